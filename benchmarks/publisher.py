@@ -104,7 +104,7 @@ class _RequestStream:
     def drain(self) -> None:
         with self._rest:
             if not self._rest.wait_for(lambda: self._open == 0, 120):
-                raise TimeoutError("the service left requests unanswered for 120 s")
+                raise TimeoutError("the service did not answer requests for 120 s")
 
     def close(self) -> None:
         """Ends the stream before the channel closes: an open stream would end with an error."""

@@ -95,7 +95,7 @@ class Workload:
         (frequency ** skew): above 1 commoner words, below rarer ones. Raises ValueError for a
         workload whose queries are given."""
         if not len(self.square):
-            raise ValueError("the yardstick's queries are given: they cannot be scaled")
+            raise ValueError("the queries of the yardstick are fixed: they cannot be scaled")
         square = self.square * np.array([1.0, 1.0, side])
         rect = _make_rects(square)
         counts = np.array([self.counts[w] for w in self.words], np.float64)
@@ -110,7 +110,7 @@ class Workload:
         turns from Q1 to Q2 or back after each `every` of the later inserts from `first` on; live
         queries stay what they are. Raises ValueError for a workload whose queries are given."""
         if not len(self.square):
-            raise ValueError("the yardstick's queries are given: their regions cannot flip")
+            raise ValueError("the queries of the yardstick are fixed: their regions cannot flip")
         rng = np.random.default_rng([self.seed, 4])
         later = np.maximum(np.arange(len(self.kind)) - self.start - first, 0)
         turn = rng.random((later.max(initial=0) // every + 1, 100)).argsort(1) < share * 100
@@ -138,7 +138,7 @@ def make(
     source: "yardstick", "synthetic" or a file. Raises ValueError for an unknown group.
     """
     if group not in GROUPS:
-        raise ValueError(f"group {group!r} is none of {', '.join(GROUPS)}")
+        raise ValueError(f"group: expected one of {', '.join(GROUPS)}, got {group!r}")
     if source == "yardstick":
         return _make_yardstick(group, queries, updates, posts)
     rng = np.random.default_rng(seed)

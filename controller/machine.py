@@ -103,7 +103,7 @@ class ControllerMachine:
                 return self._answer_request(frame)
             case LedgerTip():
                 return []
-        raise TypeError(f"the controller takes no {type(frame).__name__}")
+        raise TypeError(f"the controller does not accept {type(frame).__name__}")
 
     def joined(self, peer: Address) -> list[Send]:
         """Repeats the request that is under way for a new sequencer, which has not received it."""
@@ -223,16 +223,16 @@ class ControllerMachine:
     def _explain_refusal(self, algorithm: str) -> str:
         """Returns why no adjustment may be made now; empty if one may."""
         if algorithm not in SELECTIONS:
-            return f"algorithm {algorithm!r} is none of {', '.join(SELECTIONS)}"
+            return f"algorithm: expected one of {', '.join(SELECTIONS)}, got {algorithm!r}"
         seconds = self.policy.period_ticks / 10
         if (follow := self.strategy.following) is not None:
-            how = "is under way" if self.strategy.begun else "waits, while both plans coexist"
-            return f"the move to plan version {follow.version} {how}"
+            how = "is under way" if self.strategy.begun else "waits while both plans coexist"
+            return f"the plan change to version {follow.version} {how}"
         if self.settled:
             return ""
         return (
-            f"no whole period of {seconds:g} s (load_period_s) has passed yet since the service, "
-            "its controller or the present plan began"
+            f"no complete load period ({seconds:g} s, load_period_s) has passed yet since the "
+            "service, its controller or the current plan began"
         )
 
     # --- plan changes ------------------------------------------------------------------

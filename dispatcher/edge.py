@@ -407,6 +407,6 @@ class DispatcherEdge:
 
     def _settle_future(self, future: Future[Any], value: object) -> None:
         if self._lapsed():
-            future.set_exception(Unavailable("this dispatcher has been replaced; ask again"))
+            future.set_exception(Unavailable("this dispatcher has been replaced; try again"))
         else:
             future.set_result(value)

@@ -251,7 +251,7 @@ class RouterMachine:
                 return [Reply(frame)]
             case StreamDelivery() | StreamAttached() | SeenMatches():
                 return [Reply(frame)]
-        raise TypeError(f"a dispatcher does not take {type(frame).__name__}")
+        raise TypeError(f"a dispatcher does not accept {type(frame).__name__}")
 
     def joined(self, peer: Address) -> list[Out]:
         """Sends a new incarnation of `peer` again what the old one may not have handled."""
@@ -371,7 +371,7 @@ class RouterMachine:
 
     def _follow_plan_change(self, frame: LedgerBatch) -> list[Out]:
         if self._strategist is None:
-            raise TypeError("this dispatcher follows no change of strategy")
+            raise TypeError("this dispatcher does not support plan changes")
         migrates = self._strategist.strategy.following is not None
         self._use_routes(self._strategist.take(frame.strategy, frame.lsn_to))
         self._final_postings = []

@@ -40,7 +40,7 @@ class OpenRequests:
         many wait."""
         if bounded and len(self._unanswered) >= WAITING_QUESTIONS:
             full: Future[Any] = Future()
-            problem = f"{WAITING_QUESTIONS} questions are waiting, the limit (waiting_questions)"
+            problem = f"{WAITING_QUESTIONS} requests are waiting, the limit (waiting_questions)"
             full.set_exception(ResourceExhausted(problem))
             return full
         seq, future = self.expect()

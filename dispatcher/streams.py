@@ -134,12 +134,12 @@ class SessionStreams:
         if stream.closed:
             return
         if session <= 0:
-            problem = f"{-session} sessions are named, the tenant's quota (sessions)"
+            problem = f"the tenant has {-session} sessions, its quota (sessions)"
             over = ResourceExhausted(problem, QUOTA_RETRY_MS) if session else None
             self._finish_opening(stream, over)
             return
         if stream.of not in (0, session):
-            self.fail(stream, FailedPrecondition("cursor: it is of another session"))
+            self.fail(stream, FailedPrecondition("cursor: it belongs to another session"))
             return
         old = self._of.get(session)
         if old is not None and old is not stream:
@@ -253,8 +253,8 @@ class SessionStreams:
             self._finish_opening(
                 stream,
                 FailedPrecondition(
-                    f"cursor: {stream.ack} is above {frame.last}, the last number of this session: "
-                    "it is of another session or of another data directory"
+                    f"cursor: {stream.ack} is above {frame.last}, the last number of this "
+                    "session; it belongs to another session or to another data directory"
                 ),
             )
             return

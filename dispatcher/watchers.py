@@ -76,7 +76,7 @@ class StreamWatchers:
     def add(self, watcher: StreamWatcher) -> None:
         """Raises ResourceExhausted when there are MAX_WATCHERS."""
         if len(self._all) >= MAX_WATCHERS:
-            raise ResourceExhausted(f"{MAX_WATCHERS} watch, the limit (watchers)")
+            raise ResourceExhausted(f"{MAX_WATCHERS} clients watch, the limit (watchers)")
         self._all.append(watcher)
         self._request_matches()
 

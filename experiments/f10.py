@@ -38,7 +38,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     for row in (*rows, *more):
         row["worker_mb"] = row["worker_bytes"] / 1e6
         row["largest_mb"] = max(row["each"]["bytes"]) / 1e6
-    notes.append("Mean over the workers, with the slack of arrays that grow by a quarter.")
+    notes.append(
+        "The mean over the workers, including the spare room of arrays that grow by a quarter."
+    )
     return ExperimentReport(
         "f10", "memory of a worker, MB", settings.to_dict(), [*settings.notes(), *notes],
         COLUMNS, [*rows, *more], [*verdicts(rows), *verdicts(more)],

@@ -95,13 +95,13 @@ def run_selections(
     notes = [
         f"Parts of the most loaded of {settings.workers[0]} workers, as they count them.",
         "tau: half the gap to the least loaded worker, or a share of the load.",
-        f"ms: the fastest of {RUNS} runs, without compiling. ra_bytes: the mean of {DRAWS} draws.",
+        f"ms: the fastest of {RUNS} compiled runs. ra_bytes: the mean of {DRAWS} draws.",
         "dp_table_mb: the paper's table, 8 bytes for each part and each byte up to gr_bytes;",
         "ours counts sizes in their common divisor, or in coarser steps.",
-        f"Left out, for no set of parts would do: {without}. Generated: {len(drawn)} cases.",
+        f"Left out, because no set of parts fits: {without}. Generated: {len(drawn)} cases.",
     ]
     return ExperimentReport(
-        name, "choosing what moves: time and bytes", settings.to_dict(), notes, COLUMNS, rows,
+        name, "choice of what migrates: time and bytes", settings.to_dict(), notes, COLUMNS, rows,
         verdicts, ReportChart("lines", "ms, median", make_panels(rows)),
     )  # fmt: skip
 

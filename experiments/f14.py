@@ -35,10 +35,10 @@ FEWER = 0.25  # share of the queries, which full size runs besides all of them
 GREEDY = ("gr", "gr+")
 NOTES = (
     "The service runs on Ray, 1 dispatcher, 1 merger; objects, inserts and deletes 10 : 1 : 1 at",
-    f"{SHARE:.0%} of what saturates it, all on this machine. A move that is not counted comes",
-    "first. Between two moves it goes back to the same plan.",
+    f"{SHARE:.0%} of the rate that saturates it, all on this machine. A migration that is not",
+    "counted comes first. Between two migrations the service returns to the same plan.",
     "megabytes: of the parts that were chosen; loaded_mb: what the new owners fetched. seconds:",
-    "the median from the begin of a move to its end. sampled objects equal brute force.",
+    "the median from begin to end of a migration. sampled objects equal brute force.",
 )
 
 
@@ -160,5 +160,5 @@ def judge_losses(rows: Sequence[Row]) -> ClaimVerdict:
         sum(row[name] for row in rows) for name in ("sampled", "lost", "doubled")
     )
     word = "met" if sampled and not lost and not doubled else "missed"
-    measured = f"{lost} lost, {doubled} doubled in {sampled:,} sampled objects"
-    return ClaimVerdict("no match is lost or doubled", measured, "our goal", word)
+    measured = f"{lost} lost, {doubled} duplicated in {sampled:,} sampled objects"
+    return ClaimVerdict("no match is lost or duplicated", measured, "our goal", word)

@@ -28,8 +28,8 @@ def report(
     """Returns the report on the measured rows."""
     notes = [
         *NOTES,
-        "Shares of deliveries, from the moment that their batch was meant to be sent, of what was",
-        "sent from the begin to the end of a move, or for half a second; quiet: before it.",
+        "Shares of the deliveries, timed from the planned sending of their batch, of batches sent",
+        "from begin to end of a migration, or for half a second; quiet: before the migration.",
         *rates,
     ]
     panels = {
@@ -42,7 +42,7 @@ def report(
             for step in STEPS
         }
         for standing in dict.fromkeys(row["standing"] for row in rows)
-        for when, label in (("", ""), ("quiet_", ", no move"))
+        for when, label in (("", ""), ("quiet_", ", no migration"))
     }
     return ExperimentReport(
         "f15", "delays during a migration", settings.to_dict(), notes, COLUMNS, rows,
@@ -58,7 +58,7 @@ def verdicts(rows: Sequence[Row]) -> list[ClaimVerdict]:
         for name in (n for n in GREEDY if n in of):
             share, quiet = of[name]["below_100ms"], of[name]["quiet_below_100ms"]
             case = f"{standing:,} queries: {name}"
-            measured = f"{share:.2%}, {quiet:.2%} without a move"
+            measured = f"{share:.2%}, {quiet:.2%} without a migration"
             word = "met" if share >= LEAST else "missed"
             claim = f"{case}, deliveries below 100 ms at least {LEAST:.0%}"
             found.append(ClaimVerdict(claim, measured, "our goal", word))

@@ -60,9 +60,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
         "f16", "with and without adjustment, Q3 with flips", settings.to_dict(),
         [
             *NOTES[1:],
-            f"A tenth of 100 regions flips when {count_live(settings):,} queries are replaced.",
-            "A row is the time up to the next flip: the balance at worst, the rest of its last",
-            "period. above_sigma: the most periods in a row, of the adjusted service.",
+            f"A tenth of 100 regions flip whenever {count_live(settings):,} queries are replaced.",
+            "A row is the time up to the next flip: the worst balance; all else of the last",
+            "period. above_sigma: the longest run of periods above sigma of the adjusted service.",
             *notes,
         ],
         COLUMNS, rows, verdicts(rows, rules), ReportChart("course", "by period", panels),

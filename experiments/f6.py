@@ -89,9 +89,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
 
 SWEEP_NOTES = (
     "Sweep: Q2 with one keyword rare, or all; kd-tree with H2, or sending each object to the",
-    "worker of its place whatever its words (`kd-tree, no H2`; modelled), as the paper's",
-    "description of kdt-tree leaves reads. At full size also other numbers of workers and",
-    "larger squares, modelled, for which text and which space method is the best.",
+    "worker of its place whatever its words (`kd-tree, no H2`; modelled), as the paper",
+    "describes kdt-tree leaves. At full size also other numbers of workers and",
+    "larger squares, modelled, each with its best text and its best space method.",
 )
 
 

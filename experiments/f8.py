@@ -74,7 +74,7 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     lines = [" ".join(line.split()) for line in (__doc__ or "").split("\n\n")[1:]]
     lines += [
         f"Batches of {BATCH:,} objects.",
-        "The paper's 407 ms of metric on UK-Q1: too few UK posts here to judge by.",
+        "The paper has 407 ms for metric on UK-Q1: there are too few UK posts here to compare.",
     ]
     return ExperimentReport(
         "f8", "mean latency, ms", settings.to_dict(), [*settings.notes(), *lines],

@@ -109,12 +109,12 @@ def migrations(
         ):
             run = _MigrationRun(service, client, scene.load, sender, receiver)
             if rate is None:
-                progress("measuring what saturates it")
+                progress("measuring the rate that saturates it")
                 rate = SHARE * run.saturated()
             first = json.loads(client.plan())
             found = []
             for name in algorithms:
-                progress(f"a move by {name} at {rate:,.0f} tuples/s")
+                progress(f"a migration by {name} at {rate:,.0f} tuples/s")
                 found.append(run.move(name, first, rate))
             return rate, found
 
@@ -211,11 +211,13 @@ class _MigrationRun:
         deadline = time.monotonic() + WAIT_S
         while (found := self.client.migrations()).following_version:
             if time.monotonic() > deadline:
-                raise Ps2StreamError(f"the migration did not end in {WAIT_S:g} s: {found.state}")
+                raise Ps2StreamError(
+                    f"the plan change did not end within {WAIT_S:g} s: {found.state}"
+                )
             time.sleep(POLL_S)
         last = found.migrations[-1]
         if last.to_version != version or last.outcome != "done":
-            raise Ps2StreamError(f"the migration to plan version {version}: {last.outcome}")
+            raise Ps2StreamError(f"the plan change to version {version}: {last.outcome}")
         return last
 
     def _collect_receipt(self, interval: PublishInterval) -> DeliveryReceipt:
@@ -223,7 +225,7 @@ class _MigrationRun:
         deadline = time.monotonic() + WAIT_S
         while self.service.status()["dispatcher-0"]["in_flight"]:
             if time.monotonic() > deadline:
-                raise Ps2StreamError(f"batches are under way after {WAIT_S:g} s")
+                raise Ps2StreamError(f"batches are still under way after {WAIT_S:g} s")
             time.sleep(POLL_S)
         time.sleep(POLL_S)  # durable matches are still on their way to the subscriber
         self.receiver.send(interval.first_offset)

@@ -31,7 +31,7 @@ GROUPS = ("q1", "q2", "q3")
 JUDGED_AT = Costs(c1=0.02, c2=0.6, c3=0.6, c4=0.2)
 """The costs that "modelled" counts with, whatever a plan was made with."""
 NOTES = (
-    "Plans are made on the stream before a moment T and judged on what comes after it.",
+    "Plans are made on the stream before a moment T and judged on the stream after it.",
     "modelled: the slowest worker's load, counted exactly, at 0.6 us for an object, 0.02 for a",
     "candidate, 0.6 and 0.2 for a posting inserted and deleted.",
     "kernel: each worker's share runs on a real GI2, one worker after the other at full speed",
@@ -89,7 +89,7 @@ class ExperimentSettings:
         more = more if size.generated > 1 else ""
         return [
             *NOTES,
-            f"{size.queries:,} queries stand; seed {self.seed}.{streams}",
+            f"{size.queries:,} live queries; seed {self.seed}.{streams}",
             f"{size.planned:,} objects before T, {size.judged:,} after{more}.",
         ]
 

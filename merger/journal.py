@@ -72,7 +72,7 @@ class MatchJournal:
         for kind in kinds:
             if isinstance(frame, kind):
                 return frame
-        raise TypeError(f"a {type(frame).__name__} stands where a {kinds[0].__name__} should")
+        raise TypeError(f"found a {type(frame).__name__} where a {kinds[0].__name__} is expected")
 
     def trim(self, before: int) -> None:
         """Syncs, then drops the records before this position. Raises Unavailable as `sync` does."""

@@ -181,7 +181,7 @@ class MergerMachine:
                 case WatchNotice():
                     self._watched.on(frame)
                 case _:
-                    raise TypeError(f"a merger takes no {type(frame).__name__}")
+                    raise TypeError(f"a merger does not accept {type(frame).__name__}")
         return out + self._finish_call(done)
 
     def joined(self, address: Address) -> list[Send]:

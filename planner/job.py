@@ -67,7 +67,7 @@ def sample_of(job: PlanJob) -> PlannerSample:
     """Reads and counts."""
     if job.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
-        raise PlanError(f"algorithm {job.algorithm!r} is none of {names}")
+        raise PlanError(f"algorithm: expected one of {names}, got {job.algorithm!r}")
     if job.engine == "spark":
         from ps2stream.planner import spark
         from ps2stream.planner.spark_session import session
@@ -130,9 +130,9 @@ def _list_warnings(
         )
     if sample.coarse:
         yield (
-            f"{sample.coarse:,} of {sample.live:,} queries touch over "
-            f"{sample.stats.grid.max_cells} cells: they go to all workers by a hash, "
-            "whatever the plan"
+            f"{sample.coarse:,} of {sample.live:,} queries touch more than "
+            f"{sample.stats.grid.max_cells} cells: a hash sends them to all workers, whatever the "
+            "plan"
         )
 
 

@@ -60,7 +60,7 @@ class PartitionAlgorithm(Protocol):
 def idle(owner: Iterable[int], workers: int) -> tuple[str, ...]:
     """Returns a warning if some workers own nothing."""
     none = workers - len(set(owner))
-    return (f"{none} of {workers} workers have nothing to do",) if none else ()
+    return (f"{none} of {workers} workers have no load",) if none else ()
 
 
 def to_plan(

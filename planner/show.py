@@ -37,7 +37,10 @@ def show(
         found = facts(plan)
         lines = text(found)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise PlanError(f"plan {path}: `made` is not as the planner writes it: {error!r}") from None
+        raise PlanError(
+            f"plan {path}: the field `made` does not have the form that the planner writes: "
+            f"{error!r}"
+        ) from None
     if png is not None:
         from ps2stream.planner.chart import draw, read_outlines, read_places
 
@@ -109,7 +112,7 @@ def text(found: dict[str, Any]) -> str:
             f"lower bound {ratio(predicted['slowest_over_bound'])} (predicted)"
         )
     else:
-        lines.append("balance     not known: the file does not say how the plan was made")
+        lines.append("balance     unknown: the file does not say how the plan was made")
     lines += [f"warning     {line}" for line in made.get("warnings", [])]
     if "png" in found:
         lines.append(f"map         {found['png']}")

@@ -72,5 +72,5 @@ def _launch_gateway() -> Any:
             reason = output.read().decode(errors="replace").strip().split("\n")[-1]
             raise FailedPrecondition(
                 "Spark did not start: it needs Java 17 or newer (Debian: apt-get install "
-                f"openjdk-17-jre-headless); --engine numpy does without. It said: {reason}"
+                f"openjdk-17-jre-headless); --engine numpy needs no Java. Spark reported: {reason}"
             ) from None

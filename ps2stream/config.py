@@ -312,7 +312,7 @@ class Settings(BaseModel):
         if found.scheme not in ("http", "https") or not found.hostname:
             raise ValueError("is not of the form http://HOST:PORT")
         if found.scheme == "http" and not _is_local_host(found.hostname):
-            raise ValueError("leaves this machine, which needs https")
+            raise ValueError("is not on this machine, so it must use https")
         return value.rstrip("/")
 
     @property
@@ -347,7 +347,8 @@ class Settings(BaseModel):
             raise ValueError("tls_client_ca: needs tls_cert and tls_key")
         if self.identities and self.tls_client_ca is None:
             raise ValueError(
-                "identities: needs tls_client_ca, without which clients present no certificates"
+                "identities: needs tls_client_ca, because without it clients present no "
+                "certificates"
             )
         try:
             loopback = is_loopback(self.host)
@@ -370,13 +371,18 @@ class Settings(BaseModel):
     def _check_ports(self) -> Self:
         if self.dispatcher_ports == "same":
             if not self.port:
-                raise ValueError("dispatcher_ports: same needs a port, not 0")
+                raise ValueError('dispatcher_ports: "same" needs a fixed port, not 0')
             if self.ray_address is None and self.dispatchers > 1:
-                raise ValueError("dispatcher_ports: same allows one dispatcher on a host")
+                raise ValueError('dispatcher_ports: "same" allows one dispatcher per host')
         elif self.port and self.port + self.dispatchers - 1 > 65535:
-            raise ValueError(f"port: {self.port} leaves no room for {self.dispatchers} dispatchers")
+            raise ValueError(
+                f"port: {self.port} is too high for {self.dispatchers} dispatchers, because the "
+                "last of them would need a port above 65535"
+            )
         if self.link_ports is not None and not self.link_range:
-            raise ValueError(f"link_ports: {self.link_ports} is not LOW-HIGH within 1 to 65535")
+            raise ValueError(
+                f"link_ports: must be LOW-HIGH within 1 to 65535, got {self.link_ports}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -384,15 +390,16 @@ class Settings(BaseModel):
         if self.ray_address is None:
             return self
         if self.runtime != "ray":
-            raise ValueError("ray_address: only the runtime ray has several hosts")
+            raise ValueError("ray_address: needs the runtime ray")
         if self.database_url is None:
             raise ValueError(
-                "ray_address: needs database_url (PostgreSQL); a data directory is of one host"
+                "ray_address: needs database_url (PostgreSQL), because a data directory serves "
+                "one host only"
             )
         if self.replan_s:
             raise ValueError(
-                "replan_s: works on one host only; with ray_address let a timer call "
-                "`ps2stream replan`"
+                "replan_s: works on one host only; with ray_address run `ps2stream replan` from "
+                "a timer"
             )
         return self
 
@@ -481,7 +488,7 @@ def _make_violation(error: Any, source: Mapping[str, str]) -> Violation:
         if len(error["loc"]) > 1:
             return Violation(key, f"unknown key (from {where})")
         near = difflib.get_close_matches(key, Settings.model_fields, 1)
-        hint = f"did you mean {near[0]}?" if near else "docs/configuration.md names all settings"
+        hint = f"did you mean {near[0]}?" if near else "docs/configuration.md lists all settings"
         return Violation(key, f"unknown setting (from {where}); {hint}")
     if key == "database_url":  # it may hold a password
         return Violation(key, f"{error['msg'].removeprefix('Value error, ')} (from {where})")

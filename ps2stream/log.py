@@ -86,13 +86,13 @@ class LineHandler(logging.StreamHandler[TextIO]):
         where = f"{record.pathname}:{record.lineno}"
         report = logging.LogRecord(
             record.name, logging.ERROR, record.pathname, record.lineno,
-            "a line of the log could not be written, by %s", (where,), None,
+            "the log line of %s could not be written", (where,), None,
         )  # fmt: skip
         with contextlib.suppress(OSError, ValueError):
             self.stream.write(self.format(report) + self.terminator)
 
 
 def _log_thread_end(found: threading.ExceptHookArgs) -> None:
-    name = "a thread" if found.thread is None else found.thread.name
+    name = "without a name" if found.thread is None else found.thread.name
     if found.exc_value is not None and not isinstance(found.exc_value, SystemExit):
-        logging.getLogger("ps2stream").error("%s ended", name, exc_info=found.exc_value)
+        logging.getLogger("ps2stream").error("thread %s ended", name, exc_info=found.exc_value)

@@ -46,11 +46,11 @@ class TenantQuota(_FrozenModel):
     """The limits of one tenant; None stands for no limit."""
 
     queries: int | None = Field(default=None, ge=1, description="live queries")
-    sessions: int | None = Field(default=None, ge=1, description="sessions ever named")
+    sessions: int | None = Field(default=None, ge=1, description="sessions ever created")
     streams: int | None = Field(default=None, ge=1, description="open streams")
     objects_per_s: int | None = Field(default=None, ge=1, description="published objects")
     bytes_per_s: int | None = Field(
-        default=None, ge=1, description="published bytes: texts, ids, and 24 an object"
+        default=None, ge=1, description="published bytes: texts, ids and 24 bytes per object"
     )
 
 

@@ -192,7 +192,7 @@ class SequencerMachine:
                 return self._plans.note_postings(frame)
             case PlanChangeRequest():
                 return self._plans.answer_request(frame, lambda: self._lsn)
-        raise TypeError(f"the sequencer takes no {type(frame).__name__}")
+        raise TypeError(f"the sequencer does not accept {type(frame).__name__}")
 
     def append(self, requests: list[UpdateRequest]) -> list[Send]:
         """Commits requests as one group. Each request is answered with an UpdateDecision: with the
@@ -322,7 +322,7 @@ class SequencerMachine:
         except StoreFailed:
             raise
         except Unavailable:
-            log.warning("what %s has reached is not noted: the disk is full", name)
+            log.warning("the progress of %s was not recorded: the disk is full", name)
 
     def _raise_watermark(self, peer: Address, lsn: int) -> None:
         """Takes a peer's watermark, and drops the deleted queries that nobody needs then."""

@@ -163,7 +163,7 @@ class WorkerMachine:
                 return []
             case LoadRequest():
                 return self._begin_load_report(frame)
-        raise TypeError(f"a worker takes no {type(frame).__name__}")
+        raise TypeError(f"a worker does not accept {type(frame).__name__}")
 
     def joined(self, address: Address) -> list[Send]:
         """Ignores that another actor was replaced: an actor that misses something requests it."""

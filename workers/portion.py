@@ -104,7 +104,7 @@ class OwnedUnits:
         """Follows a plan change. Where `store` holds what another plan gave, all is fetched
         anew."""
         if self._strategist is None:
-            raise TypeError("this worker follows no change of strategy")
+            raise TypeError("this worker does not support plan changes")
         before, transfer = self.routes, self._transfer
         routes = self._strategist.take(updates.strategy, updates.lsn_to)
         self._gained, self._end_report = (0, 0), []

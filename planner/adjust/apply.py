@@ -30,8 +30,8 @@ def apply(plan: RoutingPlan, adjustment: LoadAdjustment, version: int | None = N
     """
     if adjustment.base_version != plan.version:
         raise PlanError(
-            f"adjustment: made for plan version {adjustment.base_version}; "
-            f"the current one is {plan.version}"
+            f"adjustment: made for plan version {adjustment.base_version}, but the current one is "
+            f"{plan.version}"
         )
     by_cell: dict[int, list[PartMove]] = {}
     for move in adjustment.moves:
@@ -60,13 +60,18 @@ def _check_moves(
     h1 = plan.compile(analyzer := Analyzer(plan.analysis)) if split else None
     for cell, moves in by_cell.items():
         if not 0 <= cell < len(plan.cells):
-            raise PlanError(f"adjustment: cell {cell}; the grid has {len(plan.cells)}")
+            raise PlanError(
+                f"adjustment: there is no cell {cell}; the grid has {len(plan.cells)} cells"
+            )
         seen: set[tuple[int, str | None]] = set()
         for move in moves:
             if move.source not in held[int(plan.cells[cell])]:
                 raise PlanError(f"adjustment: worker {move.source} owns nothing of cell {cell}")
             if not 0 <= move.target < plan.workers:
-                raise PlanError(f"adjustment: worker {move.target} of {plan.workers}")
+                raise PlanError(
+                    f"adjustment: there is no worker {move.target}; the plan has {plan.workers} "
+                    "workers"
+                )
             for part in [(move.source, t) for t in move.terms or (None,)]:
                 if part in seen:
                     raise PlanError(f"adjustment: moves {part[1] or 'all'} of cell {cell} twice")

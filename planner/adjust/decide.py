@@ -65,7 +65,9 @@ def decide(
     another grid.
     """
     if len(units) and not 0 <= units.worker.min() <= units.worker.max() < plan.workers:
-        raise ValueError(f"the loads name worker {units.worker.max()} of {plan.workers}")
+        raise ValueError(
+            f"the loads name worker {units.worker.max()}, but the plan has {plan.workers} workers"
+        )
     work = _AdjustmentRun(units, plan, rules, stats)
     for seed in range(rules.seed, rules.seed + rules.pairs):
         if balance(work.loads) <= rules.sigma or not work.adjust(seed):

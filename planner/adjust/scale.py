@@ -41,9 +41,9 @@ def scaled(plan: RoutingPlan, workers: int, weights: PartWeights) -> RoutingPlan
     count as equal. Raises PlanError for a number of workers that no plan can have, or that the
     plan already has."""
     if not 1 <= workers <= MAX_WORKERS:
-        raise PlanError(f"plan: {workers} workers; 1 to {MAX_WORKERS} are possible")
+        raise PlanError(f"plan: expected 1 to {MAX_WORKERS} workers, got {workers}")
     if workers == plan.workers:
-        raise PlanError(f"plan: it is for {workers} workers already")
+        raise PlanError(f"plan: it has {workers} workers already")
     held = holders(plan.leaves)
     parts = _list_parts(plan, held, weights)
     to = _choose_targets(parts, plan.workers, workers)

@@ -47,7 +47,7 @@ def select(
     if not (np.isfinite(load).all() and (load >= 0).all() and tau > 0 and np.isfinite(tau)):
         raise ValueError("loads must be finite and not negative, tau finite and positive")
     if (size < 0).any():
-        raise ValueError(f"a size of {size.min()} bytes is negative")
+        raise ValueError(f"a size must not be negative, got {size.min()} bytes")
     least, most = tau * (1 - ROUNDING), 2 * tau * (1 + ROUNDING)
     offered = np.flatnonzero((load > 0) & (load <= most))
     if load[offered].sum() < least:

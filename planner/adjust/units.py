@@ -105,7 +105,7 @@ def smoothed(before: PartLoads | None, period: PartLoads, alpha: float = 0.5) ->
     rest (algorithms.md 7.22). A part that the period does not name decays, and is dropped at a
     thousandth; bytes are those of the period. alpha in (0, 1]."""
     if not 0 < alpha <= 1:
-        raise ValueError(f"alpha is {alpha}, not above 0 and at most 1")
+        raise ValueError(f"alpha must be above 0 and at most 1, got {alpha}")
     if before is None:
         return period
     key, new = _make_keys(before.cell, before.worker), _make_keys(period.cell, period.worker)

@@ -49,7 +49,7 @@ class CensusRounds:
                 failed = False
             except Exception:
                 if not failed and not self._stopping.is_set():
-                    log.exception("the actors cannot be asked how they do; tried again")
+                    log.exception("the state of the actors could not be collected; retrying")
                 failed = True
             if self._stopping.wait(EVERY_S):
                 return

@@ -139,7 +139,7 @@ def check_port(host: str, port: int, runs: bool) -> CheckFinding:
         except OSError as error:
             if runs:
                 return CheckFinding("ok", f"port {port}", "in use, and the service runs")
-            advice = "stop what has it (ss -ltnp), or set another port"
+            advice = "stop the program that uses it (ss -ltnp lists it), or set another port"
             return CheckFinding("fail", f"port {port}", f"{host}: {error.strerror}", advice)
     return CheckFinding("ok", f"port {port}", "free")
 
@@ -159,7 +159,9 @@ def is_locked(folder: Path) -> bool:
 def check_directory(folder: Path) -> Iterator[CheckFinding]:
     """Checks rights, room, clock and format, and whether ledger and logs belong together."""
     if not folder.exists():
-        yield CheckFinding("ok", "data directory", f"{folder} is not there yet; `serve` makes it")
+        yield CheckFinding(
+            "ok", "data directory", f"{folder} does not exist yet; `serve` creates it"
+        )
         yield _check_room(next(p for p in folder.absolute().parents if p.exists()))
         return
     yield (rights := _check_rights(folder))
@@ -169,7 +171,7 @@ def check_directory(folder: Path) -> Iterator[CheckFinding]:
     yield _check_clock(folder)
     if not _size_of(folder / "ledger.db"):
         if _size_of(folder / "mark"):
-            found = "ledger.db is missing, and the mark says what it acknowledged"
+            found = "ledger.db is missing, but the file `mark` records what it had acknowledged"
             yield CheckFinding("fail", "ledger", found, "restore a backup (ps2stream restore)")
         else:
             yield CheckFinding("ok", "ledger", "none yet")
@@ -180,7 +182,7 @@ def check_directory(folder: Path) -> Iterator[CheckFinding]:
         yield CheckFinding("fail", "ledger", str(error), "restore a backup (ps2stream restore)")
         return
     if seen.format != Ledger.FORMAT:
-        found = f"format {seen.format}, this version reads {Ledger.FORMAT}"
+        found = f"format {seen.format}, but this version reads {Ledger.FORMAT}"
         yield CheckFinding("fail", "ledger", found, "use the version that wrote it")
         return
     yield CheckFinding("ok", "ledger", f"format {seen.format}, up to LSN {seen.lsn}")
@@ -188,7 +190,9 @@ def check_directory(folder: Path) -> Iterator[CheckFinding]:
         advice = "restore a backup, or start once with --accept-loss"
         yield CheckFinding("fail", "logs", "; ".join(m.problem for m in seen.mismatches), advice)
     else:
-        yield CheckFinding("ok", "logs", f"{', '.join(seen.logs) or 'none'}: they fit the ledger")
+        yield CheckFinding(
+            "ok", "logs", f"{', '.join(seen.logs) or 'none'}: consistent with the ledger"
+        )
 
 
 def _size_of(path: Path) -> int:
@@ -207,10 +211,14 @@ def _check_rights(folder: Path) -> CheckFinding:
     if (obstacle := find_obstacle(folder / "lock")) is not None:
         return CheckFinding("fail", what, f"{found}: {obstacle.strerror}", "make it writable")
     if mode & 0o077 and (foreign := find_foreign(folder)):
-        advice = f"use a directory of its own, or chmod 700 {folder}"
-        return CheckFinding("fail", what, f"{found}, holds files of others, as {foreign}", advice)
+        advice = f"use a separate directory, or run chmod 700 {folder}"
+        return CheckFinding(
+            "fail", what, f"{found}, contains files of other users, such as {foreign}", advice
+        )
     if mode & 0o077:
-        return CheckFinding("warn", what, found, f"chmod 700 {folder}; the next start does it")
+        return CheckFinding(
+            "warn", what, found, f"run chmod 700 {folder}; otherwise the next start does it"
+        )
     return CheckFinding("ok", what, found)
 
 
@@ -218,7 +226,7 @@ def _check_room(folder: Path) -> CheckFinding:
     room = shutil.disk_usage(folder)
     found = f"{room.free >> 20} MiB of {room.total >> 20} free"
     if room.free < LOW_BYTES or room.free < LOW_SHARE * room.total:
-        advice = "make room: a full disk refuses inserts and objects"
+        advice = "free some space: on a full disk inserts and objects are refused"
         return CheckFinding("warn", "disk", found, advice)
     return CheckFinding("ok", "disk", found)
 
@@ -227,6 +235,6 @@ def _check_clock(folder: Path) -> CheckFinding:
     """Checks the clock: one that was set back makes retention and tokens last too long."""
     ahead_s = max((p.stat().st_mtime for p in folder.iterdir()), default=0.0) - time.time()
     if ahead_s > 60:
-        advice = "set the clock (chronyc tracking, timedatectl)"
+        advice = "correct the clock (chronyc tracking, timedatectl)"
         return CheckFinding("warn", "clock", f"{ahead_s:.0f} s behind the newest file", advice)
     return CheckFinding("ok", "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))

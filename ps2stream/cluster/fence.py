@@ -37,7 +37,7 @@ class MessageHead(NamedTuple):
     def decode(cls, data: bytes) -> MessageHead:
         """Decodes a head. Raises FrameError."""
         if len(data) != _HEAD.size:
-            raise FrameError(f"a head has {_HEAD.size} bytes, not {len(data)}")
+            raise FrameError(f"the head of a message has {_HEAD.size} bytes, not {len(data)}")
         magic, version, role, index, epoch, number, sent = _HEAD.unpack(data)
         if magic != _MAGIC or version != _VERSION or role >= len(ROLES):
             raise FrameError("not the head of a message")

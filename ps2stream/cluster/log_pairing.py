@@ -81,9 +81,9 @@ def pair_logs(
         if mismatches and not accept_loss:
             raise DataDirectoryError(
                 f"{logs.place}: ledger and logs do not belong together: "
-                f"{'; '.join(m.problem for m in mismatches)}. Restore a backup of all of it; to go "
-                "on without what is missing, start once with --accept-loss: each session is then "
-                "told a gap"
+                f"{'; '.join(m.problem for m in mismatches)}. Restore a backup of both; to "
+                "continue without the missing data, start once with --accept-loss: each session "
+                "then receives a gap"
             )
         for address in addresses:
             if address not in kept:
@@ -134,7 +134,7 @@ def _go_on_without(
 ) -> None:
     """Records what is lost, so that nothing new is taken for it."""
     for mismatch in mismatches:
-        log.warning("the service goes on without what is missing: %s", mismatch.problem)
+        log.warning("the service continues without the missing data: %s", mismatch.problem)
     lost = {m.log for m in mismatches if m.lost}
     older = any(not m.lost for m in mismatches)
     if older:

@@ -72,7 +72,7 @@ class ServiceLogs(NamedTuple):
         if mergers and mergers != topology.mergers:
             raise DataDirectoryError(
                 f"{self.place}: its sessions are spread over {mergers} mergers, not "
-                f"{topology.mergers}; start it with mergers = {mergers}"
+                f"{topology.mergers}; start the service with mergers = {mergers}"
             )
         for index in range(topology.dispatchers, _count_actors("dispatcher", [*made, *notes])):
             address = Address("dispatcher", index)
@@ -83,8 +83,8 @@ class ServiceLogs(NamedTuple):
             log.close()
             if left:
                 raise DataDirectoryError(
-                    f"{self.place}: dispatcher {index} has {left} batches that are not "
-                    f"complete; start it once more with dispatchers = {index + 1} or more"
+                    f"{self.place}: dispatcher {index} has {left} batches that are not complete; "
+                    f"start the service once more with dispatchers = {index + 1} or more"
                 )
 
 

@@ -86,14 +86,17 @@ class ClusterPlacement:
             now = time.monotonic()
             if now - begun >= self._wait_s:
                 raise Unavailable(
-                    f"the hosts of the Ray cluster lack units for actors: {missing}; let more "
-                    "`ps2stream cluster join`, or offer more, within nodes_s"
+                    "the hosts of the Ray cluster offer too few places for actors; missing are "
+                    f"{missing}: join more hosts with `ps2stream cluster join`, or offer more "
+                    "with --roles, within nodes_s"
                 )
             if now - logged >= LOG_S:
                 logged = now
                 log.info("waiting for hosts that offer %s", missing)
             if stopping.wait(LOOK_S):
-                raise Unavailable(f"asked to stop while the hosts lacked {missing}")
+                raise Unavailable(
+                    f"the service was stopped while it waited for hosts that offer {missing}"
+                )
 
     def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
         name = resource(actor.role)
@@ -104,7 +107,7 @@ class ClusterPlacement:
         free = {node for node, has in nodes.items() if has.get(name, 0) > taken[node]}
         if not free:
             raise Unavailable(
-                f"{actor.role}-{actor.index} has no place: no living host offers another unit "
+                f"{actor.role}-{actor.index} cannot be placed: no live host offers another unit "
                 f"of {name}"
             )
         silent = self._find_silent_hosts(homes, silent_s)

@@ -95,7 +95,7 @@ def _choose_base(holds_sockets: bool) -> Path:
         base = Path("/tmp")
     mode = base.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        log.warning("%s: other users can replace what lies in it: chmod +t it", base)
+        log.warning("%s: other users can replace the files in it; run chmod +t on it", base)
     return base
 
 

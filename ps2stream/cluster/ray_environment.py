@@ -53,10 +53,10 @@ def prepare(environ: MutableMapping[str, str], joins: bool = False, *, niceness:
     if mode not in (None, "token"):
         if joins:
             raise FailedPrecondition(
-                f"{MODE}={mode}: whoever reaches Ray's ports could run code on all hosts; "
-                f"set {MODE}=token"
+                f"{MODE}={mode}: anyone who reaches Ray's ports could run code on all hosts; set "
+                f"{MODE}=token"
             )
-        log.warning("%s=%s: whoever reaches Ray's ports can run code here", MODE, mode)
+        log.warning("%s=%s: anyone who reaches Ray's ports can run code on this host", MODE, mode)
         return
     environ[MODE] = "token"
     if not joins:
@@ -64,8 +64,8 @@ def prepare(environ: MutableMapping[str, str], joins: bool = False, *, niceness:
             environ[TOKEN] = secrets.token_hex(32)
     elif TOKEN not in environ and not (path := _token_path(environ)).is_file():
         raise FailedPrecondition(
-            f"the hosts of a Ray cluster share a token, and there is none: set {TOKEN_PATH}, or "
-            f"copy the file of `ps2stream cluster start` to {path}"
+            f"the hosts of a Ray cluster share a token, but none was found: set {TOKEN_PATH}, or "
+            f"copy the token file of `ps2stream cluster start` to {path}"
         )
     elif TOKEN not in environ:
         _check_token_file(path)
@@ -75,11 +75,11 @@ def _check_token_file(path: Path) -> None:
     """Raises FailedPrecondition if all users can read the token file, or it is empty."""
     if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
         raise FailedPrecondition(
-            f"{path}: all users of this machine can read the hosts' token: chmod 600 it, and make "
-            "another if they are not trusted"
+            f"{path}: all users of this machine can read the hosts' token; run chmod 600 on it, "
+            "and replace the token if these users are not trusted"
         )
     if not path.stat().st_size:
-        raise FailedPrecondition(f"{path}: holds no token")
+        raise FailedPrecondition(f"{path}: contains no token")
 
 
 def _token_path(environ: Mapping[str, str]) -> Path:
@@ -115,11 +115,11 @@ def check_guarded(address: str) -> None:
             if refusal.code() == grpc.StatusCode.UNAUTHENTICATED:
                 return
             raise Unavailable(
-                f"ray_address: {address} does not say whether it asks for a token: "
+                f"ray_address: cannot find out whether {address} requires a token: "
                 f"{refusal.code().name}"
             ) from error
     raise FailedPrecondition(
-        f"ray_address: the Ray at {address} asks for no token: start all its hosts with "
+        f"ray_address: the Ray cluster at {address} requires no token; start all its hosts with "
         f"{MODE}=token"
     )
 
@@ -127,7 +127,9 @@ def check_guarded(address: str) -> None:
 def check_joined(environ: MutableMapping[str, str]) -> None:
     """Raises FailedPrecondition if the Ray that already runs here demands no token."""
     if environ.get(MODE) != "token":
-        raise FailedPrecondition(f"the Ray that runs here asks for no token: set {MODE}=token")
+        raise FailedPrecondition(
+            f"the Ray instance on this host requires no token; set {MODE}=token"
+        )
 
 
 def write_token_file(directory: Path, environ: Mapping[str, str], dashboard_port: int = 0) -> None:
@@ -139,7 +141,7 @@ def write_token_file(directory: Path, environ: Mapping[str, str], dashboard_port
     _write_token(directory / NAME, environ[TOKEN])
     if dashboard_port:
         where = dashboard_port, directory / NAME
-        log.info("Ray's dashboard: http://127.0.0.1:%d; it asks for the token in %s", *where)
+        log.info("Ray's dashboard: http://127.0.0.1:%d; it requires the token in %s", *where)
 
 
 def _write_token(path: Path, token: str) -> None:

@@ -66,7 +66,8 @@ class RayInstance:
                 self._start_ray(settings)
         if (there or self._joined) and (settings.metrics_port or settings.dashboard_port):
             log.warning(
-                "metrics_port and dashboard_port have no effect: the Ray that runs here has its own"
+                "metrics_port and dashboard_port have no effect, because the Ray instance that "
+                "already runs on this host has its own"
             )
         self.placement: ActorPlacement = OneHostPlacement(ray)
         if settings.ray_address is not None:
@@ -120,10 +121,10 @@ class RayInstance:
         with _keep_signals():
             self.ray.shutdown()
         if not end_writers(self._folder):
-            raise Unavailable("a process of the Ray that has died does not end")
+            raise Unavailable("a process of the Ray instance that died does not end")
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._closed:
-            raise Unavailable("Ray is not to be started again")
+            raise Unavailable("Ray is not started again, because it has been closed")
         with _keep_signals():
             self._start_ray(self._settings)
         self.placement = OneHostPlacement(self.ray)

@@ -148,7 +148,7 @@ class RayService(RunningService):
             if not lost:
                 continue
             if not self._instance.is_ours:
-                self.failure = f"ray_address: the {lost} of the Ray cluster is gone from here"
+                self.failure = f"ray_address: this host has lost the {lost} of the Ray cluster"
                 log.critical("%s; the service ends", self.failure)
                 self._stopping.set()
                 return
@@ -159,7 +159,7 @@ class RayService(RunningService):
             except Exception:
                 if self._ending.is_set() or self._stopping.is_set():
                     return
-                log.exception("Ray was not started again; tried again in %g s", RETRY_S)
+                log.exception("Ray was not started again; retrying in %g s", RETRY_S)
                 self._ending.wait(RETRY_S)
             else:
                 log.warning("serving again after %.1f s", time.monotonic() - begun)
@@ -178,7 +178,7 @@ class RayService(RunningService):
     def _check_running(self) -> None:
         """Raises Unavailable when it is useless to wait for Ray any longer."""
         if self._ending.is_set() or self._stopping.is_set():
-            raise Unavailable("the service is to stop")
+            raise Unavailable("the service is stopping")
         if lost := self._instance.find_loss():
             raise Unavailable(f"Ray's {lost} has died")
 
@@ -323,14 +323,14 @@ class RayService(RunningService):
                     self._get_result(sequencer.fence.remote(address.index), 30)
                 [epoch] = self._get_result(sequencer.admit.remote([address]), 30)
             except ray.exceptions.RayActorError as error:
-                raise Unavailable("the sequencer is to be replaced first") from error
+                raise Unavailable("the sequencer must be replaced first") from error
         actor = self._create_actor(address, epoch, first=False)
         incarnation = self._bind_inbox(actor)
         with self._lock:
             wanted = self._actors.get(address) is actor
             if not wanted:
                 ray.kill(actor)
-                raise Unavailable(f"{address.role}-{address.index} is not wanted any more")
+                raise Unavailable(f"{address.role}-{address.index} is no longer needed")
             self._peers[address] = incarnation
         if self._instance.placement.lan is not None:
             self._await_calls(
@@ -368,7 +368,7 @@ class RayService(RunningService):
                 actor for peer, actor in self._actors.items() if peer.role == "dispatcher"
             ]
         if before not in (None, now):
-            log.warning("dispatcher-%d listens at %s now", address.index, now)
+            log.warning("dispatcher-%d now listens at %s", address.index, now)
         for dispatcher in dispatchers:
             dispatcher.locate.remote(self.targets)
 
@@ -414,6 +414,6 @@ class RayService(RunningService):
         actor = made.remote(address, *args)
         with self._lock:
             if generation != self._generation:
-                raise Unavailable("Ray has died meanwhile")
+                raise Unavailable("Ray died in the meantime")
             self._actors[address] = actor
         return actor

@@ -97,7 +97,7 @@ class PeriodicReplanning:
             try:
                 self.once()
             except Exception:
-                log.exception("planning anew failed; tried again in %g s", self._every_s)
+                log.exception("replanning failed; retrying in %g s", self._every_s)
 
     def once(self) -> None:
         """Runs the command once, and notes how it ended."""
@@ -128,10 +128,10 @@ class PeriodicReplanning:
             self._counts["replans_failed"] += 1
             error = _parse_error(errors) or f"it ended with code {child.returncode}"
             self._last = last | {"failure": error}
-            log.error("planning anew failed; tried again in %g s: %s", self._every_s, error)
+            log.error("replanning failed; retrying in %g s: %s", self._every_s, error)
         else:
             self._last = last | {"said": [json.loads(line) for line in output.splitlines()]}
-            log.info("planned anew: %s", " ".join(output.split()))
+            log.info("replanning ended: %s", " ".join(output.split()))
         self._note({name: float(count) for name, count in self._counts.items()})
 
 

@@ -22,12 +22,12 @@ def units(spec: str | None) -> dict[str, int]:
         role, equals, number = (word.strip() for word in part.partition("="))
         if role not in ROLES:
             raise _make_error(
-                f"{role!r} is no role; there are: {', '.join(ROLES)}, or {NONE} alone"
+                f"{role!r} is not a role; expected some of {', '.join(ROLES)}, or {NONE} alone"
             )
         if role in found:
             raise _make_error(f"{role} is named twice")
         if equals and not (number.isascii() and number.isdecimal() and int(number) <= PLENTY):
-            raise _make_error(f"{role}={number}: is not a number from 0 to {PLENTY}")
+            raise _make_error(f"{role}={number}: expected a number from 0 to {PLENTY}")
         found[role] = int(number) if equals else PLENTY
     return found
 

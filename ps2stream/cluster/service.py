@@ -122,8 +122,8 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
         wanted, fixed = getattr(settings, name), getattr(analysis, name)
         if wanted is not None and wanted != fixed:
             raise DataDirectoryError(
-                f"{place}: {name} is fixed as {fixed!r}, not {wanted!r}: "
-                "its queries would match other words"
+                f"{place}: {name} was fixed as {fixed!r} when the data was created, so it cannot "
+                f"be {wanted!r}: the queries would match other words"
             )
     if plan is None:
         last = place.recorded_plan()
@@ -132,7 +132,8 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
         plan = RoutingPlan.from_dict(json.loads(last), analysis)
         if "workers" in settings.model_fields_set and settings.workers != plan.workers:
             log.warning(
-                "%s was left with %d workers, and goes on so; `ps2stream scale` changes that",
+                "%s was last used with %d workers, and the service keeps this number; `ps2stream "
+                "scale` changes it",
                 place, plan.workers,
             )  # fmt: skip
     salted = dataclasses.replace(plan.analysis, salt=analysis.salt)

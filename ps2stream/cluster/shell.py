@@ -105,7 +105,8 @@ class ActorShell(abc.ABC):
         where = here()
         if lan.version != __version__:
             raise FailedPrecondition(
-                f"host {where.host} has ps2stream {__version__}, the service {lan.version}"
+                f"host {where.host} runs ps2stream {__version__}, but the service runs "
+                f"{lan.version}; install the same version on all hosts"
             )
         endpoint, home = self.links.listen(where, lan.ports)
         return ActorIncarnation(endpoint, self.epoch, home)
@@ -210,7 +211,7 @@ class ActorShell(abc.ABC):
     def post(self, sends: list[Send]) -> None:
         """Sends frames. Raises Unavailable once the lease has run out."""
         if self.lapsed:
-            raise Unavailable("this actor's lease has run out; another may be in its place")
+            raise Unavailable("this actor's lease has run out, and another may have replaced it")
         self.links.post(sends)
 
     @contextmanager

@@ -47,7 +47,7 @@ class SnapshotPolicy(NamedTuple):
         try:
             return self.place.open_snapshots(name)
         except (DataDirectoryError, OSError) as error:
-            log.warning("%s has no snapshots: %s", name, error)
+            log.warning("%s writes no snapshots: %s", name, error)
             return None
 
 
@@ -154,7 +154,7 @@ class SnapshotSaver:
             parts = {n: _copy_part(part, room.get(n)) for n, part in self._frozen.parts.items()}
             self._copy = self._frozen._replace(parts=parts)
         except MemoryError:
-            log.warning("there is no memory for a snapshot")
+            log.warning("there is not enough memory for a snapshot")
         finally:
             self._figures["copy_s"] = _seconds_since(begun)
             self.copied.set()

@@ -99,7 +99,7 @@ class ActorSupervisor:
                     if self._may_replace(address):
                         self._handle_death(address, actor)
             except Exception:
-                log.exception("the supervisor goes on after an error")
+                log.exception("the supervisor continues after an error")
 
     def silent_s(self, address: Address) -> float:
         """Returns the seconds since an actor last answered; inf: it never did. From any thread."""
@@ -171,7 +171,7 @@ class ActorSupervisor:
         over = now > self._lease[address]
         if over and starved_s > LATE_S and address not in self._starving:
             self._starving.add(address)
-            log.warning("%s-%d is late for want of a processor; waited for", *address)
+            log.warning("%s-%d is late because it lacks a processor; waiting for it", *address)
         return starved_s
 
     def _may_replace(self, address: Address) -> bool:
@@ -233,13 +233,13 @@ class ActorSupervisor:
             self._pace_of(address).replace(now)
             self._lease[address] = now + self._lease_s + self._slow_answer_s.get(address, 0.0)
         except Unavailable as error:
-            log.warning("%s-%d was not replaced; tried again: %s", *address, error)
+            log.warning("%s-%d was not replaced; retrying: %s", *address, error)
             self._end_successor(address, actor)
             self._stopping.wait(RETRY_S)
         except Exception:
             if self._stopping.is_set():
                 return
-            log.exception("%s-%d was not replaced; tried again", *address)
+            log.exception("%s-%d was not replaced; retrying", *address)
             self._pace_of(address).replace(time.monotonic())
             self._end_successor(address, actor)
             self._stopping.wait(RETRY_S)

@@ -87,7 +87,7 @@ def warm(topology: Topology) -> None:
     for _ in range(2 * TICKS):  # workers also report their loads meanwhile
         runtime.tick()
     if edge.machine.plan_version != plan.version:
-        log.warning("the first move will be slow: the rehearsed one did not end")
+        log.warning("the first plan change will be slow, because its rehearsal did not finish")
     edge.machine.gridt.postings([])  # as at the end of a plan change
     edge.update(delete_rows(ids), sessions, no_requests)
 

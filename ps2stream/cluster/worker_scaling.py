@@ -65,10 +65,10 @@ class WorkerScaler:
             try:
                 self.look()
             except Unavailable as error:
-                log.debug("workers are not counted now: %s", error)
+                log.debug("the workers cannot be counted now: %s", error)
             except Exception:
                 if not self._stopping.is_set():
-                    log.exception("the number of workers could not be seen to; tried again")
+                    log.exception("the number of workers could not be adjusted; retrying")
 
     def look(self) -> None:
         """Does one step: starts the workers that are missing, or stops those that are too many."""
@@ -96,7 +96,7 @@ class WorkerScaler:
         except Unavailable as error:
             if str(error) != self._without_place:
                 self._without_place = str(error)
-                log.warning("worker-%d was not started; tried again: %s", worker, error)
+                log.warning("worker-%d was not started; retrying: %s", worker, error)
             return False
         self._without_place = ""
         return True

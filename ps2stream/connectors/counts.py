@@ -12,16 +12,16 @@ from ps2stream.errors import InvalidArgument, Violation
 
 HOST = "127.0.0.1"
 GAUGES = {
-    "lag": "Records of the source that are not taken yet, or matches not passed on.",
+    "lag": "Records of the source not yet read, or matches not yet passed on.",
     "waiting": "Records read, and matches received, that are not acknowledged yet.",
     "assigned": "Partitions that this process reads.",
 }
 TOTALS = {
     "taken": "Records read, and matches received.",
-    "done": "Records the service has durably, and matches the receiver has.",
-    "bad": "Records that are no posts, and matches that the receiver refused for good.",
-    "retries": "Attempts that failed and were repeated.",
-    "missed": "Matches that the service dropped because nobody took them in time.",
+    "done": "Records that the service has made durable, or matches that the receiver has accepted.",
+    "bad": "Records that are not posts, or matches that the receiver refused for good.",
+    "retries": "Failed attempts that were repeated.",
+    "missed": "Matches that the service dropped because they were not taken in time.",
 }
 
 

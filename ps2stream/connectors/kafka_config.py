@@ -40,7 +40,9 @@ def read_config(path: Path | None, ours: Collection[str]) -> dict[str, str]:
         if not (name and equals):
             raise _config_error(f"{path}:{number}: expected NAME=VALUE")
         if name in ours:
-            raise _config_error(f"{path}:{number}: {name} is the connector's own to set")
+            raise _config_error(
+                f"{path}:{number}: {name} is set by the connector; remove this line"
+            )
         found[name] = value
     return found
 

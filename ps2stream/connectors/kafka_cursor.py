@@ -41,7 +41,10 @@ class CursorTopic:
         except self._kafka.KafkaException as error:
             found = error.args[0]
             if found.code() != self._kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                problem = f"topic {self.name}, for the sink's place, cannot be made: {found.str()}"
+                problem = (
+                    f"topic {self.name}, which stores the position of the sink, cannot be "
+                    f"created: {found.str()}"
+                )
                 raise translate_error(found) or FailedPrecondition(problem) from None
         check_topic(admin, self.name, bootstrap)
 

@@ -96,7 +96,10 @@ class KafkaSink:
             try:
                 self._write_deliveries(deliveries, stop)
             except ConnectorAbandoned:
-                log.warning("Kafka did not take what was under way; it is written next time")
+                log.warning(
+                    "Kafka did not accept the matches in flight; they are written again at the "
+                    "next start"
+                )
 
     def _write_deliveries(self, deliveries: DeliveryReader, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -122,7 +125,7 @@ class KafkaSink:
                 found = error.args[0]
                 if not found.txn_requires_abort():
                     raise self._build_fatal(found) from None
-                log.warning("Kafka: the transaction is done again: %s", found.str())
+                log.warning("Kafka: repeating the transaction: %s", found.str())
             self._repeat_call(lambda: self._producer.abort_transaction(WAIT_S), stop)
             self._wait_to_retry(attempt, stop)
             attempt += 1
@@ -167,7 +170,7 @@ class KafkaSink:
                     raise
                 if found.fatal() or not found.retriable():
                     raise self._build_fatal(found) from None
-                log.warning("Kafka: trying again: %s", found.str())
+                log.warning("Kafka: retrying: %s", found.str())
             self._wait_to_retry(attempt, stop)
             attempt += 1
 
@@ -193,5 +196,5 @@ class KafkaSink:
             self._kafka.KafkaError._FENCED,
             self._kafka.KafkaError.INVALID_PRODUCER_EPOCH,
         ):
-            return FailedPrecondition(f"another sink runs as {self._options.name}")
+            return FailedPrecondition(f"another sink runs with the name {self._options.name}")
         return translate_error(error) or FailedPrecondition(f"Kafka: {error.str()}")

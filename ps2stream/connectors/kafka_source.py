@@ -87,7 +87,9 @@ class KafkaSource:
         config = read_config(options.config, OURS) | {"bootstrap.servers": options.bootstrap}
         self._config = config
         if options.dead_letters == options.topic:
-            raise InvalidArgument([Violation("dead_letter_topic", "is the topic itself")])
+            raise InvalidArgument(
+                [Violation("dead_letter_topic", "must be another topic than the one that is read")]
+            )
         if options.bad == "topic":
             self._dead_letters = RejectedRecords(self._kafka.Producer, config, options.dead_letters)
 
@@ -206,7 +208,8 @@ class KafkaSource:
                 consumer.commit(offsets=self._build_offsets(due), asynchronous=False)
             except self._kafka.KafkaException as error:
                 raise Unavailable(
-                    f"offsets were not committed, their records come again: {error.args[0].str()}"
+                    "offsets were not committed, so their records will be read again: "
+                    f"{error.args[0].str()}"
                 ) from None
 
     def _build_offsets(self, ends: dict[Partition, int]) -> list[Any]:
@@ -256,7 +259,9 @@ class KafkaSource:
     def _drain_flight(self, consumer: Any) -> None:
         self._await_flight()
         if len(self._flight):
-            log.warning("%d batches were not answered; they come again", len(self._flight))
+            log.warning(
+                "%d batches were not answered; their records will be read again", len(self._flight)
+            )
         try:
             self._commit_now(consumer)
         except Unavailable as error:

@@ -51,7 +51,7 @@ class RecordFields:
                 wanted = ", ".join(NAMES)
                 raise bad("fields", f"expected NAME=PATH with a NAME of {wanted}, got {part!r}")
             if not path and name in ("lon", "lat", "text"):
-                raise bad("fields", f"a post cannot do without {name}")
+                raise bad("fields", f"a post needs {name}")
             self._paths[name] = (tuple(path.split(".")),) if path else ()
 
     def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> ConvertedPosts:
@@ -69,16 +69,16 @@ class RecordFields:
         lines = len(records) - 1
         # Each line begins an object, so that as many rows as lines are one a line.
         if not data.startswith(b"{") or {data.count(b"\n"), data.count(b"\n{")} != {lines}:
-            raise ValueError("not an object a line")
+            raise ValueError("expected one object per line")
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
         table = pyarrow.json.read_json(pa.BufferReader(data), options)
         if len(table) != len(records):
-            raise ValueError("not an object a line")
+            raise ValueError("expected one object per line")
         columns: dict[str, Any] = {}
         for name, paths in self._paths.items():
             there = [p for p in paths if p[0] in table.schema.names]
             if len(there) > 1:
-                raise ValueError("a value in one of several places")
+                raise ValueError("several places could hold the value")
             for path in there:
                 columns[name] = self._extract_column(name, table, path)
         columns.setdefault("id", pa.array(ids, pa.string()))

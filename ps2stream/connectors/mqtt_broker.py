@@ -170,7 +170,9 @@ class MqttSession:
         with self._changed:
             drops = not message.qos and len(self._waiting) >= self._window
             if drops and not self._drops:
-                log.warning("%d messages wait: of QoS 0 more are dropped", len(self._waiting))
+                log.warning(
+                    "%d messages are waiting; further ones of QoS 0 are dropped", len(self._waiting)
+                )
             self._drops = drops
             if not drops:
                 self._waiting.append(BrokerMessage(message, self._connection))
@@ -194,14 +196,16 @@ def where(address: BrokerAddress) -> tuple[str, int]:
         raise _field_error("broker", "expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]")
     if url.username or url.password:
         raise _field_error(
-            "broker", "holds a name or password, which others can see among the options"
+            "broker",
+            "must not contain a name or password, because other users can see the options of "
+            "a command",
         )
     if (address.cert is None) != (address.key is None):
-        raise _field_error("broker_cert", "comes with broker_key, and it with broker_cert")
+        raise _field_error("broker_cert", "must be set together with broker_key")
     if url.scheme == "mqtt" and (address.ca or address.cert):
-        raise _field_error("broker", "certificates need mqtts://")
+        raise _field_error("broker", "must be mqtts:// when certificates are used")
     if address.password_file is not None and address.username is None:
-        raise _field_error("password_file", "comes with a username")
+        raise _field_error("password_file", "needs a username")
     if url.scheme == "mqtt" and address.password_file is not None and not _is_here(url.hostname):
         raise _field_error("broker", f"the password would travel in plaintext to {url.hostname}")
     return url.hostname, port
@@ -214,7 +218,7 @@ def _secure_client(client: Any, address: BrokerAddress) -> None:
             if address.cert is not None:
                 context.load_cert_chain(address.cert, address.key)
         except OSError as error:
-            raise _field_error("broker_ca", f"cannot use the files: {error}") from None
+            raise _field_error("broker_ca", f"the files cannot be used: {error}") from None
         client.tls_set_context(context)
     if address.username is not None:
         password = None

@@ -80,7 +80,7 @@ class MqttSource:
                 if self._teller.due():
                     self._teller.tell()
         except ConnectorAbandoned:
-            log.warning("what was under way was not answered; it comes again")
+            log.warning("the messages in flight were not answered; they will be received again")
         finally:
             over.set()
             self._session.close()

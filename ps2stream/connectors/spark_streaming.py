@@ -123,7 +123,7 @@ class _PartitionSender:
             ):
                 raise bad(f"{self._prefix} partition {partition} row {row}", reason)
         except ConnectorAbandoned:
-            problem = f"the service at {self._server} took no posts for {PATIENCE_S:g} s"
+            problem = f"the service at {self._server} accepted no posts for {PATIENCE_S:g} s"
             raise Unavailable(problem) from None
         finally:
             limit.cancel()
@@ -200,7 +200,9 @@ class MatchReader(SimpleDataSourceStreamReader):
                 known = batches[-1].last if batches else start["seq"]
                 batches += stream.take(known, MOST, 0.2)
                 if time.monotonic() > deadline:
-                    problem = f"matches {known + 1} to {end['seq']} of {self._session} did not come"
+                    problem = (
+                        f"matches {known + 1} to {end['seq']} of {self._session} did not arrive"
+                    )
                     raise Unavailable(problem)
             return iter(self._build_rows(batches, end["seq"]))
         finally:
@@ -232,7 +234,8 @@ class MatchReader(SimpleDataSourceStreamReader):
                 gap = f"matches {batch.gap.first} to {batch.gap.last} of {self._session}"
                 if self._strict:
                     raise FailedPrecondition(
-                        f"the service dropped {gap}; with failOnDataLoss=false the query goes on"
+                        f"the service dropped {gap}; set failOnDataLoss=false to continue without "
+                        "them"
                     )
                 log.warning("the service dropped %s", gap)
                 continue
@@ -263,7 +266,10 @@ class _MatchStream:
             place = delivery_pb2.Cursor.FromString(subscription.cursor)
             self.incarnation = f"{place.incarnation:016x}.{place.session}"
             if incarnation not in ("", self.incarnation):
-                raise FailedPrecondition("the checkpoint is of another service, or its data is new")
+                raise FailedPrecondition(
+                    "the checkpoint belongs to another service, or the data of the service was "
+                    "created anew"
+                )
         except BaseException:
             client.close()
             raise

@@ -81,7 +81,9 @@ class WebhookSink:
             try:
                 asyncio.run(self._post_deliveries(deliveries, stop))
             except ConnectorAbandoned:
-                log.warning("the last body was not taken; it is posted next time")
+                log.warning(
+                    "the last body was not accepted; it will be posted again at the next start"
+                )
 
     async def _post_deliveries(self, deliveries: DeliveryReader, stop: threading.Event) -> None:
         timeout = aiohttp.ClientTimeout(total=ATTEMPT_S)
@@ -134,7 +136,7 @@ class WebhookSink:
                 self._put_away_body(status, outcome, name, body)
                 return
             pause = self._backoff.pause(attempt, min(wanted, LONGEST_S))
-            log.warning("%s is posted again in %.1f s: %s", name, pause, outcome)
+            log.warning("posting %s again in %.1f s: %s", name, pause, outcome)
             self._counts.add("retries")
             attempt += 1
             await self._sleep_before_retry(pause, stop)
@@ -172,8 +174,8 @@ class WebhookSink:
     def _put_away_body(self, status: int, outcome: str, name: str, body: bytes) -> None:
         self._counts.add("bad")
         if self._options.dead_letters is None or status == 410:
-            raise FailedPrecondition(f"the receiver did not take {name}: {outcome}")
-        log.warning("%s is put away: %s", name, outcome)
+            raise FailedPrecondition(f"the receiver did not accept {name}: {outcome}")
+        log.warning("%s is written to the dead letters: %s", name, outcome)
         record = {"id": name, "reason": outcome, "body": json.loads(body)}
         append_records(self._options.dead_letters, [record])
 
@@ -199,7 +201,10 @@ def check_url(url: str) -> None:
     if where.scheme == "http" and not here:
         raise _url_error(f"matches would travel in plaintext to {where.hostname}; use https")
     if where.username or where.password:
-        raise _url_error("holds a name or password, which others can see among the options")
+        raise _url_error(
+            "must not contain a name or password, because other users can see the options of a "
+            "command"
+        )
 
 
 def retry_after(value: str, now: datetime) -> float:

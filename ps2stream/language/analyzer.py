@@ -67,7 +67,9 @@ class Analysis:
             value = getattr(self, name)
             if value is not None and value not in known():
                 choice = ", ".join(sorted(known()))
-                bad.append(Violation(f"analysis.{name}", f"{value!r} is none of {choice}"))
+                bad.append(
+                    Violation(f"analysis.{name}", f"expected one of {choice}, got {value!r}")
+                )
         if not (isinstance(self.regex_unicode, str) and self.regex_unicode):
             bad.append(Violation("analysis.regex_unicode", "expected a version"))
         if bad:

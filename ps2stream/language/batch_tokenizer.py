@@ -31,7 +31,7 @@ def is_always_wanted() -> bool:
 def check_wanted(is_wanted: Callable[[], bool]) -> None:
     """Raises Cancelled when the caller has left."""
     if not is_wanted():
-        raise Cancelled("the caller has left; nothing was done")
+        raise Cancelled("the call was cancelled; nothing was done")
 
 
 class TokenSlice(NamedTuple):

@@ -98,7 +98,7 @@ def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
         return least
     if not fits_limit(limited_text(tree)):
         raise ExpressionError(
-            1, f"in canonical form over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
+            1, f"the canonical form is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
         )
     return tree
 
@@ -154,7 +154,7 @@ class _ExpressionParser:
         self.depth += 1
         if self.depth > EXPRESSION_DEPTH:
             raise self.make_error(
-                at, f"nested over {EXPRESSION_DEPTH} deep (limit expression_depth)"
+                at, f"nested more than {EXPRESSION_DEPTH} levels deep (limit expression_depth)"
             )
         tree = self.parse_or()
         if self.lexemes[self.at] != ")":
@@ -174,7 +174,7 @@ class _ExpressionParser:
         self.terms.update(found)
         if len(self.terms) > EXPRESSION_TERMS:
             raise self.make_error(
-                at, f"over {EXPRESSION_TERMS} distinct terms (limit expression_terms)"
+                at, f"more than {EXPRESSION_TERMS} distinct terms (limit expression_terms)"
             )
         self.known[word] = tree = all_of([Term(t) for t in found])
         return tree

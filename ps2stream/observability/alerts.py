@@ -43,25 +43,26 @@ ALERTS = (
         "Ps2streamWorkerMissing", "critical", "2m",
         f"(count by (job) ({_max_by_worker('ps2stream_up')}) "
         "or 0 * max by (job) (ps2stream_workers)) < max by (job) (ps2stream_workers)",
-        "{{ $value }} workers tell metrics, fewer than the plan has",
+        "{{ $value }} workers report metrics, fewer than the plan has",
         "A dead worker is normally replaced within seconds, so this one fails to start. Search "
         "the log for `is replaced` and the lines after it. The usual cause is memory: compare "
-        "resident_bytes with what the machine has. Matches of its part are held back, not lost.",
+        "resident_bytes with the memory of the machine. Matches of the worker's part are "
+        "delayed, not lost.",
     ),
     AlertRule(
         "Ps2streamReplacedOften", "warning", "0m",
         "changes(max by (job, role, index) (ps2stream_epoch)[30m:1m]) >= 3",
         "{{ $labels.role }}-{{ $labels.index }} was replaced {{ $value }} times in 30 minutes",
-        "The log says why each incarnation ended. An fsync error ends an actor on purpose: "
-        "check the disk (`dmesg`). Killed by the system means out of memory. No answer within "
-        "lease_s means that the machine is overloaded. Objects that kill workers are set aside "
-        "(Ps2streamQuarantined).",
+        "The log says why each incarnation ended. An fsync error ends an actor on purpose: check "
+        "the disk (`dmesg`). A process killed by the system means that memory ran out. No answer "
+        "within lease_s means that the machine is overloaded. Objects that kill workers are set "
+        "aside (Ps2streamQuarantined).",
     ),
     AlertRule(
         "Ps2streamNothingCompletes", "critical", "3m",
         "sum by (job) (rate(ps2stream_object_copies_total[2m])) > 0 unless "
         'sum by (job) (rate(ps2stream_stage_seconds_count{stage="complete"}[2m])) > 0',
-        "Objects are sent to workers, but none are matched everywhere",
+        "Objects are sent to workers, but none is completed",
         "An actor does not answer. held_batches: a worker waits for updates. pending_batches: a "
         "merger waits for a worker. up and epoch show which actor is gone. A full disk stops "
         "mergers: check disk_free_bytes. Restarting the service loses nothing.",
@@ -70,10 +71,10 @@ ALERTS = (
         "Ps2streamStalled", "warning", "1m",
         "max by (job, index) (ps2stream_throughput_stalled) > 0",
         "Objects wait in dispatcher-{{ $labels.index }}, and hardly any are completed",
-        "The log of the dispatcher names the oldest batch and who has not answered for it "
-        "(`hardly any are completed`). Look at that actor: its CPU time, its syncs "
-        "(Ps2streamSlowDisk), whether it is replaced. Nothing that was acknowledged is lost. "
-        "Actors that use no CPU while this lasts are worth a report with the log.",
+        "The log of the dispatcher names the oldest batch and the actors that have not answered "
+        "for it (`hardly any are completed`). Look at these actors: their CPU time, their syncs "
+        "(Ps2streamSlowDisk), whether they are replaced. Nothing that was acknowledged is lost. "
+        "If they use no CPU while this lasts, report it with the log.",
     ),
     AlertRule(
         "Ps2streamNoDeliveries", "warning", "5m",
@@ -81,7 +82,7 @@ ALERTS = (
         "sum by (job) (ps2stream_streams) > 0 unless "
         "sum by (job) (rate(ps2stream_delivered_matches_total[5m])) > 0",
         "Matches are found, clients are connected, and nothing is sent to them",
-        "Either the clients take nothing (credits is 0 and untaken_batches does not fall: look "
+        "Either the clients read nothing (credits is 0 and untaken_batches does not fall: look "
         "at the clients), or the sessions that are connected are not the ones whose queries "
         "match (`ps2stream list`).",
     ),
@@ -133,7 +134,7 @@ ALERTS = (
         "Ps2streamSessionLag", "warning", "15m",
         'max by (job) (ps2stream_session_lag_matches{of="most"}) > 100000 and '
         'max by (job) (delta(ps2stream_session_lag_matches{of="most"}[15m])) > 0',
-        "A session has {{ $value | humanize }} matches that nobody has acknowledged, and grows",
+        "A session has {{ $value | humanize }} unacknowledged matches, and their number grows",
         "Check that the subscriber is connected and acknowledges. Beyond session_quota the "
         "oldest matches of the session are dropped, and the subscriber receives a gap "
         "(Ps2streamMatchesLost). If nobody needs the session any more, delete its queries.",
@@ -158,23 +159,24 @@ ALERTS = (
     AlertRule(
         "Ps2streamMoveStuck", "warning", "30m",
         "max by (job) (ps2stream_migration_active) == 1",
-        "A move between plans has taken more than 30 minutes",
-        "`ps2stream migrations` shows how far the migration is. transferring: a worker is still "
-        "fetching its new queries, or is missing. retiring: a batch from before the switch is not "
-        "complete (Ps2streamNothingCompletes). Up to then `ps2stream apply --abort` is safe.",
+        "A plan change has taken more than 30 minutes",
+        "`ps2stream migrations` shows the progress of the plan change. transferring: a worker is "
+        "still fetching its new queries, or is missing. retiring: a batch from before the switch "
+        "is not complete (Ps2streamNothingCompletes). Before the switch `ps2stream apply "
+        "--abort` is safe.",
     ),
     AlertRule(
         "Ps2streamQuarantined", "warning", "0m",
         "sum by (job) (increase(ps2stream_quarantined_objects_total[1h])) > 0",
-        "{{ $value | humanize }} objects killed workers, and were set aside",
+        "{{ $value | humanize }} objects killed workers and were set aside",
         "The log of the workers that died has the error. It is a bug: report it with that log. "
         "The objects stay in the object log, unmatched.",
     ),
     AlertRule(
         "Ps2streamMessagesDropped", "warning", "5m",
         "sum by (job, role, index) (rate(ps2stream_messages_dropped_total[5m])) > 0",
-        "{{ $labels.role }}-{{ $labels.index }} drops messages: too much waits for a peer",
-        "One actor does not keep up: the one whose link time and CPU time grew. Dropped "
+        "{{ $labels.role }}-{{ $labels.index }} drops messages: too many wait for a peer",
+        "One actor does not keep up: the one whose link time and CPU time have grown. Dropped "
         "messages are sent again, so nothing is lost, but everything slows down.",
     ),
 )  # fmt: skip

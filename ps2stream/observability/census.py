@@ -159,9 +159,7 @@ def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
         return []
     stale_s = (now_ms - census.taken_ms) / 1000
     if stale_s > STALE_S:
-        return [
-            f"the process of `ps2stream serve` has not looked after the actors for {stale_s:.0f} s"
-        ]
+        return [f"the process of `ps2stream serve` has not checked the actors for {stale_s:.0f} s"]
     problems = []
     for actor in census.actors:
         name = f"{actor.role}-{actor.index}"
@@ -174,10 +172,10 @@ def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
             )
     if census.disk_bytes and census.disk_free_bytes < FREE_SHARE * census.disk_bytes:
         share = census.disk_free_bytes / census.disk_bytes
-        problems.append(f"the disk of the data directory has {share:.1%} left")
+        problems.append(f"the disk of the data directory is nearly full: {share:.1%} is free")
     if census.largest_backlog_matches > LAG_MATCHES:
         problems.append(
-            f"a session has {census.largest_backlog_matches:,} matches that nobody has "
-            f"acknowledged, the oldest found {census.backlog_age_s:.0f} s ago"
+            f"a session has {census.largest_backlog_matches:,} unacknowledged matches, the oldest "
+            f"found {census.backlog_age_s:.0f} s ago"
         )
     return problems

@@ -55,7 +55,7 @@ class MetricRecorder:
             self._failed = False
         except Exception:
             if not self._failed:
-                log.exception("%s-%d does not tell its metrics", *self._actor)
+                log.exception("the metrics of %s-%d could not be reported", *self._actor)
             self._failed = True
 
     def send_samples(self, found: Iterable[MetricSample]) -> None:
@@ -125,5 +125,10 @@ class MetricCollector:
         yield from families.values()
 
 
-_PARTS = {"": "", "_bucket": ": at most so many seconds", "_count": ": count", "_sum": ": sum"}
+_PARTS = {
+    "": "",
+    "_bucket": ": number of observations up to the bound",
+    "_count": ": number of observations",
+    "_sum": ": sum of the observations",
+}
 _HELP = {f"{m.name}{part}": f"{m.help}{what}" for m in METRICS for part, what in _PARTS.items()}

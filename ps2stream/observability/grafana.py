@@ -73,7 +73,7 @@ ROWS = (
             "p99 until durable", (("", _quantile(0.99, "complete")),), "s", 4, single=True
         ),
         DashboardPanel("Live queries", (("", _max("live_queries")),), "short", 4, single=True),
-        DashboardPanel("Workers there", (
+        DashboardPanel("Live workers", (
             ("", 'count(max by (index) (ps2stream_up{job=~"$job", role="worker"}))'),
         ), "short", 4, single=True),
         DashboardPanel("Plan version", (("", _max("plan_version")),), "none", 4, single=True),
@@ -88,7 +88,7 @@ ROWS = (
         DashboardPanel("Lag of each actor", (
             (ACTOR + ": p99 in its inbox", _quantile(0.99, "link", BY)),
             ("dispatcher-{{index}}: p99 in its intake", _quantile(0.99, "intake", "index")),
-            ("merger-{{index}}: oldest match not acknowledged",
+            ("merger-{{index}}: oldest unacknowledged match",
              _max("session_lag_seconds", "index")),
         ), "s", 12, number=LAG_ID),
     )),
@@ -100,26 +100,26 @@ ROWS = (
             ("found", _rate("matches_total")),
             ("delivered", _rate("delivered_matches_total")),
             ("lost to quota or retention", _rate("lost_matches_total")),
-            ("found by two, made one", _rate("collapsed_matches_total")),
+            ("duplicates removed", _rate("collapsed_matches_total")),
         ), "ops"),
-        DashboardPanel("Objects on their way", (
+        DashboardPanel("Objects in the workers", (
             ("copies to workers", _rate("object_copies_total")),
             ("matched", _rate("matched_objects_total")),
-            ("nobody wanted", _rate("objects_discarded_total")),
+            ("wanted by no worker", _rate("objects_discarded_total")),
         ), "ops"),
         DashboardPanel("Refused", (
             ("objects: {{reason}}", _rate("objects_refused_total", "reason")),
             ("updates: {{reason}}", _rate("updates_refused_total", "reason")),
         ), "ops"),
         DashboardPanel("Delivered bytes", (("", _rate("delivered_bytes_total")),), "Bps"),
-        DashboardPanel("Objects of a batch", (
+        DashboardPanel("Objects per batch", (
             ("", f"{_rate('objects_total')} / {_rate('object_batches_total')}"),
-        ), what="Batches join while others are under way: large ones say that it is busy."),
+        ), what="Batches are joined while others are under way: large ones mean a busy service."),
     )),
     DashboardRow("Latency", (
         DashboardPanel("p99 by stage", _list_stage_quantiles(
             0.99, "intake", "link", "match", "merge", "sync", "durable", "complete", "deliver"
-        ), "s", 12, "docs/metrics.md says what each stage counts"),
+        ), "s", 12, "docs/metrics.md defines the stages"),
         DashboardPanel("Until matches are durable", tuple(
             (f"p{100 * q:g}", _quantile(q, "complete")) for q in (0.5, 0.9, 0.99)
         ), "s", 6),
@@ -139,14 +139,14 @@ ROWS = (
         DashboardPanel("Streams", (
             ("streams", _sum("streams")), ("watchers", _sum("watchers")),
             ("credits", _sum("credits")), ("not yet taken", _sum("untaken_batches")),
-            ("cut, a second", _rate("cut_streams_total")),
+            ("cut per second", _rate("cut_streams_total")),
         )),
         DashboardPanel("Session lag", (
             ("most", _max("session_lag_matches", match='of="most"')),
             ("all", _sum("session_lag_matches", match='of="all"')),
             ("sessions", _sum("sessions")),
         )),
-        DashboardPanel("Oldest match not acknowledged", (("", _max("session_lag_seconds")),), "s"),
+        DashboardPanel("Oldest unacknowledged match", (("", _max("session_lag_seconds")),), "s"),
     )),
     DashboardRow("Workers", (
         DashboardPanel("Load in a period", (
@@ -162,14 +162,14 @@ ROWS = (
             "p99 of a match", (("worker-{{index}}", _quantile(0.99, "match", "index")),), "s"
         ),
         DashboardPanel("Index", (("worker-{{index}}", _max("index_bytes", "index")),), "bytes"),
-        DashboardPanel("Plans and moves", (
-            ("moving", _max("migration_active")), ("coexisting", _max("plans_coexist")),
+        DashboardPanel("Plans and plan changes", (
+            ("plan change", _max("migration_active")), ("coexisting", _max("plans_coexist")),
             ("ended: {{outcome}}", _sum("migrations_total", "outcome")),
             ("adjustments: {{outcome}}", _sum("adjustments_total", "outcome")),
             ("parts: {{kind}}", _sum("parts_changed_total", "kind")),
-            ("old plans gone", _sum("sunsets_total")),
-            ("planned anew", _max("replans_total")),
-            ("planning failed", _max("replans_failed_total")),
+            ("old plans retired", _sum("sunsets_total")),
+            ("replanned", _max("replans_total")),
+            ("replanning failed", _max("replans_failed_total")),
         )),
     )),
     DashboardRow("Machine and faults", (
@@ -184,7 +184,7 @@ ROWS = (
         DashboardPanel("LSN behind the ledger", (
             (ACTOR, f"scalar({_max('lsn', match=_LEDGER)}) - {_max('lsn', BY)}"),
         )),
-        DashboardPanel("Messages and batches that did not count", (
+        DashboardPanel("Refused and dropped messages and batches", (
             ("refused by " + ACTOR, _rate("messages_refused_total", BY)),
             ("dropped by " + ACTOR, _rate("messages_dropped_total", BY)),
             ("stale batches", _rate("stale_batches_total")),

@@ -14,13 +14,13 @@ from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import RoutedObjects
 
 STAGES = {
-    "intake": "an object waits in a dispatcher, from its arrival until it is routed",
+    "intake": "an object in a dispatcher, from its arrival until it is routed",
     "durable": "an object of level durable, from its arrival until it is synced and answered",
-    "complete": "an object that some worker wanted, from the arrival of the oldest publication of "
-    "its batch until its matches are durable at every merger",
-    "link": "a message, from its sending by another actor until this one takes it up",
-    "match": "matching a batch, or some that an update let go on, in a worker",
-    "merge": "a merger deals with the messages that it took up together",
+    "complete": "an object sent to a worker, from the arrival of the oldest publication of its "
+    "batch until its matches are durable at every merger",
+    "link": "a message, from its sending by another actor until this one processes it",
+    "match": "the matching, in a worker, of a batch or of the batches that waited for an update",
+    "merge": "the processing of messages that a merger received together",
     "sync": "one sync of an object log or match log",
     "deliver": "a delivery, from its arrival at the dispatcher until the client has taken it",
 }

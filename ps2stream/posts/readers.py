@@ -48,7 +48,7 @@ def format_of(path: str, given: str | None = None) -> Format:
         if "://" not in path:
             with _open_input(path):  # a missing file or a directory is reported first
                 pass
-        raise bad(path, f"cannot tell the format; expected one of {', '.join(SUFFIXES)}")
+        raise bad(path, f"the format is unknown; expected one of {', '.join(SUFFIXES)}")
     return found
 
 
@@ -160,7 +160,7 @@ def json_record(where: str, raw: str | bytes) -> dict[str, Any]:
     try:
         record = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise bad(where, f"expected a JSON object a line: {error}") from None
+        raise bad(where, f"expected one JSON object per line: {error}") from None
     if not isinstance(record, dict):
         raise bad(where, f"expected a JSON object, got {short(record)}")
     return record

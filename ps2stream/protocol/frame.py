@@ -61,7 +61,7 @@ class Frame:
         if "KIND" not in cls.__dict__:
             return
         if cls.KIND in Frame._by_kind:
-            raise TypeError(f"frame kind {cls.KIND} is taken")
+            raise TypeError(f"frame kind {cls.KIND} is already used")
         Frame._by_kind[cls.KIND] = cls
         schema: list[tuple[str, np.dtype[Any] | None]] = []
         for klass in reversed(cls.__mro__):

@@ -89,7 +89,7 @@ def made_elsewhere(
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(
-            f"it is not ps2s_, {2 * ID_BYTES} hexadecimal digits, _ and {2 * SECRET_BYTES} more"
+            f"expected ps2s_, {2 * ID_BYTES} hexadecimal digits, _ and {2 * SECRET_BYTES} more"
         )
     if len(set(form[2])) < 8:
         raise ValueError("its digits are not random")
@@ -155,10 +155,10 @@ def _read_token(
     id: str, digest: str, tenant: str, scopes: list[str], created_ms: int, expires_ms: int
 ) -> Token:
     if not re.fullmatch("[0-9a-f]{16}", id) or (tenant and not TENANT.fullmatch(tenant)):
-        raise ValueError("a token's id or tenant is none")
+        raise ValueError("a token's id or tenant is invalid")
     hashed = bytes.fromhex(digest)
     if len(hashed) != len(_NOBODY):
-        raise ValueError("a token's digest is none")
+        raise ValueError("a token's digest is invalid")
     found = frozenset(AccessScope(scope) for scope in scopes)
     return Token(id, hashed, tenant, found, int(created_ms), int(expires_ms))
 

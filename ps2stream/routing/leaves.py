@@ -84,15 +84,20 @@ def check_leaf(leaves: Sequence[Leaf], number: int, workers: int) -> None:
     else:
         named = [*leaf.to, *leaf.to.values(), *leaf.terms.values()]
         if not 0 <= leaf.base < len(leaves):
-            raise PlanError(f"plan: leaf {number} stands on leaf {leaf.base} of {len(leaves)}")
+            raise PlanError(
+                f"plan: leaf {number} is based on leaf {leaf.base}, but there are {len(leaves)} "
+                "leaves"
+            )
         if isinstance(leaves[leaf.base], Moved):
             raise PlanError(
-                f"plan: leaf {number} stands on leaf {leaf.base}, which is neither a space "
-                "nor a text leaf"
+                f"plan: leaf {number} is based on leaf {leaf.base}, which is neither a space nor "
+                "a text leaf"
             )
     for worker in named:
         if not 0 <= worker < workers:
-            raise PlanError(f"plan: leaf {number} names worker {worker} of {workers}")
+            raise PlanError(
+                f"plan: leaf {number} names worker {worker}, but there are {workers} workers"
+            )
 
 
 def leaf_to_dict(leaf: Leaf) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def leaf_to_dict(leaf: Leaf) -> dict[str, Any]:
 def leaf_from_dict(data: Mapping[str, Any]) -> Leaf:
     """Reads what `leaf_to_dict` returns. Raises PlanError."""
     if not isinstance(data, Mapping):
-        raise PlanError(f"plan: {data!r} is no leaf")
+        raise PlanError(f"plan: {data!r} is not a leaf")
     if "worker" in data:
         known = {"worker"}
     else:
@@ -132,7 +137,7 @@ def leaf_from_dict(data: Mapping[str, Any]) -> Leaf:
 def whole(value: object) -> int:
     """Checks that a value of a plan is an integer of 64 bits and returns it. Raises PlanError."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise PlanError(f"plan: {value!r} should be a whole number")
+        raise PlanError(f"plan: {value!r} must be a whole number")
     if abs(value) >= 1 << 63:
         raise PlanError(f"plan: {value} is out of range")
     return value

@@ -87,15 +87,17 @@ class RoutingPlan:
         object.__setattr__(self, "frequencies", MappingProxyType(dict(self.frequencies)))
         object.__setattr__(self, "made", MappingProxyType(dict(self.made)))
         if not 1 <= self.workers <= MAX_WORKERS:
-            raise PlanError(f"plan: {self.workers} workers; 1 to {MAX_WORKERS} are possible")
+            raise PlanError(f"plan: expected 1 to {MAX_WORKERS} workers, got {self.workers}")
         if not self.version > self.base_version >= 0:
             raise PlanError(
                 f"plan: version {self.version} does not follow its base {self.base_version}"
             )
         if len(cells) != (want := _count_cells(self.grid)):
-            raise PlanError(f"plan: {len(cells)} cells are mapped, the grid has {want}")
+            raise PlanError(f"plan: {len(cells)} cells are mapped, but the grid has {want}")
         if len(cells) and int(cells.max()) >= len(self.leaves):
-            raise PlanError(f"plan: a cell names leaf {cells.max()} of {len(self.leaves)}")
+            raise PlanError(
+                f"plan: a cell names leaf {cells.max()}, but there are {len(self.leaves)} leaves"
+            )
         for number in range(len(self.leaves)):
             check_leaf(self.leaves, number, self.workers)
 
@@ -227,7 +229,7 @@ def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
 
 def _check_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
     if not isinstance(settings, Mapping):
-        raise PlanError(f"plan: the field 'analysis' is {settings!r}, not the settings")
+        raise PlanError(f"plan: the field 'analysis' must contain the settings, got {settings!r}")
     ours = analysis.to_dict()
     for name in ("stemmer", "stop_words"):
         if name not in settings:
@@ -264,7 +266,7 @@ def _hash_leaf(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
 
 def _read_frequency(value: object) -> int:
     if (number := whole(value)) < 0:
-        raise PlanError(f"plan: a frequency is {number}")
+        raise PlanError(f"plan: a frequency must be at least 0, got {number}")
     return number
 
 
@@ -280,5 +282,5 @@ def _decode_runs(runs: Sequence[Sequence[int]], cells: int) -> U32:
     if any(c < 1 for c in count) or sum(count) != cells:
         raise PlanError(f"plan: the runs of cells must add up to the {cells} of the grid")
     if any(not 0 <= n < 2**32 for n in leaf):
-        raise PlanError("plan: a cell names a leaf that is not there")
+        raise PlanError("plan: a cell names a leaf that does not exist")
     return np.repeat(np.array(leaf, np.uint32), count)

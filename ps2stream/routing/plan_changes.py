@@ -112,7 +112,7 @@ class PlanState:
         version = self.following.version
         if self.state is ChangeState.COEXISTING:
             return f"plan version {version} coexists with version {self.plan.version}"
-        return f"a move to plan version {version} is under way"
+        return f"a plan change to version {version} is under way"
 
     def record(self) -> U8:
         """Returns the record that sets this strategy, whatever the one before it."""

@@ -56,7 +56,7 @@ def load_plan(
     if not isinstance(body, dict):
         raise PlanError(f"plan {path}: the field 'plan' is missing")
     if "checksum" in document and document["checksum"] != _compute_checksum(body):
-        raise PlanError(f"plan {path}: damaged: the checksum does not fit the content")
+        raise PlanError(f"plan {path}: damaged: the checksum does not match the content")
     try:
         plan = RoutingPlan.from_dict(body, analysis)
         plan.check(plan.analysis, workers)

@@ -67,7 +67,10 @@ def find_warnings(region: Region, places: PlaceTable) -> list[str]:
             twins.append(Rect(region.lon_max, region.lat_min, region.lon_min, region.lat_max))
             meant = max(twins, key=lambda twin: places.weight_within(twin.boxes()))
             why = f"lon_min {region.lon_min:g} is above lon_max {region.lon_max:g}"
-            text = f"the rectangle is {wide:g} degrees wide, across the antimeridian, since {why}"
+            text = (
+                f"the rectangle is {wide:g} degrees wide and crosses the antimeridian, because "
+                f"{why}"
+            )
             return [f"{text}; did you mean {_describe_region(meant, places)}?"]
     for twin in twins:
         there = places.weight_within(twin.boxes())

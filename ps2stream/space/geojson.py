@@ -43,7 +43,7 @@ def from_json(value: object, *, stored: bool = False) -> Region:
             parts.append(polygon)
         return Polygon(shapely.MultiPolygon(parts))
     known = "Rect, Circle, Polygon or MultiPolygon"
-    raise _region_error("region.type", f"{short(kind)} is none of {known}")
+    raise _region_error("region.type", f"expected {known}, got {short(kind)}")
 
 
 def region_of(where: str, value: Any) -> Region:
@@ -94,7 +94,7 @@ def _read_polygon(value: object, path: str, seen: int, stored: bool) -> tuple[sh
                 path, f"more vertices than the limit polygon_vertices {POLYGON_VERTICES}"
             )
         if len(points) < 4:
-            raise _region_error(where, f"a ring of {len(points)} positions; at least 4 are needed")
+            raise _region_error(where, f"a ring has {len(points)} positions; at least 4 are needed")
         for j, point in enumerate(points):
             pair = isinstance(point, list | tuple) and len(point) >= 2
             if not pair or not all(map(_is_number, point)):
@@ -102,7 +102,9 @@ def _read_polygon(value: object, path: str, seen: int, stored: bool) -> tuple[sh
             if not all(math.isfinite(_to_float(x)) for x in point):
                 raise _region_error(f"{where}[{j}]", "a coordinate is not finite")
         if list(points[0][:2]) != list(points[-1][:2]):
-            raise _region_error(where, "the ring is not closed: first and last position differ")
+            raise _region_error(
+                where, "the ring is not closed: its first and last positions differ"
+            )
         ring = [(_to_float(p[0]), _to_float(p[1])) for p in points]
         if not stored:
             _check_edges(ring, where)
@@ -124,9 +126,9 @@ def _check_edges(ring: list[tuple[float, float]], path: str) -> None:
     raise _region_error(
         f"{path}[{edge}]",
         f"the edge from [{lon:g}, {lat:g}] to [{to_lon:g}, {to_lat:g}] spans "
-        f"{abs(to_lon - lon):g} degrees of longitude, and above 180 it is not clear which way it "
-        "goes: if it crosses the antimeridian, split the polygon there into a MultiPolygon "
-        f"(RFC 7946 3.1.9); if it does not, add a corner between, such as {between}",
+        f"{abs(to_lon - lon):g} degrees of longitude, and above 180 its direction is ambiguous: "
+        "if it crosses the antimeridian, split the polygon there into a MultiPolygon (RFC 7946 "
+        f"3.1.9); if it does not, add a corner between, such as {between}",
     )
 
 

@@ -97,7 +97,7 @@ def decode(geom: F64) -> Geometry:
     """Decodes what `encode` returns. Raises ValueError if it is no polygon."""
     found = shapely.from_wkb(np.ascontiguousarray(geom[1:]).tobytes()[: int(geom[0])])
     if not isinstance(found, shapely.Polygon | shapely.MultiPolygon):
-        raise ValueError(f"a {found.geom_type} is no region")
+        raise ValueError(f"a {found.geom_type} is not a region")
     return found
 
 

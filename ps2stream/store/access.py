@@ -73,12 +73,13 @@ def make_private(folder: Path) -> None:
         return
     if foreign := find_foreign(folder):
         raise DataDirectoryError(
-            f"{folder} is open to other users (mode {stat.S_IMODE(mode):04o}) and holds files of "
-            f"others, as {foreign}: use a directory of its own, or chmod 700 this one"
+            f"{folder} is open to other users (mode {stat.S_IMODE(mode):04o}) and contains files "
+            f"of other users, such as {foreign}: use a separate directory, or run chmod 700 on "
+            "this one"
         )
     folder.chmod(0o700)
     log.warning(
-        "%s was open to other users (mode %04o); it is 0700 now", folder, stat.S_IMODE(mode)
+        "%s was open to other users (mode %04o); its mode is now 0700", folder, stat.S_IMODE(mode)
     )
 
 

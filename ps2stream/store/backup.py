@@ -59,7 +59,7 @@ def back_up(source: Path, target: Path) -> BackupContents:
     without one is no backup.
     """
     if not (source / LEDGER).exists():
-        raise DataDirectoryError(f"{source}: there is no ledger.db, so it is no data directory")
+        raise DataDirectoryError(f"{source}: has no ledger.db, so it is not a data directory")
     _prepare_target(target, beside=source)
     try:
         names = sorted(
@@ -120,15 +120,15 @@ def _read_manifest(source: Path) -> dict[str, Any]:
         known = body["format"] == FORMAT
         good = not known or [type(body[name]) for name in ("created", "lsn", "files")] == _KINDS
     except FileNotFoundError:
-        raise DataDirectoryError(f"{source} is no backup: it has no {MANIFEST}") from None
+        raise DataDirectoryError(f"{source} is not a backup: it has no {MANIFEST}") from None
     except OSError as error:
         raise DataDirectoryError(f"{path}: {explain_denial(path, error)}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise DataDirectoryError(f"{path} is damaged; use another backup") from error
     if not known:
         raise DataDirectoryError(
-            f"{path} has format {body['format']}, this version reads {FORMAT}; restore it with "
-            f"ps2stream {body.get('version')}"
+            f"{path} has format {body['format']}, but this version reads {FORMAT}; restore it "
+            f"with ps2stream {body.get('version')}"
         )
     if not good or any(Path(name).is_absolute() or ".." in name for name in body["files"]):
         raise DataDirectoryError(f"{path} is damaged; use another backup")
@@ -138,7 +138,7 @@ def _read_manifest(source: Path) -> dict[str, Any]:
 def _prepare_target(target: Path, beside: Path) -> None:
     try:
         if beside.resolve() in target.resolve().parents:
-            raise FailedPrecondition(f"{target} lies in {beside}; name a folder outside of it")
+            raise FailedPrecondition(f"{target} is inside {beside}; name a folder outside of it")
         make_private(target)
         if any(target.iterdir()):
             raise FailedPrecondition(f"{target} is not empty; name a new or an empty folder")
@@ -166,7 +166,7 @@ def _copy_log(source: Path, target: Path) -> int:
         copy.close()
         if reached < stop:
             raise damage_error(
-                segment_path(source, number), header.base, reached, "it is not sound"
+                segment_path(source, number), header.base, reached, "its records are damaged"
             )
     for file in files.values():
         file.close()

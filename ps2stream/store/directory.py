@@ -57,15 +57,15 @@ class LedgerMark:
         body = raw[_HEAD.size :]
         if len(body) != _BODY.size or _HEAD.unpack_from(raw) != (_MAGIC, zlib.crc32(body)):
             raise DataDirectoryError(
-                f"{self.path} is damaged: whether the ledger is whole cannot be known. Restore a "
-                "copy; to go on with what there is, remove this file"
+                f"{self.path} is damaged, so it is unknown whether the ledger is complete. "
+                "Restore a copy; to continue with the existing data, remove this file"
             )
         known = LedgerExtent(*_BODY.unpack(body))
         if any(a < b for a, b in zip(found, known, strict=True)):
             raise DataDirectoryError(
                 f"{self.path.parent}: the end of the ledger is damaged or missing (ledger.db, "
-                f"ledger.db-wal): it goes to {found}, and {known} were acknowledged. Restore a "
-                f"copy; to go on without the rest, remove {self.path}"
+                f"ledger.db-wal): it ends at {found}, but {known} were acknowledged. Restore a "
+                f"copy; to continue without the rest, remove {self.path}"
             )
 
     def set(self, extent: LedgerExtent, sync: bool = False) -> None:
@@ -106,7 +106,7 @@ def lock_directory(path: Path) -> BinaryIO:
     try:
         if (path / MANIFEST).exists():
             raise DataDirectoryError(
-                f"{path} is a backup; ps2stream restore makes a copy to run on"
+                f"{path} is a backup; make a data directory from it with `ps2stream restore`"
             )
         make_private(path)
         opened = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -131,7 +131,7 @@ def lock_directory(path: Path) -> BinaryIO:
     except OSError as error:
         file.close()
         raise DataDirectoryError(
-            f"{path}: its files cannot be closed to other users: {error}"
+            f"{path}: other users could not be denied access to its files: {error}"
         ) from error
     file.truncate(0)
     file.write(b"%d\n" % os.getpid())

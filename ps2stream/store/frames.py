@@ -79,7 +79,9 @@ def _decode_checked(
 ) -> tuple[int, ...]:
     body = raw[_CHECKED.size :]
     if len(body) != form.size or raw != _encode_checked(magic, body):
-        raise DataDirectoryError(f"{path} is damaged at byte 0, or of another program. {advice}")
+        raise DataDirectoryError(
+            f"{path} is damaged at byte 0, or was written by another program. {advice}"
+        )
     found, *values = form.unpack(body)
     if found != FORMAT:
         age = "newer" if found > FORMAT else "older"

@@ -47,8 +47,8 @@ def read_identity(folder: Path, disk: Disk | None = None) -> LogIdentity | None:
     head, _, body = raw.partition(b"\n")
     if head + b"\n" != _HEAD % zlib.crc32(body):
         raise DataDirectoryError(
-            f"{path} is damaged. Restore a copy; to go on without it, remove this file and start "
-            "once with --accept-loss"
+            f"{path} is damaged. Restore a copy; to continue without it, remove this file and "
+            "start once with --accept-loss"
         )
     return LogIdentity(**json.loads(body))
 

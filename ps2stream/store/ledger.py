@@ -180,7 +180,7 @@ class Ledger(FileTokens, LedgerTables):
     @contextlib.contextmanager
     def _run_transaction(self) -> Iterator[None]:
         if self._failed:
-            raise StoreFailed(f"the ledger takes no updates until a restart: {self._failed}")
+            raise StoreFailed(f"the ledger accepts no updates until a restart: {self._failed}")
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
@@ -284,5 +284,5 @@ def recorded(path: str | os.PathLike[str], key: str) -> str | None:
             return None
         value, crc = found
         if zlib.crc32(value.encode()) != crc:
-            raise ValueError(f"the checksum of {key} does not fit")
+            raise ValueError(f"the checksum of {key} does not match")
     return str(value)

@@ -59,11 +59,11 @@ def find_mismatches(ledger: FoundLedger, logs: Sequence[FoundLog]) -> list[LogMi
 
 def _describe_lost_records(log: FoundLog, note: LogNote) -> str:
     """Returns what the log lacks of what the ledger knows of it; empty if nothing."""
-    reached = f"the ledger knows it up to position {note.position}"
+    reached = f"the ledger refers to it up to position {note.position}"
     if not log.made and (note.incarnation or note.position):
         return f"is missing; {reached}"
     if note.incarnation and (log.identity is None or log.identity.incarnation != note.incarnation):
-        return f"is not the log of this name that the ledger knows; {reached}"
+        return f"is another log than the one of this name that the ledger refers to; {reached}"
     if log.end < note.position:
         return f"ends at position {log.end}; {reached}"
     return ""
@@ -76,12 +76,15 @@ def _describe_older_ledger(ledger: FoundLedger, log: FoundLog, note: LogNote | N
         return "it belongs to another ledger"
     if identity is not None and identity.generation >= ledger.generation:
         return (
-            f"the ledger is older than the log: it knows of {ledger.generation - 1} starts of the "
-            f"service, the log of {identity.generation}"
+            f"the ledger is older than the log: it records {ledger.generation - 1} starts of the "
+            f"service, but the log records {identity.generation}"
         )
     lsn = max(log.lsn, 0 if identity is None else identity.lsn)
     if lsn > ledger.lsn:
-        return f"the ledger is older than the log: it ends at LSN {ledger.lsn}, the log knows {lsn}"
+        return (
+            f"the ledger is older than the log: it ends at LSN {ledger.lsn}, but the log contains "
+            f"LSN {lsn}"
+        )
     if ledger.notes is not None and note is None and identity is None and log.end:
-        return "it holds records, and the ledger does not know it"
+        return "it contains records, but the ledger does not refer to it"
     return ""

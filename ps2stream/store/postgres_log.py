@@ -179,7 +179,7 @@ class PostgresLog:
 
     def append(self, record: bytes) -> int:
         if len(record) > MAX_RECORD:
-            raise ValueError(f"record: {len(record)} bytes, more than {MAX_RECORD}")
+            raise ValueError(f"record: {len(record)} bytes are over the limit of {MAX_RECORD}")
         with self._lock:
             self._check_usable()
             if self._refusing:
@@ -263,11 +263,11 @@ class PostgresLog:
 
     def _check_usable(self) -> None:
         if self._failed:
-            raise Unavailable(f"{self._owner} takes nothing until a restart: {self._failed}")
+            raise Unavailable(f"{self._owner} accepts no writes until a restart: {self._failed}")
 
     def _damage_error(self, position: int) -> DataDirectoryError:
         return DataDirectoryError(
-            f"{self._owner}: position {position} is damaged: no sound record begins there; "
+            f"{self._owner}: position {position} is damaged: no intact record begins there; "
             "restore a copy"
         )
 

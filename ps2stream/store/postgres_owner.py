@@ -79,7 +79,7 @@ class PostgresOwner(PostgresSession):
         a full disk), else StoreFailed, for good.
         """
         if self._failed:
-            raise StoreFailed(f"{self} takes nothing until a restart: {self._failed}")
+            raise StoreFailed(f"{self} accepts no writes until a restart: {self._failed}")
         db = self._ensure_alive()
         try:
             with db.pipeline():

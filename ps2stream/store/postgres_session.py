@@ -81,7 +81,8 @@ class PostgresDatabase:
         if found[-1] != "on":
             db.close()
             raise DataDirectoryError(
-                f"{self}: the server runs with fsync = off, which keeps nothing; switch it on"
+                f"{self}: the server runs with fsync = off, so a crash would lose data; set fsync "
+                "to on"
             )
         return db
 
@@ -100,7 +101,7 @@ class PostgresDatabase:
                 db.execute(DDL.replace("$CRC", str(crc)).encode())
         except psycopg.Error as error:
             raise DataDirectoryError(
-                f"{self}: no tables can be made: {describe_error(error)}"
+                f"{self}: the tables cannot be created: {describe_error(error)}"
             ) from error
 
     def drop(self) -> None:

@@ -24,7 +24,7 @@ from ps2stream.store.disk import FULL, Disk, DiskFile
 from ps2stream.store.frames import FRAME, HEADER, MARK, LogMark, SegmentHeader, walk_frames
 
 _NAME = re.compile(r"([0-9]{12})\.segment")
-_ADVICE = "Restore a copy of {}; to go on without what it holds, move it away"
+_ADVICE = "Restore a copy of {}; to continue without its contents, move it away"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -127,8 +127,8 @@ def _read_mark(path: Path, disk: Disk) -> LogMark:
     file = disk.open(path / "mark")
     try:
         advice = (
-            f"Whether the log is whole cannot be known. Restore a copy of {path}; to go on with "
-            "what there is, remove this file"
+            f"It is unknown whether the log is complete. Restore a copy of {path}; to continue "
+            "with the existing data, remove this file"
         )
         return LogMark.decode(file.pread(MARK + 1, 0), path / "mark", advice)
     finally:
@@ -167,8 +167,8 @@ def _list_begun_segments(path: Path, disk: Disk, numbers: list[int]) -> list[Log
             continue
         if header.number != number:
             raise DataDirectoryError(
-                f"{name} is segment {header.number} under the name of another; name each file "
-                "of the directory as it was"
+                f"{name} contains segment {header.number}, so it was renamed; give each file of "
+                "the directory its original name"
             )
         found.append(LogSegment(number, header.base, size))
     return found
@@ -183,7 +183,7 @@ def _check_chain(path: Path, segments: list[LogSegment], mark: LogMark | None) -
     for number, segment in enumerate(segments, first):
         if segment.number != number:
             raise DataDirectoryError(
-                f"{segment_path(path, number)} is missing, or its header. {_ADVICE.format(path)}"
+                f"{segment_path(path, number)} or its header is missing. {_ADVICE.format(path)}"
             )
         if mark is not None and number == mark.number and segment.base != mark.base:
             why = f"it should begin at {mark.base}"
@@ -192,7 +192,7 @@ def _check_chain(path: Path, segments: list[LogSegment], mark: LogMark | None) -
         stop = segment.base + segment.size - HEADER
         if not segment.base < after.base <= stop:
             raise damage_error(
-                segment.path(path), segment.base, stop, f"it should go on to {after.base}"
+                segment.path(path), segment.base, stop, f"it should continue to {after.base}"
             )
 
 
@@ -210,7 +210,7 @@ def _find_end(path: Path, disk: Disk, segments: list[LogSegment], mark: LogMark 
             reached = position + FRAME + len(record)
         file.close()
         if end is not None and reached < end:
-            raise damage_error(last.path(path), last.base, reached, f"it should go on to {end}")
+            raise damage_error(last.path(path), last.base, reached, f"it should continue to {end}")
         end = reached
         if end > last.base:
             break
@@ -218,9 +218,9 @@ def _find_end(path: Path, disk: Disk, segments: list[LogSegment], mark: LogMark 
     end = end or 0
     if mark is not None and end < mark.end:
         raise DataDirectoryError(
-            f"{path}: the end of the log is damaged or missing: sound records end at position "
-            f"{end}, and all up to {mark.end} was acknowledged. Restore a copy; to go on without "
-            f"the rest, remove {path / 'mark'}"
+            f"{path}: the end of the log is damaged or missing: intact records end at position "
+            f"{end}, but everything up to {mark.end} was acknowledged. Restore a copy; to "
+            f"continue without the rest, remove {path / 'mark'}"
         )
     return end
 

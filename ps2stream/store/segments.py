@@ -75,7 +75,7 @@ class SegmentLog:
         another format, Unavailable when the disk is too full to begin.
         """
         if segment_bytes <= HEADER + FRAME:
-            raise ValueError(f"segment_bytes: {segment_bytes} is not above {HEADER + FRAME}")
+            raise ValueError(f"segment_bytes: must be above {HEADER + FRAME}, got {segment_bytes}")
         path = Path(path)
         disk = disk or OsDisk()
         held = disk.lock(path)
@@ -131,7 +131,7 @@ class SegmentLog:
         with translate_read_errors(path):
             for _, record in walk_frames(file, segment.base, position, stop, _READ):
                 return record
-        raise damage_error(path, segment.base, position, "no sound record begins there")
+        raise damage_error(path, segment.base, position, "no intact record begins there")
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         with self._lock:
@@ -154,7 +154,7 @@ class SegmentLog:
                     file = segment.file or self._disk.open(path)
                 reached = yield from walk_frames(file, segment.base, position, stop)
             if reached < stop:
-                raise damage_error(path, segment.base, reached, "no sound record begins there")
+                raise damage_error(path, segment.base, reached, "no intact record begins there")
         for position, record in waiting:
             if position >= start:
                 yield position, record
@@ -237,14 +237,18 @@ class SegmentLog:
         """Makes room for a frame of so many bytes at the end, in a new segment."""
         self._check_usable()
         if frame > MAX_FRAME:
-            raise ValueError(f"record: {frame - FRAME} bytes, more than {MAX_FRAME - FRAME}")
+            raise ValueError(
+                f"record: {frame - FRAME} bytes are over the limit of {MAX_FRAME - FRAME}"
+            )
         size = max(self._segment_bytes, HEADER + frame)
         try:
             self._check_owned()
             file = self._disk.create(segment_path(self.path, self._number), size)
         except OSError as error:
             if error.errno in FULL:
-                raise Unavailable(f"the log {self.path} has no room: {error.strerror}") from error
+                raise Unavailable(
+                    f"there is no space for the log {self.path}: {error.strerror}"
+                ) from error
             self._failed, self._limit = str(error), -1
             raise Unavailable(f"the log {self.path} cannot be written: {error}") from error
         segment = LogSegment(self._number, self._end, size, file, begun=False)
@@ -282,7 +286,9 @@ class SegmentLog:
 
     def _check_usable(self) -> None:
         if self._failed:
-            raise Unavailable(f"the log {self.path} takes nothing until a restart: {self._failed}")
+            raise Unavailable(
+                f"the log {self.path} accepts no records until a restart: {self._failed}"
+            )
 
     def _record_failure(self, error: BaseException) -> Unavailable:
         with self._lock:

@@ -67,7 +67,7 @@ class SnapshotStore:
                 return None
             body = _read_manifest(self._disk.open(self._folder / MANIFEST))
             if body["format"] != FORMAT or not SnapshotKey(*body["key"]).serves(key):
-                raise ValueError("it is of another service, plan or version")
+                raise ValueError("it belongs to another service, plan or version")
             file = self._disk.open(self._folder / body["file"])
             arrays = {name: _read_array(file, *what) for name, *what in body["arrays"]}
             file.close()
@@ -194,7 +194,7 @@ def _read_array(file: DiskFile, dtype: str, shape: list[int], at: int, crc: int)
         found = zlib.crc32(part, found)
         raw[start : start + len(part)] = np.frombuffer(part, np.uint8)
         if len(part) < min(SLICE, size - start):
-            raise ValueError("the arrays are cut off")
+            raise ValueError("the arrays are truncated")
     if found != crc:
         raise ValueError("an array is damaged")
     return raw.view(kind).reshape(shape)

@@ -152,8 +152,9 @@ class LedgerTables(abc.ABC):
             self._check_sound(meta.get(key, "").isdigit(), "meta")
         if json.loads(meta["analysis"]) != json.loads(analysis):
             raise DataDirectoryError(
-                f"{self.place} was made with the text analysis {meta['analysis']}, not {analysis}; "
-                "its queries would match other words. Use its settings, or another place"
+                f"{self.place} was created with the text analysis {meta['analysis']}, not "
+                f"{analysis}; its queries would match other words. Use its settings, or another "
+                "place"
             )
         return int(meta["watermark"]), int(meta["identity"])
 

@@ -29,7 +29,7 @@ def read(directory: Path) -> list[Token]:
     head, _, body = raw.partition(b"\n")
     try:
         if head + b"\n" != _HEAD % zlib.crc32(body):
-            raise ValueError("the checksum does not fit")
+            raise ValueError("the checksum does not match")
         return tokens.decode(body)
     except ValueError as error:
         raise DataDirectoryError(f"{path} is damaged ({error}); restore a copy") from None

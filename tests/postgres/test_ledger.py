@@ -226,7 +226,7 @@ def test_a_server_that_keeps_nothing_is_refused(
     postgres.stop()
     postgres.start(fsync="off")
     try:
-        with pytest.raises(DataDirectoryError, match="fsync = off, which keeps nothing"):
+        with pytest.raises(DataDirectoryError, match="fsync = off, so a crash would lose data"):
             PostgresLedger.open(database, ANALYSIS)
     finally:
         postgres.stop()

@@ -184,7 +184,7 @@ def test_damage_is_told(harm: str, reads: int, database: PostgresDatabase, execu
         assert (log.first, at) == (6, [6, 11, 18, 23])
     execute(harm)
     if not reads:
-        with pytest.raises(DataDirectoryError, match="no sound record begins there"):
+        with pytest.raises(DataDirectoryError, match="no intact record begins there"):
             PostgresLog.open(database, NAME)
         return
     with PostgresLog.open(database, NAME) as log:
@@ -211,7 +211,7 @@ def test_many_and_large_records(
         assert records(log) == want
         assert [log.read(position) for position in at[::50]] == want[::50]
         monkeypatch.setattr(postgres_log, "MAX_RECORD", 100)
-        with pytest.raises(ValueError, match="record: 101 bytes, more than 100"):
+        with pytest.raises(ValueError, match="record: 101 bytes are over the limit of 100"):
             log.append(b"x" * 101)
 
 

@@ -68,7 +68,7 @@ def test_the_shape_of_the_logs_is_known(settings: Settings) -> None:
         pass
     with pytest.raises(DataDirectoryError, match="spread over 2 mergers, not 1"):
         start(settings.model_copy(update={"mergers": 1}))
-    with pytest.raises(DataDirectoryError, match="stemmer is fixed as None"):
+    with pytest.raises(DataDirectoryError, match="stemmer was fixed as None"):
         start(settings.model_copy(update={"stemmer": "english"}))
 
 

@@ -149,10 +149,10 @@ def test_plans_stay_small_after_thousands_of_moves() -> None:
 @pytest.mark.parametrize(
     ("move", "reason"),
     [
-        (PartMove(CELLS, 0, 1, 1, 1.0), "cell 128; the grid has 128"),
+        (PartMove(CELLS, 0, 1, 1, 1.0), "there is no cell 128; the grid has 128"),
         (PartMove(-1, 0, 1, 1, 1.0), "cell -1"),
         (PartMove(0, 3, 1, 1, 1.0), "worker 3 owns nothing of cell 0"),
-        (PartMove(0, 0, 5, 1, 1.0), "worker 5 of 5"),
+        (PartMove(0, 0, 5, 1, 1.0), "there is no worker 5; the plan has 5"),
         (PartMove(2, 0, 1, 1, 1.0, ("w1",)), "worker 0 does not own 'w1' in cell 2"),
         (PartMove(3, 4, 1, 1, 1.0, ("w1",)), "worker 4 does not own 'w1' in cell 3"),
     ],
@@ -169,6 +169,6 @@ def test_a_part_moves_once_and_from_the_current_plan() -> None:
     with pytest.raises(PlanError, match="twice"):
         apply(plan, twice)
     stale = dataclasses.replace(adjustment(plan, []), base_version=3)
-    with pytest.raises(PlanError, match="made for plan version 3; the current one is 4"):
+    with pytest.raises(PlanError, match="made for plan version 3, but the current one is 4"):
         apply(plan, stale)
     assert apply(plan, adjustment(plan, []), version=70).version == 70

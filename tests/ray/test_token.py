@@ -89,6 +89,6 @@ def test_a_ray_without_a_token_is_not_joined(caplog: pytest.LogCaptureFixture) -
     ray_environment.check_joined({ray_environment.MODE: "token"})
     open_one = {ray_environment.MODE: "disabled"}
     ray_environment.prepare(open_one)
-    assert "can run code here" in caplog.text
-    with pytest.raises(FailedPrecondition, match="asks for no token"):
+    assert "can run code on this host" in caplog.text
+    with pytest.raises(FailedPrecondition, match="requires no token"):
         ray_environment.check_joined(open_one)

@@ -254,7 +254,7 @@ def test_a_cursor_of_another_session_is_refused_and_ends_nothing(client: Client)
         assert next(iter(matches)).query_id == "of one"
     kept = delivery_pb2.Cursor.FromString(matches.cursor)
     with client.subscribe("other") as others:
-        with pytest.raises(FailedPrecondition, match="cursor: it is of another session"):
+        with pytest.raises(FailedPrecondition, match="cursor: it belongs to another session"):
             client.subscribe("other", cursor=matches.cursor, reconnect=False)
         assert next(iter(others)).query_id == "of other"
     kept.session = 0  # as clients kept it before

@@ -55,7 +55,7 @@ def test_nothing_is_wrong_beside_a_service_or_without(
         assert {"python", "packages", "open files", "java", "disk"} <= found.keys()
     found = examine(folder)[1]
     assert found["ledger"][:2] == ("ok", "format 3, up to LSN 0")
-    assert found["logs"][:2] == ("ok", "matches-0, objects-0: they fit the ledger")
+    assert found["logs"][:2] == ("ok", "matches-0, objects-0: consistent with the ledger")
     assert found["data directory"][0] == found["clock"][0] == "ok"
 
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_named_with_what_to_do(
     assert code == 1
     assert found[f"port {port}"][0] == "fail"
     assert found["logs"][:2] == (
-        "fail", "matches-0 is missing; the ledger knows it up to position 0",
+        "fail", "matches-0 is missing; the ledger refers to it up to position 0",
     )  # fmt: skip
     assert "--accept-loss" in found["logs"][2]
     assert found["data directory"][0] == "warn"
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named_with_what_to_do(
     assert examine(folder)[1]["ledger"][0] == "fail"
     (folder / "ledger.db").unlink()
     assert examine(folder)[1]["ledger"][:2] == (
-        "fail", "ledger.db is missing, and the mark says what it acknowledged",
+        "fail", "ledger.db is missing, but the file `mark` records what it had acknowledged",
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_a_directory_before_its_first_start(service: LocalService, tmp_path: Pat
     empty.chmod(0o755)
     code, found = examine(empty)
     assert code == 1
-    assert "holds files of others, as thesis.txt" in found["data directory"][1]
+    assert "contains files of other users, such as thesis.txt" in found["data directory"][1]
     with pytest.raises(DataDirectoryError, match="as thesis"):
         make_private(empty)
 

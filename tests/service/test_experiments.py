@@ -60,7 +60,7 @@ def test_a_service_moves_by_each_algorithm_and_loses_nothing() -> None:
         assert row["below_100ms"] + row["to_1s"] + row["above_1s"] == pytest.approx(1)
     for report in (f14.report(settings, rows, rates), f15.report(settings, rows, rates)):
         assert set(report.columns) <= set(rows[0])
-        [unharmed] = [v for v in report.verdicts if v.claim == "no match is lost or doubled"]
+        [unharmed] = [v for v in report.verdicts if v.claim == "no match is lost or duplicated"]
         assert unharmed.verdict == "met", unharmed.measured
         assert "WRONG" not in report.text()
 

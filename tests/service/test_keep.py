@@ -62,9 +62,9 @@ def test_repeating_changes_nothing_and_another_replaces_it(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it is not ps2s_, 16 hexadecimal digits, _ and 64 more"),
-        (f"ps2s_{ID}_{SECRET[:-1]}", "it is not ps2s_"),
-        (f"ps2s_{ID}_{SECRET.upper()}", "it is not ps2s_"),
+        ("", "expected ps2s_, 16 hexadecimal digits, _ and 64 more"),
+        (f"ps2s_{ID}_{SECRET[:-1]}", "expected ps2s_"),
+        (f"ps2s_{ID}_{SECRET.upper()}", "expected ps2s_"),
         (f"ps2s_{ID}_{'01' * 32}", "its digits are not random"),
     ],
 )

@@ -80,7 +80,9 @@ def test_before_a_period_has_passed_nothing_is_known(client: Client) -> None:
     assert (told["plan_version"], told["following_version"], told["period_s"]) == (1, 0, 0.5)
     assert told["coexisting"] is False
     assert not told["automatic"]
-    with pytest.raises(FailedPrecondition, match=r"no whole period of 0\.5 s \(load_period_s\)"):
+    with pytest.raises(
+        FailedPrecondition, match=r"no complete load period \(0\.5 s, load_period_s\)"
+    ):
         client.rebalance()
 
 

@@ -192,7 +192,7 @@ def test_an_older_ledger_of_the_same_start_is_known_by_the_objects(
         publish(client, "storm 5")
     for name in ("ledger.db", "ledger.db-wal", "mark"):
         shutil.copy(tmp_path / name, used / name)
-    with pytest.raises(DataDirectoryError, match="it ends at LSN 1, the log knows 2"):
+    with pytest.raises(DataDirectoryError, match="it ends at LSN 1, but the log contains LSN 2"):
         start(settings(used))
 
 
@@ -236,5 +236,5 @@ def test_an_older_ledger_is_known_by_the_starts_of_the_service(used: Path, tmp_p
         client.insert("p", "storm", AREA, session="s")  # and no object after it
     for name in ("ledger.db", "mark"):
         shutil.copy(tmp_path / name, used / name)
-    with pytest.raises(DataDirectoryError, match="it knows of 1 starts of the service, the log"):
+    with pytest.raises(DataDirectoryError, match="it records 1 starts of the service, but the log"):
         start(settings(used))

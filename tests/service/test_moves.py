@@ -93,7 +93,7 @@ def test_what_is_no_plan_is_refused(client: Client) -> None:
         (b"{", "is not a plan in JSON"),
         (b"\xff", "is not a plan in JSON"),
         (b"[]", "plan: "),
-        (json.dumps(good | {"workers": 0}).encode(), "0 workers; 1 to 1024 are possible"),
+        (json.dumps(good | {"workers": 0}).encode(), "expected 1 to 1024 workers, got 0"),
         (json.dumps(good | {"cells": [[1, 0]]}).encode(), "the runs of cells must add up"),
         (json.dumps(good | {"grid": {"lon_bits": 15}}).encode(), "is not an integer"),
         (json.dumps(good | {"sells": 1}).encode(), "unknown field 'sells'"),

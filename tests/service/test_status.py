@@ -56,7 +56,7 @@ def test_verbose_gives_every_counter_a_meaning(client: Client, target: str) -> N
     plain = run(target, "status")
     assert "log_bytes" not in plain
     (line,) = [x for x in run(target, "status", "--verbose").splitlines() if "log_bytes" in x]
-    assert line.split(maxsplit=3)[2:] == ["bytes", "Disk taken by an object log or match log"]
+    assert line.split(maxsplit=3)[2:] == ["bytes", "Disk space used by an object log or match log"]
     told = json.loads(run(target, "status", "--json"))
     assert {"version", "plan_version", "live_queries", "log_bytes", "endpoints"} <= told.keys()
     shown = run(target, "status", "--verbose").split("\n\n")[-1].splitlines()

@@ -264,9 +264,9 @@ def test_quotas_on_what_a_tenant_has(
         hasty.delete("d")
         hasty.insert("e", "storm", session="t2")
         hasty.delete("e")
-        with pytest.raises(ResourceExhausted, match=r"2 sessions are named, .* \(sessions\)"):
+        with pytest.raises(ResourceExhausted, match=r"the tenant has 2 sessions, .* \(sessions\)"):
             hasty.insert("f", "storm", session="third")
-        with pytest.raises(ResourceExhausted, match=r"2 sessions are named, .* \(sessions\)"):
+        with pytest.raises(ResourceExhausted, match=r"the tenant has 2 sessions, .* \(sessions\)"):
             hasty.subscribe("third")
         with hasty.subscribe("s"), pytest.raises(ResourceExhausted, match="quota streams"):
             hasty.subscribe("t2")

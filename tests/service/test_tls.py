@@ -214,11 +214,11 @@ def test_a_token_does_not_travel_in_plaintext() -> None:
 STRANGERS = """
 import socket, sys
 from pathlib import Path
-from ps2stream.security import Security
+from ps2stream.security import PortSecurity
 from ps2stream.service.server import serve
 from tests.service.test_server import GATEWAY
 
-server = serve(GATEWAY, "127.0.0.1", 0, Security(tls_cert=sys.argv[1], tls_key=sys.argv[2]))
+server = serve(GATEWAY, "127.0.0.1", 0, PortSecurity(tls_cert=sys.argv[1], tls_key=sys.argv[2]))
 for _ in range(100):
     with socket.create_connection(("127.0.0.1", server.port)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")

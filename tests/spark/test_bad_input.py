@@ -80,7 +80,7 @@ REFUSED = [
     ("json.csv", b'{"text":"a","lat":1,"lon":1}\n', "json.csv"),
     ("short.csv", b"text,lon,lat\na,1\n", "short.csv"),
     ("long.csv", b"text,lon,lat\na,1,2,3\n", "long.csv"),
-    ("packed.csv.gz", b"x", "cannot tell the format"),
+    ("packed.csv.gz", b"x", "the format is unknown"),
 ]
 
 
@@ -126,13 +126,13 @@ def test_bad_queries_are_one_line(
 ODD = [
     ("no-queries", ["--objects", "good.jsonl"], "no queries"),
     ("one-worker", ["--workers", "1"], None),
-    ("many-workers", ["--workers", "1024"], "workers have nothing to do"),
+    ("many-workers", ["--workers", "1024"], "workers have no load"),
     ("one-point", ["--objects", "point.jsonl", "--queries", "here.jsonl"], "sigma"),
     ("elsewhere", ["--objects", "good.jsonl", "--queries", "far.jsonl"], "no object has a term"),
     ("sigma", ["--sigma", "1"], "above sigma = 1"),
     ("theta", ["--theta", "1"], "sigma"),
-    ("one-cell", ["--grid-bits", "0", "0"], "workers have nothing to do"),
-    ("fine", ["--grid-bits", "12", "12"], "touch over"),
+    ("one-cell", ["--grid-bits", "0", "0"], "workers have no load"),
+    ("fine", ["--grid-bits", "12", "12"], "touch more than"),
     ("costs", ["--costs", "free.json"], "a worker has no load"),
 ]
 

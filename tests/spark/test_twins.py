@@ -154,12 +154,12 @@ def test_one_point_no_queries_and_queries_elsewhere(spark: SparkSession, tmp_pat
     [
         ("nan.jsonl", '{"text": "a", "lon": NaN, "lat": 1}', "lon: expected degrees in"),
         ("far.csv", "text,lon,lat\na,1,91\n", "lat: expected degrees in"),
-        ("half.jsonl", '{"text": "a", ', "expected a JSON object a line"),
+        ("half.jsonl", '{"text": "a", ', "expected one JSON object per line"),
         ("two.csv", "text,lng,lat\n", "no objects"),
         ("none.csv", "lon,lat\n1,2\n", "expected a column text"),
         ("text.parquet", "not parquet", "text.parquet"),
         ("absent.jsonl", None, "absent.jsonl"),
-        ("plain.txt", "a", "cannot tell the format"),
+        ("plain.txt", "a", "the format is unknown"),
     ],
 )
 def test_bad_objects(

@@ -53,7 +53,7 @@ def test_bad_values_are_named() -> None:
     assert "workers: must be at least 1, got 0" in refused(workers=0)
     assert "runtime: must be 'ray' or 'local', got 'spark'" in refused(runtime="spark")
     assert "workers: must be a whole number, got 'many'" in refused(workers="many")
-    assert "leaves no room for 3 dispatchers" in refused(port=65534, dispatchers=3)
+    assert "is too high for 3 dispatchers" in refused(port=65534, dispatchers=3)
 
 
 def test_unknown_keys_are_named(tmp_path: Path) -> None:

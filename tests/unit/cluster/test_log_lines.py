@@ -86,7 +86,10 @@ def test_every_line_is_json_whoever_writes_it(
     assert "test_log_lines.py" in wrong["message"]
     assert (other["logger"], other["message"]) == ("grpc._server", "another's")
     assert "of a library" in warning["message"]
-    assert (ended["message"], ended["exception"][-17:]) == ("worker ended", "ValueError: a\nbug")
+    assert (ended["message"], ended["exception"][-17:]) == (
+        "thread worker ended",
+        "ValueError: a\nbug",
+    )
     assert capsys.readouterr().err == ""
 
 

@@ -100,7 +100,7 @@ def test_a_log_is_what_was_appended_and_synced(
         log.sync()  # and what was to be trimmed goes
         found = list(log.scan())
         if forgets and found and len(found[0][1]) > 1:
-            with pytest.raises(DataDirectoryError, match="no sound record begins there"):
+            with pytest.raises(DataDirectoryError, match="no intact record begins there"):
                 log.read(found[0][0] + 1)
 
 

@@ -69,13 +69,13 @@ def test_what_a_host_offers(spec: str | None, found: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("wroker", "'wroker' is no role; there are: dispatcher, worker"),
-        ("", "'' is no role"),
-        ("none,worker", "'none' is no role"),
-        ("worker=", "worker=: is not a number"),
-        ("worker=-1", "worker=-1: is not a number from 0"),
-        ("worker=٣", "is not a number"),
-        ("worker=10001", "is not a number from 0 to 10000"),
+        ("wroker", "'wroker' is not a role; expected some of dispatcher, worker"),
+        ("", "'' is not a role"),
+        ("none,worker", "'none' is not a role"),
+        ("worker=", "worker=: expected a number"),
+        ("worker=-1", "worker=-1: expected a number from 0"),
+        ("worker=٣", "expected a number"),
+        ("worker=10001", "expected a number from 0 to 10000"),
         ("worker,worker=2", "worker is named twice"),
     ],
 )
@@ -109,7 +109,9 @@ def test_who_has_no_place_is_told_so_and_its_own_unit_is_free_again() -> None:
     hosts = cluster(aa={"worker": 1}, bb={"merger": 5})
     homes = {WORKER: home(HERE)}
     assert hosts.options(WORKER, homes, lambda _: 0.0)["resources"] == {"ps2stream-worker": 1}
-    with pytest.raises(Unavailable, match=r"worker-1 has no place: .* unit of ps2stream-worker"):
+    with pytest.raises(
+        Unavailable, match=r"worker-1 cannot be placed: .* unit of ps2stream-worker"
+    ):
         hosts.options(Address("worker", 1), homes, lambda _: 0.0)
 
 
@@ -143,7 +145,7 @@ def test_what_is_lacking_is_said_within_a_bounded_time() -> None:
 def test_who_is_asked_to_stop_waits_for_no_host() -> None:
     asked = threading.Event()
     asked.set()
-    with pytest.raises(Unavailable, match="asked to stop"):
+    with pytest.raises(Unavailable, match="the service was stopped"):
         cluster(wait_s=math.inf).await_room([WORKER], asked)
 
 
@@ -170,13 +172,17 @@ def test_dispatchers_have_consecutive_ports_or_the_same_one() -> None:
     ("given", "field", "why"),
     [
         ({"ray_address": "auto"}, "ray_address", "needs database_url"),
-        (MANY | {"runtime": "local"}, "ray_address", "only the runtime ray"),
-        (MANY | {"replan_s": 5.0}, "replan_s", "let a timer call"),
+        (MANY | {"runtime": "local"}, "ray_address", "needs the runtime ray"),
+        (MANY | {"replan_s": 5.0}, "replan_s", "`ps2stream replan` from a timer"),
         (MANY | {"ray_address": "somewhere"}, "ray_address", "pattern"),
-        (MANY | {"link_ports": "2-1"}, "link_ports", "2-1 is not LOW-HIGH"),
-        (MANY | {"link_ports": "1-70000"}, "link_ports", "is not LOW-HIGH"),
-        ({"dispatcher_ports": "same", "dispatchers": 2}, "dispatcher_ports", "a host"),
-        ({"dispatcher_ports": "same", "port": 0}, "dispatcher_ports", "needs a port"),
+        (MANY | {"link_ports": "2-1"}, "link_ports", "must be LOW-HIGH within 1 to 65535, got 2-1"),
+        (MANY | {"link_ports": "1-70000"}, "link_ports", "must be LOW-HIGH"),
+        (
+            {"dispatcher_ports": "same", "dispatchers": 2},
+            "dispatcher_ports",
+            "one dispatcher per host",
+        ),
+        ({"dispatcher_ports": "same", "port": 0}, "dispatcher_ports", "needs a fixed port"),
     ],
 )
 def test_settings_that_make_no_cluster_are_refused(
@@ -192,7 +198,7 @@ def test_a_token_is_made_once_for_its_owner_alone(
 ) -> None:
     monkeypatch.delitem(sys.modules, "ray", raising=False)
     environ = {ray_environment.TOKEN_PATH: str(tmp_path / "new" / "token")}
-    with pytest.raises(FailedPrecondition, match="share a token, and there is none"):
+    with pytest.raises(FailedPrecondition, match="share a token, but none was found"):
         ray_environment.prepare(dict(environ), joins=True)
     path = ray_environment.provide(environ)
     assert path == tmp_path / "new" / "token"
@@ -206,13 +212,13 @@ def test_a_token_is_made_once_for_its_owner_alone(
     assert ray_environment.TOKEN not in told
     assert ray_environment.provide({ray_environment.TOKEN: "given"}) is None
     path.chmod(0o644)
-    with pytest.raises(FailedPrecondition, match=r"can read the hosts' token: chmod 600"):
+    with pytest.raises(FailedPrecondition, match=r"can read the hosts' token; run chmod 600"):
         ray_environment.prepare(dict(environ), joins=True)
     path.chmod(0o440)  # as Kubernetes mounts a Secret for a group
     ray_environment.prepare(dict(environ), joins=True)
     path.chmod(0o600)
     path.write_text("")
-    with pytest.raises(FailedPrecondition, match="holds no token"):
+    with pytest.raises(FailedPrecondition, match="contains no token"):
         ray_environment.prepare(dict(environ), joins=True)
 
 
@@ -238,9 +244,11 @@ def test_a_cluster_is_asked_something_without_a_token(asks: bool) -> None:
         if asks:
             ray_environment.check_guarded(where)
         else:
-            with pytest.raises(FailedPrecondition, match=f"the Ray at {where} asks for no token"):
+            with pytest.raises(
+                FailedPrecondition, match=f"the Ray cluster at {where} requires no token"
+            ):
                 ray_environment.check_guarded(where)
     finally:
         server.stop(0).wait()
-    with pytest.raises(Unavailable, match="does not say whether it asks for a token"):
+    with pytest.raises(Unavailable, match="cannot find out whether"):
         ray_environment.check_guarded(where)

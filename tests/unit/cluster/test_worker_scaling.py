@@ -82,7 +82,7 @@ def test_who_has_no_place_is_told_once_and_started_when_there_is_one(
     for _ in range(3):
         manning.look()
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
-        "worker-1 was not started; tried again: worker-1 has no place"
+        "worker-1 was not started; retrying: worker-1 has no place"
     ]
     staff.full = False
     manning.look()

@@ -47,11 +47,15 @@ def _nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["join", HEAD, "--roles", "wroker"], 2, "'wroker' is no role"),
         (["join", HEAD, "--ray-ports", "1-2"], 2, "--ray-ports: expected LOW-HIGH"),
         (["join", HEAD, "--ray-ports", "70000-71000"], 2, "expected LOW-HIGH from 1 to 65535"),
-        (["join", HEAD], 7, "there is none: set RAY_AUTH_TOKEN_PATH"),
+        (["join", HEAD], 7, "none was found: set RAY_AUTH_TOKEN_PATH"),
         (["join", HEAD, "--serve"], 2, "ray_address: needs database_url"),
         (["start"], 2, "ray_address: needs database_url"),
         (["start", "--no-serve", "--workers", "0"], 2, "workers"),
-        (["start", "--database-url", "postgresql://h/d", "--replan-s", "5"], 2, "let a timer call"),
+        (
+            ["start", "--database-url", "postgresql://h/d", "--replan-s", "5"],
+            2,
+            "`ps2stream replan` from a timer",
+        ),
     ],
 )
 def test_what_makes_no_cluster_is_refused(
@@ -92,7 +96,9 @@ def test_an_actor_of_another_version_is_none_of_the_service(
     topology = Topology(text_plan(Analysis(salt=1), Grid(), 1))
     actor = WorkerShell(Address("worker", 0), 1, topology)
     lan = LanSettings(range(0), 20, as_json=False)
-    with pytest.raises(FailedPrecondition, match=r"host 127.0.0.1 has ps2stream .*, the service 0"):
+    with pytest.raises(
+        FailedPrecondition, match=r"host 127.0.0.1 runs ps2stream .*, but the service runs 0"
+    ):
         actor.bind(tmp_path, lan._replace(version="0"))
     incarnation = actor.bind(tmp_path, lan)
     actor.stop()

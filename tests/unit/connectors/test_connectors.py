@@ -214,9 +214,12 @@ def test_bodies_are_bounded_and_a_gap_has_its_own() -> None:
         (BrokerAddress("mqtt://localhost:x"), "expected mqtt://"),
         (BrokerAddress("mqtt://me:secret@localhost"), "name or password"),
         (BrokerAddress("mqtt://10.0.0.1", "me", Path("secret")), "plaintext to 10.0.0.1"),
-        (BrokerAddress("mqtt://localhost", None, Path("secret")), "comes with a username"),
-        (BrokerAddress("mqtts://localhost", cert=Path("cert")), "comes with broker_key"),
-        (BrokerAddress("mqtt://localhost", ca=Path("ca")), "certificates need mqtts"),
+        (BrokerAddress("mqtt://localhost", None, Path("secret")), "needs a username"),
+        (
+            BrokerAddress("mqtts://localhost", cert=Path("cert")),
+            "must be set together with broker_key",
+        ),
+        (BrokerAddress("mqtt://localhost", ca=Path("ca")), "must be mqtts"),
     ],
 )
 def test_a_broker_that_would_be_reached_unsafely_is_refused(

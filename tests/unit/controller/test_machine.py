@@ -75,7 +75,7 @@ def test_one_at_a_time_and_a_whole_period_between() -> None:
     hot: list[Part] = [(0, 0, 300_000, 50), (1, 1, 500_000, 40), (16, 1, 900_000, 10)]
     world.period(hot)  # learns of the end in its course, so part of it was before
     assert len(world.begun) == 1
-    assert "no whole period of 3 s (load_period_s)" in world.told("gr")[0]
+    assert "no complete load period (3 s, load_period_s)" in world.told("gr")[0]
     world.period(hot)
     assert len(world.begun) == 2
     assert world.begun[1].base_version == 2
@@ -91,7 +91,7 @@ def test_a_move_that_was_given_up_ends_as_any_other() -> None:
     world.strategy = PlanState(world.strategy.plan)
     world.period(ROWS)  # learns of it in its course
     assert len(world.begun) == 1
-    assert "no whole period" in world.told("gr")[0]
+    assert "no complete load period" in world.told("gr")[0]
     world.period(ROWS)
     assert len(world.begun) == 2
 

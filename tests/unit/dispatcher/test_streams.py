@@ -267,7 +267,7 @@ def test_unanswered_questions_are_bounded(desk: Desk, monkeypatch: pytest.Monkey
         desk.edge.session("s"),
         desk.edge.attach("t", 0, 8, 1 << 20, lambda _: False),
     ):
-        assert "1 questions are waiting" in str(refused.exception(0))
+        assert "1 requests are waiting" in str(refused.exception(0))
     deliver(desk, 4, b"three", number=3)  # one is lost: the stream that is open asks all the same
     grant(desk, 9)
     assert (stream.epoch, len(desk.edge.streams)) == (9, 1)

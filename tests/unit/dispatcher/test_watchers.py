@@ -201,7 +201,7 @@ def test_each_watcher_gets_its_tenants_matches_and_no_more_than_it_may() -> None
 def test_no_more_may_watch_than_there_is_room_for() -> None:
     stand = Stand()
     watchers = [stand.watch()[0] for _ in range(MAX_WATCHERS)]
-    with pytest.raises(ResourceExhausted, match=r"16 watch, the limit \(watchers\)"):
+    with pytest.raises(ResourceExhausted, match=r"16 clients watch, the limit \(watchers\)"):
         stand.watch()
     stand.watchers.drop(watchers[0])
     stand.watch()

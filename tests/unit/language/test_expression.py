@@ -84,11 +84,11 @@ def test_canonical_form(source: str, text: str) -> None:
         ('"a b"', 1, '" is reserved'),
         ("'a b'", 1, "' is reserved"),
         ("a !!", 3, "the keyword '!!' has nothing to search for"),
-        ("(((((((((a)))))))))", 9, "nested over 8 deep (limit expression_depth)"),
+        ("(((((((((a)))))))))", 9, "nested more than 8 levels deep (limit expression_depth)"),
         (
             " ".join(f"t{i}" for i in range(65)),
             247,
-            "over 64 distinct terms (limit expression_terms)",
+            "more than 64 distinct terms (limit expression_terms)",
         ),
         ("a" * 8193, 1, "the expression is over 8192 bytes (limit expression_bytes)"),
         ("é" * 4097, 1, "the expression is over 8192 bytes (limit expression_bytes)"),
@@ -205,7 +205,7 @@ def test_a_canonical_form_over_the_limit() -> None:
     check_column([words, words.replace(" ", " OR ")[:8192]], ANALYZER)
     many = " OR ".join(f"ﷺ {a} {b}" for a in "abcdefghijklmnopq" for b in "0123456789rstuv")
     assert len(many.encode()) <= 8192
-    with pytest.raises(ExpressionError, match="column 1: in canonical form over 8192 bytes"):
+    with pytest.raises(ExpressionError, match="column 1: the canonical form is over 8192 bytes"):
         parse(many, ANALYZER.tokens)
 
 

@@ -79,14 +79,15 @@ def test_disk_lag_and_silence_are_problems() -> None:
     assert (well.sessions, well.backlog_matches) == (2, 5)
     assert (well.largest_backlog_matches, well.backlog_age_s) == (3, 1.5)
     full = well._replace(disk_free_bytes=99)
-    assert find_problems(full, NOW_MS) == ["the disk of the data directory has 9.9% left"]
+    nearly_full = "the disk of the data directory is nearly full: 9.9% is free"
+    assert find_problems(full, NOW_MS) == [nearly_full]
     assert find_problems(well._replace(disk_free_bytes=100), NOW_MS) == []
     behind = well._replace(largest_backlog_matches=100_001, backlog_age_s=70.0)
     assert find_problems(behind, NOW_MS) == [
-        "a session has 100,001 matches that nobody has acknowledged, the oldest found 70 s ago"
+        "a session has 100,001 unacknowledged matches, the oldest found 70 s ago"
     ]
     late_ms = NOW_MS + int(1000 * STALE_S)
     assert find_problems(well, late_ms) == []
     (stale,) = find_problems(full, late_ms + 1000)
-    assert "has not looked after the actors for 31 s" in stale
+    assert "has not checked the actors for 31 s" in stale
     assert find_problems(None, NOW_MS) == []

@@ -108,7 +108,7 @@ def test_a_delivery_is_known_by_the_offset_of_its_first_object() -> None:
     ("values", "problem"),
     [
         ({"trace_endpoint": "localhost:4318"}, "http://HOST:PORT"),
-        ({"trace_endpoint": "http://collector:4318"}, "needs https"),
+        ({"trace_endpoint": "http://collector:4318"}, "must use https"),
         ({"trace_every": 1, "runtime": "local"}, "only the runtime ray"),
     ],
 )

@@ -70,7 +70,7 @@ def test_loads_are_told_in_a_unit_that_shows_them(
 def test_a_plan_written_by_hand_is_shown_without_predictions(root: Path) -> None:
     said = Said()
     show(str(root / "examples" / "plan-text.json"), said)
-    assert "not known" in said.line
+    assert "unknown" in said.line
     assert said.line.splitlines()[-1].split()[-1] == "-"
 
 

@@ -136,9 +136,9 @@ def test_bad_json_lines(tmp_path: Path) -> None:
     assert error(write(tmp_path / "y.jsonl", "[1]")).endswith(
         "y.jsonl:1: expected a JSON object, got [1]"
     )
-    assert "z.jsonl:1: expected a JSON object a line" in error(write(tmp_path / "z.jsonl", "{"))
+    assert "z.jsonl:1: expected one JSON object per line" in error(write(tmp_path / "z.jsonl", "{"))
     deep = write(tmp_path / "deep.jsonl", "[" * 100_000)
-    assert "deep.jsonl:1: expected a JSON object a line" in error(deep)
+    assert "deep.jsonl:1: expected one JSON object per line" in error(deep)
 
 
 def test_bad_csv(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_batches_of_long_texts_stay_below_what_a_request_may_carry(tmp_path: Pat
 
 def test_unknown_files_and_formats(tmp_path: Path) -> None:
     assert "cannot read it: No such file" in error(str(tmp_path / "none.csv"))
-    assert "cannot tell the format" in error(write(tmp_path / "x.txt", ""))
+    assert "the format is unknown" in error(write(tmp_path / "x.txt", ""))
     assert "cannot read it: Is a directory" in error(str(tmp_path), format="csv")
 
 

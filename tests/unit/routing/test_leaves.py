@@ -96,17 +96,17 @@ def test_only_files_with_moved_leaves_need_a_new_reader(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("leaf", "reason"),
     [
-        ({"base": 2}, "leaf 1 stands on leaf 2 of 2"),
-        ({"base": -1}, "leaf 1 stands on leaf -1 of 2"),
-        ({"base": 1}, "leaf 1 stands on leaf 1, which is neither"),
-        ({"base": 0, "to": [[1, 3]]}, "leaf 1 names worker 3 of 3"),
-        ({"base": 0, "to": [[3, 1]]}, "leaf 1 names worker 3 of 3"),
-        ({"base": 0, "terms": {"w1": 3}}, "leaf 1 names worker 3 of 3"),
+        ({"base": 2}, "leaf 1 is based on leaf 2, but there are 2 leaves"),
+        ({"base": -1}, "leaf 1 is based on leaf -1, but there are 2 leaves"),
+        ({"base": 1}, "leaf 1 is based on leaf 1, which is neither"),
+        ({"base": 0, "to": [[1, 3]]}, "leaf 1 names worker 3, but there are 3 workers"),
+        ({"base": 0, "to": [[3, 1]]}, "leaf 1 names worker 3, but there are 3 workers"),
+        ({"base": 0, "terms": {"w1": 3}}, "leaf 1 names worker 3, but there are 3 workers"),
         ({"base": 0, "to": [[1, 2], [1, 0]]}, "twice"),
         ({"base": 0, "to": [[1]]}, "plan"),
         ({"base": 0, "to": 7}, "plan"),
         ({"base": 0, "workers": [1]}, "unknown field 'workers'"),
-        ({"base": "0"}, "should be a whole number"),
+        ({"base": "0"}, "must be a whole number"),
     ],
 )
 def test_a_wrong_leaf_is_refused_with_the_reason(leaf: dict[str, Any], reason: str) -> None:

@@ -127,7 +127,7 @@ def test_a_plan_that_cannot_follow_is_refused(given: RoutingPlan, why: str) -> N
 
 def test_one_move_at_a_time_and_no_nonsense() -> None:
     other = plan(1, workers=4, version=2, base=1)
-    assert "to plan version 2 is under way" in begun().begin(json_of(other))[1]
+    assert "a plan change to version 2 is under way" in begun().begin(json_of(other))[1]
     assert "not JSON" in PlanMigration(plan(0)).begin(np.frombuffer(b"{", np.uint8))[1]
     assert "missing" in PlanMigration(plan(0)).begin(np.frombuffer(b"{}", np.uint8))[1]
 

@@ -97,13 +97,13 @@ def test_a_directory_of_an_older_version_is_closed(
         path.chmod(0o755 if path.is_dir() else 0o644)
     use(folder)
     assert modes(folder).keys() == {0o700, 0o600}
-    assert f"{folder} was open to other users (mode 0755); it is 0700 now" in caplog.text
+    assert f"{folder} was open to other users (mode 0755); its mode is now 0700" in caplog.text
 
 
 def test_a_directory_that_others_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     tmp_path.chmod(0o755)
-    with pytest.raises(DataDirectoryError, match=r"mode 0755\) and holds .* letter"):
+    with pytest.raises(DataDirectoryError, match=r"mode 0755\) and contains .* letter"):
         Ledger.open(tmp_path, ANALYSIS)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]

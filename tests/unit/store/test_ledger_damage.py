@@ -111,7 +111,7 @@ def test_an_end_that_is_cut_off_is_noticed_wherever_the_cut_is(tmp_path: Path) -
         with pytest.raises(DataDirectoryError, match="LSN 5, 3 sessions and 3 epochs were ack"):
             Ledger.open(tmp_path, ANALYSIS)
     (tmp_path / "ledger.db-wal").unlink()
-    with pytest.raises(DataDirectoryError, match="goes to LSN 2, 1 sessions and 1 epochs, and"):
+    with pytest.raises(DataDirectoryError, match="ends at LSN 2, 1 sessions and 1 epochs, but"):
         Ledger.open(tmp_path, ANALYSIS)
     assert (tmp_path / "ledger.db").read_bytes() == db
     assert (tmp_path / "mark").read_bytes() == mark
@@ -175,7 +175,7 @@ def test_an_epoch_is_never_given_twice_though_nothing_else_was_written(tmp_path:
             shutil.copy(tmp_path / "live" / name, tmp_path / name)
     wal = (tmp_path / "ledger.db-wal").read_bytes()
     (tmp_path / "ledger.db-wal").write_bytes(wal[:-1])
-    with pytest.raises(DataDirectoryError, match="2 epochs, and LSN 0, 0 sessions and 3 epochs"):
+    with pytest.raises(DataDirectoryError, match="2 epochs, but LSN 0, 0 sessions and 3 epochs"):
         Ledger.open(tmp_path, ANALYSIS)
     (tmp_path / "ledger.db-wal").write_bytes(wal)
     with Ledger.open(tmp_path, ANALYSIS) as store:

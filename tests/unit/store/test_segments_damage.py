@@ -142,14 +142,14 @@ def test_a_header_says_that_all_before_it_is_durable() -> None:
     files[before] = files[before][:at] + b"\xff" + files[before][at + 1 :]
     found = read_all(files, want)
     assert isinstance(found, DataDirectoryError)
-    assert f"it should go on to {start}" in str(found)
+    assert f"it should continue to {start}" in str(found)
 
 
 def test_a_truncated_segment_is_noticed_at_once(tmp_path: Path) -> None:
     write(None, tmp_path, 2)
     first = tmp_path / "000000000001.segment"
     first.write_bytes(first.read_bytes()[:100])
-    with pytest.raises(DataDirectoryError, match=r"000000000001.segment: .*it should go on to"):
+    with pytest.raises(DataDirectoryError, match=r"000000000001.segment: .*it should continue to"):
         SegmentLog.open(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_a_mark_or_a_name_that_is_anothers() -> None:
     only = {"000000000002.segment": files["000000000001.segment"]}
     found = read_all(only, want)
     assert isinstance(found, DataDirectoryError)
-    assert "is segment 1 under the name of another" in str(found)
+    assert "contains segment 1, so it was renamed" in str(found)
 
 
 def test_a_segment_that_a_stopped_process_began_is_not_taken_for_the_owners() -> None:
@@ -200,7 +200,7 @@ def test_a_removed_mark_gives_up_the_damaged_end_alone() -> None:
     bad = files | {name: files[name][:at] + b"\xff" + files[name][at + 1 :]}
     found = read_all(bad, want)
     assert isinstance(found, DataDirectoryError)
-    assert "to go on without the rest, remove /log/mark" in str(found)
+    assert "to continue without the rest, remove /log/mark" in str(found)
     del bad["mark"]
     disk = SimDisk(random.Random(1))
     disk.lock(PATH).close()
@@ -234,7 +234,7 @@ def test_every_flipped_byte_on_a_real_disk(tmp_path: Path) -> None:
     ("harm", "message"),
     [
         (lambda d: d[:50] + b"\xff" + d[51:], r"000000000001.segment: .* position 0 \(byte 32 "),
-        (lambda d: d[:40], "position 0 .*no sound record begins there"),
+        (lambda d: d[:40], "position 0 .*no intact record begins there"),
     ],
 )
 def test_damage_beside_a_running_owner(

@@ -121,7 +121,7 @@ def test_two_parts_that_would_only_exchange_two_workers_stay(load: float, moves:
 
 
 def test_loads_of_a_foreign_worker_are_refused() -> None:
-    with pytest.raises(ValueError, match="worker 4 of 4"):
+    with pytest.raises(ValueError, match="worker 4, but the plan has 4"):
         decide(parts([0], [4], [1.0], [1]), blocks(), Rules(COSTS))
 
 

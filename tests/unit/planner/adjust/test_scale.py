@@ -109,7 +109,7 @@ def test_there_and_back_keeps_the_plan_small() -> None:
 
 
 def test_no_change_and_no_workers_are_refused() -> None:
-    with pytest.raises(PlanError, match="for 4 workers already"):
+    with pytest.raises(PlanError, match="it has 4 workers already"):
         scaled(plan("space"), 4, NOTHING)
-    with pytest.raises(PlanError, match="0 workers; 1 to"):
+    with pytest.raises(PlanError, match=r"expected 1 to .* workers, got 0"):
         scaled(plan("space"), 0, NOTHING)

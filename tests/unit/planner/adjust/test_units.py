@@ -65,7 +65,7 @@ def test_counts_are_smoothed_and_what_is_missing_decays() -> None:
         second = smoothed(second, units((1, 0, 4.0, 90)))
     ((*part, objects, held),) = rows(second)
     assert (part, round(objects, 3), held) == ([1, 0], 4.0, 90)
-    with pytest.raises(ValueError, match="alpha is 0"):
+    with pytest.raises(ValueError, match="alpha must be above 0"):
         smoothed(first, first, alpha=0)
 
 
