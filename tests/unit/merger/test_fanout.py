@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.merger import fanout
+from ps2stream.merger.records import LEAP
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
+from ps2stream.protocol.wire import deliver_batch
+from ps2stream.v1 import delivery_pb2
 from tests.support.merging import (
     attach,
     credit,
@@ -77,3 +80,19 @@ def test_a_large_delivery_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.gapless()
     assert len(set(client.pairs.values())) == 90
     assert client.size / len(client.batches) < 4_000
+
+
+def test_a_gap_stands_where_the_next_pair_does_and_counts_what_is_lost() -> None:
+    batch = delivery_pb2.DeliverResponse.FromString(deliver_batch(fanout.gap(3, 12))).batch
+    assert batch.session_seq == 13
+    assert (getattr(batch.gap, "from"), batch.gap.to, batch.gap.count) == (3, 12, 10)
+    assert not batch.pair_handles
+    leap = delivery_pb2.DeliverResponse.FromString(deliver_batch(fanout.gap(1, LEAP))).batch
+    assert leap.gap.count == 0
+
+
+def test_a_record_of_some_pairs_does_not_end_its_batch() -> None:
+    objects = payload(100, 4, 1)
+    columns = np.zeros(1, np.uint32), np.ones(1, np.int64), np.ones(1, np.int64)
+    assert fanout.matched(objects, *columns, 7).end == 104
+    assert fanout.matched(objects, *columns, 7, whole=False).end == 100
