@@ -19,7 +19,7 @@ from ps2stream.protocol.messages.watch import (
     WatchNotice,
     WatchSample,
 )
-from tests.unit.dispatcher.test_intake import rows
+from tests.support.desk import rows
 
 
 def seen_of(out: list[Send]) -> list[tuple[int, SeenMatches]]:
