@@ -7,9 +7,14 @@ import pytest
 
 from ps2stream.dispatcher import open_requests
 from ps2stream.dispatcher.edge import REPEAT_TICKS
-from ps2stream.protocol.addresses import Address
+from ps2stream.dispatcher.open_requests import CONTROLLER, SEQUENCER, OpenRequests
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.messages.loads import AdjustRequest
+from ps2stream.protocol.messages.sessions import SessionRequest
 from ps2stream.protocol.messages.updates import LookupReply
 from tests.support.desk import Desk, attached, deliver, grant
+
+NAME = np.frombuffer(b"name", np.uint8)
 
 
 @pytest.fixture
@@ -47,3 +52,29 @@ def test_unanswered_questions_are_bounded(desk: Desk, monkeypatch: pytest.Monkey
     deliver(desk, 4, b"three", number=3)  # one is lost: the stream that is open asks all the same
     grant(desk, 9)
     assert (stream.epoch, len(desk.edge.streams)) == (9, 1)
+
+
+def test_each_answer_reaches_the_one_who_asked_and_once() -> None:
+    sent: list[Send] = []
+    requests = OpenRequests(sent.extend)
+    first = requests.ask(lambda seq: SessionRequest(0, seq, 0, NAME))
+    second = requests.ask(lambda seq: AdjustRequest(0, seq, NAME), to=CONTROLLER)
+    assert [(s.to, s.frame.seq) for s in sent] == [(SEQUENCER, 1), (CONTROLLER, 2)]  # type: ignore[attr-defined]
+    assert requests.answered(2) is second
+    assert requests.answered(2) is None
+    sent.clear()
+    requests.repeat()
+    assert [s.to for s in sent] == [SEQUENCER]
+    assert requests.answered(1) is first
+    requests.repeat()
+    assert [s.to for s in sent] == [SEQUENCER]
+
+
+def test_what_is_only_expected_is_not_repeated() -> None:
+    """As an update, which the router repeats."""
+    sent: list[Send] = []
+    requests = OpenRequests(sent.extend)
+    seq, future = requests.expect()
+    requests.repeat()
+    assert sent == []
+    assert requests.answered(seq) is future
