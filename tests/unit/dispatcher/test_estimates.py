@@ -77,3 +77,11 @@ def test_a_query_of_two_workers_is_work_for_both() -> None:
 
 def test_a_sample_of_a_moment_counts_as_one_of_a_second() -> None:
     assert estimated(machine().gridt, query(7, EAST), now_ms=1_001).window_s == 1.0
+
+
+def test_an_object_that_meets_two_postings_is_checked_twice_and_sent_once() -> None:
+    both = query_rows([Row((7, 8), (0, 1), (EAST,), lsn=9, handle=9)])
+    found = estimated(machine().gridt, both)
+    assert found.matched.tolist() == [3]
+    assert found.postings.tolist() == [0, 2, 0]
+    assert (found.checks[1], found.copies[1]) == (1.5, 1.0)
