@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
-import numpy as np
-
 from ps2stream.cluster import actor_shells
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import object_log, open_batches, streams
@@ -356,9 +354,9 @@ def cursors_lost() -> Iterator[None]:
     build = recovery._build_sessions
 
     def wrong(table: Any, places: Any, journal: Any) -> Any:
-        table = table.copy()
-        table[:, 2] = np.maximum(table[:, 2], table[:, 1] - 1)
-        return build(table, places[:0], journal)
+        rows = table.rows()
+        table.add(rows[:, 0], 0, rows[:, 1] - 1, 0)
+        return build(table, places, journal)
 
     with patch(recovery, "_build_sessions", wrong):
         yield

@@ -54,7 +54,7 @@ FOUND_BY = {
     "unacknowledged_pairs_are_not_sent_again": 0,
     "gaps_are_not_announced": 12,
     "a_torn_tail_is_taken_for_records": 28,
-    "cursors_lost": 0,
+    "cursors_lost": 5,
     "failed_syncs_are_ignored": 6,
 }
 

@@ -10,14 +10,20 @@ import numpy as np
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.objects import BatchContent, BatchesCompleted, MatchBatch
+from ps2stream.protocol.messages.objects import (
+    BatchContent,
+    BatchesCompleted,
+    MatchBatch,
+)
 from ps2stream.protocol.messages.sessions import (
     StreamAttach,
     StreamAttached,
     StreamCredit,
     StreamDelivery,
 )
-from ps2stream.protocol.messages.updates import MergerQueries
+from ps2stream.protocol.messages.updates import (
+    MergerQueries,
+)
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.v1 import delivery_pb2
 from tests.support.memory_log import MemoryLog
@@ -212,3 +218,18 @@ def one_batch(
     batch: int, pairs: Sequence[tuple[int, int, int]], lsn: int, size: int = 4
 ) -> list[Frame]:
     return [payload(batch, size, lsn), matches(batch, pairs)]
+
+
+def fill(r: Rig, start: int, batches: int, *sessions: int, pairs: int = 2) -> None:
+    """Batches from this one on, each with so many pairs for the sessions; query s is of
+    session s."""
+    for b in range(4 * start, 4 * (start + batches), 4):
+        r.send(*one_batch(b, [(i, s, s) for s in sessions for i in range(pairs)], 2))
+
+
+def three_batches(**options: int) -> Rig:
+    r = rig(**options)
+    r.send(inserts(1, [1, 2]), attach(1))
+    for b in (0, 4, 8):
+        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
+    return r

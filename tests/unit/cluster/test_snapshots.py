@@ -22,7 +22,7 @@ from ps2stream.routing.plan import text_plan
 from ps2stream.store.places import DataDirectory
 from ps2stream.workers.index import SavedIndex
 from ps2stream.workers.machine import WorkerMachine
-from tests.unit.workers.test_machine import (
+from tests.support.working import (
     DEL,
     GRID,
     INS,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,25 +10,19 @@ import pytest
 from ps2stream.dispatcher import open_batches as batches
 from ps2stream.dispatcher.machine import RESEND_TICKS, RouterMachine
 from ps2stream.dispatcher.object_log import column
-from ps2stream.dispatcher.open_batches import LEAST_BYTES, ROWS, TEXT_BYTES
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address, Out, Reply, Send
 from ps2stream.protocol.frame import Frame, decode
-from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
+from ps2stream.protocol.log_records import ObjectRecord
 from ps2stream.protocol.messages.objects import (
     BatchContent,
-    BatchesCompleted,
-    BatchesPartial,
-    BatchWithdrawal,
     MatchBatch,
     RoutedObjects,
-    SuspectBegin,
     WatermarkNotice,
 )
 from ps2stream.protocol.messages.sessions import SessionGrant, StreamDelivery
 from ps2stream.protocol.messages.updates import (
     AppliedReport,
-    LedgerBatch,
     LedgerFetch,
     LedgerTip,
     LookupReply,
@@ -40,59 +32,24 @@ from ps2stream.protocol.messages.updates import (
     WorkerUpdates,
 )
 from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind, no_queries
-from ps2stream.routing.h1 import H1, HashedLeaf
-from ps2stream.space.grid import Grid
-from tests.support.routing import Row, object_rows, query_rows
+from tests.support.routers import (
+    EAST,
+    GRID,
+    WEST,
+    applied,
+    delete,
+    done,
+    fed,
+    insert,
+    machine,
+    posts,
+    row,
+    sent,
+)
+from tests.support.routing import Row, object_rows
 
-GRID = Grid(lon_bits=5, lat_bits=4)
-WEST, EAST = (-20.0, 0.0, -20.0, 0.0), (20.0, 0.0, 20.0, 0.0)
 BYTES = np.zeros(0, np.uint8)
 NONE = np.zeros(1, np.int64)
-
-
-def machine(index: int = 0, mergers: int = 2, max_in_flight: int = 8) -> RouterMachine:
-    """Worker 0 owns the west, worker 1 the east, worker 2 nothing."""
-    cells = (np.arange(1 << 9) % 32 >= 16).astype(np.uint32)
-    h1 = H1(3, cells, [HashedLeaf((0,)), HashedLeaf((1,))])
-    router = RouterMachine(
-        index=index,
-        dispatchers=2,
-        mergers=mergers,
-        h1=h1,
-        grid=GRID,
-        max_in_flight=max_in_flight,
-    )
-    assert router.on(LedgerTip(0, 0)) == []  # there is nothing to catch up with
-    return router
-
-
-def applied(rows: list[Row], lsn_from: int, lsn_to: int, owner: int = 0) -> LedgerBatch:
-    data = np.frombuffer(query_rows(rows).encode(), np.uint8)
-    return LedgerBatch(lsn_from, lsn_to, owner, 0, 0, data)
-
-
-def insert(lsn: int, term: int = 7, box: tuple[float, ...] = WEST, owner: int = 0) -> LedgerBatch:
-    return applied([Row((term,), (0,), (box,), UpdateKind.INSERT, lsn, lsn)], lsn, lsn, owner)  # type: ignore[arg-type]
-
-
-def delete(lsn: int, handle: int, term: int = 7, box: tuple[float, ...] = WEST) -> LedgerBatch:
-    return applied([Row((term,), (0,), (box,), UpdateKind.DELETE, lsn, handle)], lsn, lsn)  # type: ignore[arg-type]
-
-
-def posts(*terms: int, lon: float = -20.0) -> ObjectRows:
-    return object_rows([lon] * len(terms), [0.0] * len(terms), [(t,) for t in terms])
-
-
-def sent(out: list[Out], role: str, kind: type[Any]) -> list[tuple[int, Any]]:
-    return [
-        (o.to.index, o.frame)
-        for o in out
-        if isinstance(o, Send) and o.to.role == role and isinstance(o.frame, kind)
-    ]
-
-
-def done(merger: int, *batch: int) -> BatchesCompleted:
-    return BatchesCompleted(merger, np.array(batch, np.int64))
 
 
 def test_a_batch_goes_to_the_chosen_workers_and_to_all_mergers() -> None:
@@ -317,7 +274,7 @@ def test_repeats_of_updates_are_not_kept() -> None:
         router.on(insert(lsn))
     for lsn in (1, 3):
         router.on(insert(lsn))
-    assert not len(router._stream._tail)
+    assert not len(router._stream)
     assert router.counters.inserts == 3
 
 
@@ -327,14 +284,6 @@ def test_visible_never_falls() -> None:
     router.on(LedgerTip(5, 5))
     router.on(LedgerTip(3, 3))
     assert seqs(router.on(decision(1, 4))) == [1]
-
-
-def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> LedgerBatch:
-    return dataclasses.replace(applied(rows, lsn_from, lsn_to, -1), state=state, until=until)
-
-
-def row(lsn: int, kind: UpdateKind = UpdateKind.INSERT, handle: int = 0) -> Row:
-    return Row((7,), (0,), (WEST,), kind, lsn, handle or lsn)
 
 
 def fetches(out: list[Out]) -> list[tuple[int, int]]:
@@ -368,27 +317,6 @@ def test_another_state_begins_anew() -> None:
     assert (router.applied, sum(n for _, n in router.gridt.counts().values())) == (9, 2)
 
 
-def test_a_batch_is_sent_again_when_a_worker_or_a_merger_is_replaced() -> None:
-    router = machine()
-    router.on(insert(1))
-    _, _, first = router.publish(posts(7))
-    assert router.joined(Address("worker", 1)) == []  # had no part of it
-    assert router.joined(Address("worker", 0)) == [o for o in first if o.to.role == "worker"]  # type: ignore[union-attr]
-    router.on(done(0, 0))
-    assert router.joined(Address("merger", 0)) == []
-    assert router.joined(Address("merger", 1)) == first[1:]
-    router.on(done(1, 0))
-    assert router.joined(Address("merger", 1)) == []
-
-
-def test_a_batch_that_stays_open_is_sent_again_at_growing_intervals() -> None:
-    router = machine()
-    router.on(insert(1))
-    router.publish(posts(7))
-    when = [t for t in range(200) if sent(router.tick(), "worker", RoutedObjects)]
-    assert when == [batches.RESEND_TICKS * k - 1 for k in (1, 2, 4)]
-
-
 def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> None:
     left = [ObjectRecord(b, lsn, column(posts(7))) for b, lsn in ((4, 1), (5, 1), (9, 2))]
     router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 2, epoch=1, replay=left, offset=99)
@@ -408,56 +336,6 @@ def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> 
     assert (router.watermark, router.oldest) == (2, 9)
     router.on(done(0, 9))
     assert (router.watermark, router.oldest, len(router.gridt)) == (3, 99, 0)
-
-
-def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None:
-    router = machine(mergers=1)
-    router.on(insert(1))
-    router.publish(posts(7, 7, 7))
-    worker = Address("worker", 0)
-    for _ in range(batches.DEATHS - 1):
-        assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 0)]
-    assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 1)]
-    assert [f.batch for f in resent(router)] == [0]  # it had not begun: it was another
-    router.on(SuspectBegin(0, 0, 0))
-    out = router.joined(worker)
-    assert out[0] == Reply(out[0].frame)
-    assert isinstance(out[0].frame, SplitRecord)
-    assert out[0].frame.at == 1
-    assert [f.batch for _, f in sent(out, "merger", BatchWithdrawal)] == [0]
-    # The first part has the offset of the whole, whose late answers must not count for it.
-    routed = [f for _, f in sent(out, "worker", RoutedObjects)]
-    assert [(f.batch, f.attempt, f.suspect) for f in routed] == [(0, 1, 1), (1, 1, 1)]
-    assert [(f.batch, f.oldest) for _, f in sent(out, "merger", BatchContent)] == [(0, 0), (1, 0)]
-    router.on(done(0, 1))  # the second part is sound
-    for _ in range(batches.DEATHS - 1):
-        router.on(SuspectBegin(0, 0, 1))
-        assert [f.batch for f in resent(router)] == [0]
-    router.on(SuspectBegin(0, 0, 1))
-    out = router.joined(worker)
-    assert [type(o.frame) for o in out] == [QuarantineRecord, BatchWithdrawal]
-    assert (router.in_flight, router.counters.quarantined) == (0, 1)
-
-
-def test_what_was_not_under_way_when_a_worker_died_is_not_blamed() -> None:
-    router = machine(mergers=1)
-    router.on(insert(1))
-    for _ in range(2):
-        router.publish(posts(7, 7))
-    for _ in range(batches.DEATHS):
-        resent(router)
-    router.on(SuspectBegin(0, 0, 0))
-    router.on(SuspectBegin(0, -1, 0))  # it survived the first one
-    assert [f.batch for f in resent(router)] == [0, 2]
-    router.on(SuspectBegin(0, 2, 0))
-    out = router.joined(Address("worker", 0))
-    assert [f.batch for _, f in sent(out, "worker", RoutedObjects)] == [0, 2, 3]
-    assert [f.at for o in out if isinstance(f := o.frame, SplitRecord)] == [3]
-
-
-def resent(router: RouterMachine) -> list[RoutedObjects]:
-    """What a new incarnation of worker 0 is sent."""
-    return [f for _, f in sent(router.joined(Address("worker", 0)), "worker", RoutedObjects)]
 
 
 def test_messages_survive_the_wire() -> None:
@@ -515,65 +393,3 @@ def test_an_acknowledgement_is_repeated_until_it_shows() -> None:
     assert acks == [1, 1]
     router.on(LedgerTip(1, 1))
     assert not any(sent(router.tick(), "sequencer", AppliedReport) for _ in range(2 * RESEND_TICKS))
-
-
-def test_what_silent_workers_keep_open_counts_by_its_size() -> None:
-    router = machine()
-    router.on(insert(1))
-    for i in range(3):
-        router.publish(object_rows([-20.0], [0.0], [(7,)]))
-        router.on(BatchesPartial(0, np.array([i])))
-        assert (router.active, router.in_flight) == (1, 1), "the other merger waits for more"
-        router.on(BatchesPartial(1, np.array([i])))
-        assert (router.active, router.in_flight) == (0, 0)
-    router.publish(object_rows([-20.0] * ROWS, [0.0] * ROWS, [(7,)] * ROWS))
-    for merger in (0, 1):
-        router.on(BatchesPartial(merger, np.array([3, 99])))
-    assert (router.active, router.in_flight) == (0, 1)
-    assert router.oldest == 0
-    for merger in (0, 1):
-        router.on(done(merger, 0, 1, 2, 3))
-    assert (router.active, router.in_flight, router.oldest) == (0, 0, 3 + ROWS)
-
-
-def test_many_small_batches_that_are_held_up_fill_the_room_too() -> None:
-    router = machine(mergers=1, max_in_flight=2)
-    router.on(insert(1))
-    most = 2 * TEXT_BYTES // LEAST_BYTES
-    for i in range(most):
-        router.publish(posts(7))
-        router.on(BatchesPartial(0, np.array([i])))
-    with pytest.raises(ResourceExhausted):
-        router.publish(posts(7))
-    router.on(done(0, most // 2))
-    router.publish(posts(7))
-
-
-def test_open_batches_are_counted_as_by_hand() -> None:
-    rng = random.Random(7)
-    router = machine(max_in_flight=10_000)
-    router.on(insert(1))
-    open_: dict[int, tuple[int, set[int], set[int]]] = {}  # LSN, waiting, partial, by offset
-    lsn = 1
-    for _ in range(2_000):
-        match rng.choice(["publish", "insert", "partial", "partial", "complete", "complete"]):
-            case "publish":
-                offset, _, _ = router.publish(posts(*[7] * rng.randint(1, 3)))
-                open_[offset] = lsn, {0, 1}, set()
-            case "insert":
-                lsn += 1
-                router.on(insert(lsn))
-            case what if open_:
-                offset, merger = rng.choice(list(open_)), rng.randint(0, 1)
-                if what == "partial":
-                    router.on(BatchesPartial(merger, np.array([offset])))
-                    open_[offset][2].add(merger)
-                else:
-                    router.on(done(merger, offset))
-                    open_[offset][1].discard(merger)
-                    open_ = {o: known for o, known in open_.items() if known[1]}
-        assert router.oldest == min(open_, default=router.offset)
-        assert router.watermark == min((known[0] for known in open_.values()), default=lsn)
-        held = sum(waiting <= partial for _, waiting, partial in open_.values())
-        assert router.active == len(open_) - held
-        assert router.in_flight == router.active + held * LEAST_BYTES // TEXT_BYTES

@@ -1,4 +1,4 @@
-"""What a merger and a dispatcher tell those who watch, and that they tell nobody else."""
+"""What a dispatcher tells those who watch, and that it tells nobody else."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ import pytest
 
 from ps2stream.dispatcher.watchers import MAX_WATCHERS, TIMED, StreamWatcher, StreamWatchers
 from ps2stream.errors import ResourceExhausted
-from ps2stream.merger.names import MIN_COMPACT, QueryNames
 from ps2stream.protocol.addresses import Send
-from ps2stream.protocol.frame import U8, column_to_strings, decode, strings_to_column
+from ps2stream.protocol.frame import U8, column_to_strings, strings_to_column
 from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import (
     SEEN_PER_S,
     TICKS_PER_S,
     SeenMatches,
-    WatchAllowance,
     WatchNotice,
     WatchSample,
-    beginnings,
 )
-from ps2stream.protocol.rows import UpdateKind
-from tests.support.merging import Rig, inserts, named, one_batch
-from tests.unit.dispatcher.test_intake import rows
+from tests.support.desk import rows
 
 
 def seen_of(out: list[Send]) -> list[tuple[int, SeenMatches]]:
@@ -33,82 +28,6 @@ def seen_of(out: list[Send]) -> list[tuple[int, SeenMatches]]:
 
 def strings(seen: Any, name: str) -> list[str]:
     return column_to_strings(getattr(seen, f"{name}_off"), getattr(seen, name))
-
-
-def test_an_allowance_is_a_second_at_most_and_spreads_what_it_takes() -> None:
-    allowance = WatchAllowance()
-    assert allowance.of(3).tolist() == [0, 1, 2]
-    assert allowance.of(470).tolist() == [i * 10 for i in range(47)]
-    assert len(allowance.of(5)) == 0
-    allowance.tick()
-    assert allowance.of(10).tolist() == [0, 2, 4, 6, 8]
-    for _ in range(100):
-        allowance.tick()
-    assert len(allowance.of(1000)) == SEEN_PER_S
-    assert allowance.of(0).tolist() == []
-
-
-def test_only_the_beginnings_of_texts_are_told() -> None:
-    off, text = strings_to_column(["a" * 3000, "", "bc"])
-    at, some = beginnings(off, text, np.array([2, 0, 1, 0]))
-    assert [len(t) for t in column_to_strings(at, some)] == [2, 1024, 0, 1024]
-
-
-def test_a_merger_tells_matches_while_it_is_watched() -> None:
-    rig = Rig(dispatchers=2)
-    rig.send(named(1, [(UpdateKind.INSERT, 1, 5, "a\0flood"), (UpdateKind.INSERT, 2, 6, "fire")]))
-    rig.send(*one_batch(0, [(0, 1, 5)], 2))
-    assert seen_of(rig.tick()) == []
-
-    rig.send(WatchNotice(1))
-    rig.send(*one_batch(4, [(1, 1, 5), (3, 1, 5), (3, 2, 6)], 2))
-    ((to, frame),) = seen_of(rig.tick())
-    seen = decode(frame.encode())
-    assert isinstance(seen, SeenMatches)
-    assert (to, seen.pairs) == (1, 3)
-    assert seen.handle.tolist() == [1, 1, 2]
-    assert seen.session.tolist() == [5, 5, 6]
-    assert seen.offset.tolist() == [5, 7, 7]
-    assert seen.time.tolist() == [50, 70, 70]
-    assert (seen.lon * 8).tolist() == (seen.lat * 16).tolist() == [5, 7, 7]
-    assert strings(seen, "id") == ["o5", "o7", "o7"]
-    assert strings(seen, "text") == ["té5", "té7", "té7"]
-    assert strings(seen, "query") == ["a\0flood", "a\0flood", "fire"]
-    assert seen_of(rig.tick()) == []
-
-    rig.tick(3 * TICKS_PER_S)
-    rig.send(*one_batch(8, [(0, 1, 5)], 2))
-    assert seen_of(rig.tick()) == []
-
-
-def test_a_merger_tells_some_of_many_matches_and_how_many_there_were() -> None:
-    rig = Rig()
-    rig.send(inserts(1, [5]), WatchNotice(0))
-    size = 400
-    for batch in range(0, 3 * size, size):
-        rig.send(*one_batch(batch, [(i, 1, 5) for i in range(size)], 1, size))
-    ((_, seen),) = seen_of(rig.tick())
-    assert (seen.pairs, len(seen.handle)) == (3 * size, SEEN_PER_S)
-    rig.send(
-        *one_batch(3 * size, [(0, 1, 5)], 1),
-        *one_batch(4 * size, [(i, 1, 5) for i in range(9)], 1, 9),
-    )
-    ((_, seen),) = seen_of(rig.tick())
-    assert (seen.pairs, len(seen.handle)) == (10, SEEN_PER_S // TICKS_PER_S)
-
-
-def test_names_keep_their_tenants_also_when_they_are_moved_together() -> None:
-    names = QueryNames()
-    count = 4 * MIN_COMPACT
-    handles = np.arange(1, count + 1)
-    names.add(handles, *strings_to_column(f"t\0q{h}" if h % 2 else f"q{h}" for h in handles))
-    names.forget(handles[:-3])
-    assert len(names) == 3
-    last = handles[-3:]
-    assert column_to_strings(*names.of(last)) == [f"q{h}" for h in last]
-    assert column_to_strings(*names.kept(last)) == [f"t\0q{h}" if h % 2 else f"q{h}" for h in last]
-    with pytest.raises(KeyError, match="no name for query 1"):
-        names.kept(handles[:1])
 
 
 class Stand:

@@ -1,4 +1,4 @@
-"""The merger machine: what completes a batch, what is numbered, held, sent and forgotten."""
+"""The merger machine: what completes a batch, and every pair once through losses and crashes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from ps2stream.merger import fanout
 from ps2stream.merger.dedup import SILENT_TICKS
 from ps2stream.merger.machine import SECOND
 from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial, WatermarkNotice
-from ps2stream.protocol.rows import UpdateKind
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial
+from ps2stream.protocol.messages.sessions import StreamDetach
+from tests.support.merger_world import run
 from tests.support.merging import (
     Rig,
     attach,
     inserts,
     matches,
-    named,
     one_batch,
     payload,
     rig,
@@ -51,16 +53,6 @@ def test_a_batch_waits_for_payload_answers_and_names() -> None:
     assert r.machine.pending == 0
 
 
-@pytest.mark.parametrize("fields", range(8))
-def test_columns_come_as_asked_for(fields: int) -> None:
-    r = rig()
-    r.send(inserts(1, [3]), attach(3, fields=fields), *one_batch(0, [(1, 1, 3)], 1))
-    [batch] = r.clients[3].batches
-    assert len(batch.text) == bool(fields & fanout.FIELD_TEXT)
-    assert len(batch.lon) == len(batch.lat) == bool(fields & fanout.FIELD_POSITION)
-    assert len(batch.time_ms) == bool(fields & fanout.FIELD_TIME)
-
-
 def test_a_batch_that_goes_to_no_worker_is_complete_at_once() -> None:
     r = rig(dispatchers=2)
     r.send(payload(0, 3, 0, expected=0, dispatcher=1))
@@ -74,35 +66,6 @@ def test_several_batches_complete_in_one_message() -> None:
     [send] = out
     assert isinstance(send.frame, BatchesCompleted)
     assert send.frame.batch.tolist() == [0, 4, 8]
-
-
-def test_names_are_kept_until_every_watermark_has_passed() -> None:
-    r = rig(dispatchers=2)
-    r.send(inserts(1, [1, 1, 1]))
-    r.send(
-        named(4, [(UpdateKind.DELETE, 2, 1, "q2"), (UpdateKind.DELETE, 1, 1, "q1")], watermark=5)
-    )
-    assert r.machine.names == 3
-    # An object from before the deletes, by the dispatcher that lags behind.
-    r.send(payload(0, 4, 3, dispatcher=1, watermark=3))
-    r.send(matches(0, [(0, 1, 1), (1, 2, 1)], dispatcher=1))
-    r.send(WatermarkNotice(1, 4))
-    r.tick(10)
-    assert r.machine.names == 2
-    r.send(WatermarkNotice(1, 9))
-    r.tick(10)
-    assert r.machine.names == 1
-    # Those of pairs that are kept are in the log.
-    r.send(attach(1))
-    assert [p[0] for p in r.clients[1].pairs.values()] == ["q1", "q2"]
-
-
-def test_a_merger_keeps_only_its_own_sessions() -> None:
-    r = rig(index=1, mergers=3)
-    r.send(inserts(1, [1, 2, 3, 4, 5]))
-    assert r.machine.names == 2
-    r.send(attach(4), *one_batch(0, [(0, 4, 4)], 5))
-    assert r.clients[4].pairs == {1: ("q4", "o0", 0, 0)}
 
 
 def test_a_done_batch_is_completed_again_and_delivered_once() -> None:
@@ -123,14 +86,6 @@ def test_wrong_messages_are_refused() -> None:
         r.send(BatchesCompleted(0, np.zeros(1, np.int64)))
     with pytest.raises(ValueError, match="row 9 of a batch of 4"):
         r.send(*one_batch(0, [(9, 1, 1)], 0))
-
-
-def test_a_name_goes_though_the_watermark_rose_before_its_delete_was_known() -> None:
-    r = rig(dispatchers=2)
-    r.send(inserts(1, [1]), WatermarkNotice(0, 2), WatermarkNotice(1, 2))
-    r.send(named(2, [(UpdateKind.DELETE, 1, 1, "q1")], watermark=1))
-    r.tick(10)
-    assert r.machine.names == 0
 
 
 def silent(r: Rig, pairs: Sequence[tuple[int, int, int]], batch: int = 0) -> None:
@@ -264,3 +219,87 @@ def test_a_worker_that_died_is_silent_at_once() -> None:
     r.send(matches(0, [], worker=1))
     r.send(payload(8, 4, 1, expected=2), matches(8, [(0, 1, 1)], worker=0))
     assert len(r.clients[1].pairs) == 2, "it is heard again"
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_each_pair_once_under_any_order(data: st.DataObject) -> None:
+    """Messages delayed, reordered and repeated: the merged set is what the workers said."""
+    draw = data.draw
+    workers, dispatchers, sessions = 3, 2, 4
+    owner = draw(st.lists(st.integers(0, sessions - 1), min_size=1, max_size=8))
+    frames: list[Frame] = []
+    lsn = 1
+    while lsn <= len(owner):
+        step = draw(st.integers(1, 3))
+        frames.append(inserts(lsn, owner[lsn - 1 : lsn - 1 + step]))
+        lsn += step
+    want: set[tuple[str, str, int, int]] = set()
+    batches: set[tuple[int, int]] = set()
+    for dispatcher in range(dispatchers):
+        batch = stamp = 0
+        for _ in range(draw(st.integers(0, 3))):
+            size = draw(st.integers(1, 4))
+            stamp = draw(st.integers(stamp, len(owner)))
+            expected = draw(st.integers(0, workers))
+            frames.append(payload(batch, size, stamp, expected, dispatcher))
+            batches.add((dispatcher, batch))
+            for worker in draw(st.permutations(range(workers)))[:expected]:
+                pair = st.tuples(st.integers(0, size - 1), st.integers(1, max(stamp, 1)))
+                some = draw(st.lists(pair, max_size=8)) if stamp else []
+                told = [(row, h, owner[h - 1]) for row, h in some]
+                frames.append(matches(batch, told, worker, dispatcher))
+                want |= {(f"q{h}", f"o{batch + r}", dispatcher, batch + r) for r, h, _ in told}
+            batch += size
+    frames += [
+        attach(s, epoch, batches=draw(st.sampled_from([0, 1, 1000])))
+        for s in range(sessions)
+        for epoch in draw(st.lists(st.integers(1, 4), max_size=3))
+    ]
+    frames += [
+        StreamDetach(s, draw(st.integers(1, 4))) for s in range(sessions) if draw(st.booleans())
+    ]
+    repeated = draw(st.lists(st.sampled_from(frames), max_size=10))
+    order = draw(st.permutations(frames + repeated))
+    r = rig(dispatchers=dispatchers)
+    while order:
+        cut = draw(st.integers(1, 4))
+        r.send(*order[:cut])
+        order = order[cut:]
+    r.send(*(attach(s, epoch=9) for s in range(sessions)))
+    got = [pair for client in r.clients.values() for pair in client.pairs.values()]
+    assert len(got) == len(set(got))
+    assert set(got) == want
+    assert all(c.gapless() and not c.gaps for c in r.clients.values())
+    for session, client in r.clients.items():
+        assert {owner[int(q[1:]) - 1] for q, *_ in client.pairs.values()} <= {session}
+    assert set(r.done) == batches
+    assert r.machine.pending == 0
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that a short run reaches."""
+    monkeypatch.setattr("ps2stream.merger.backlog.BLOCK", 3)
+    monkeypatch.setattr("ps2stream.merger.fanout.MAX_BYTES", 400)
+    monkeypatch.setattr("ps2stream.merger.subscribers.TURN", 40_000)
+    monkeypatch.setattr("ps2stream.merger.journal.CACHE_BYTES", 2_000)
+    monkeypatch.setattr("ps2stream.merger.dedup.EARLY", 6)
+    monkeypatch.setattr("ps2stream.merger.forgotten.MAX_RECORDS", 2)
+    monkeypatch.setattr("ps2stream.merger.places.FOLD", 8)
+    monkeypatch.setattr("ps2stream.merger.recovery.FOLD", 8)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(40))
+def test_every_pair_once_by_number(seed: int) -> None:
+    run(seed, 300)
+
+
+@pytest.mark.usefixtures("small")
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.integers(1_000, 2**32))
+def test_every_pair_once_by_number_on_any_seed(seed: int) -> None:
+    run(seed, 150)

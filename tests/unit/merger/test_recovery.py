@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.objects import WatermarkNotice
-from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, LedgerTip, NamesKept
+from ps2stream.protocol.messages.updates import LedgerBatch, NamesKept
 from ps2stream.protocol.rows import UpdateKind, no_queries
 from tests.support.merging import (
-    Rig,
     attach,
     credit,
     inserts,
@@ -18,16 +15,8 @@ from tests.support.merging import (
     named,
     one_batch,
     payload,
-    rig,
+    three_batches,
 )
-
-
-def three_batches(**options: int) -> Rig:
-    r = rig(**options)
-    r.send(inserts(1, [1, 2]), attach(1))
-    for b in (0, 4, 8):
-        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
-    return r
 
 
 def test_numbers_go_on_and_what_was_not_acknowledged_comes_again() -> None:
@@ -102,70 +91,6 @@ def test_names_that_the_ledger_has_forgotten_are_kept_with_their_pairs() -> None
     r.send(attach(1, epoch=2), attach(2, epoch=2))
     assert r.clients[1].repeats == 6
     assert r.clients[2].repeats == 0
-
-
-def test_a_long_backlog_is_found_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ps2stream.merger.backlog.BLOCK", 4)
-    r = rig()
-    r.send(inserts(1, [1, 2]), attach(1, batches=2))
-    for b in range(0, 800, 4):
-        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
-    r.send(credit(1, 1, 2, 0, 3))
-    r.tick(10)
-    for epoch in range(2, 5):
-        end = r.log.end
-        r.restart()
-        assert r.log.end == end  # nothing of it is written again
-        assert r.machine.held_bytes < 10_000
-        r.send(inserts(1, [1, 2]), attach(1, epoch=epoch))
-        assert sorted(r.clients[1].pairs) == list(range(1, 401))
-    r.send(attach(2))
-    assert sorted(r.clients[2].pairs) == list(range(1, 201))
-
-
-def test_it_fetches_what_it_lacks() -> None:
-    r = three_batches()
-    r.restart()
-    r.others.clear()
-    r.tick(3)
-    assert not r.others
-    r.send(LedgerTip(2, 2))
-    assert [(f.role, f.index, f.after) for f in fetches(r)] == [(2, 0, 0)]
-    r.send(inserts(1, [1]))
-    r.tick()
-    assert len(fetches(r)) == 1  # it has moved
-    r.tick()
-    assert [f.after for f in fetches(r)] == [0, 1]
-    r.send(inserts(1, [1, 2]))
-    r.tick(5)
-    assert r.machine.applied == 2
-    assert len(fetches(r)) == 2
-
-
-def test_a_state_takes_the_place_of_all_names() -> None:
-    r = three_batches()
-    r.send(named(3, [(UpdateKind.DELETE, 2, 2, "q2"), (UpdateKind.INSERT, 4, 1, "new")]))
-    rows = no_queries().replace(
-        **{f: np.array([0, 0]) for f in ("form", "post", "shape")},
-        kind=np.array([1, 1], np.uint8),
-        lsn=np.array([1, 6]),
-        handle=np.array([1, 6]),
-        session=np.array([1, 2]),
-        **dict(zip(("id_off", "id"), strings_to_column(["q1", "q6"]), strict=True)),
-        **{f + "_off": np.zeros(3, np.int64) for f in ("term", "prog", "box", "geom", "source")},
-    )
-    parts = [np.frombuffer(rows.take(np.array([i])).encode(), np.uint8) for i in range(2)]
-    r.send(LedgerBatch(1, 3, -1, 9, 6, parts[0]))
-    assert (r.machine.applied, r.machine.names) == (0, 1)
-    r.send(*one_batch(12, [(0, 1, 1)], 3), attach(1, epoch=2))
-    assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (0, 6)  # half a state is none
-    r.send(LedgerBatch(4, 6, -1, 9, 6, parts[1]))
-    assert (r.machine.applied, r.machine.names) == (6, 2)
-    assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (6, 7)
-
-
-def fetches(r: Rig) -> list[LedgerFetch]:
-    return [frame for frame in r.others if isinstance(frame, LedgerFetch)]
 
 
 def test_a_full_disk_holds_batches_back_and_goes_on_delivering() -> None:

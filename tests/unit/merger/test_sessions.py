@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ps2stream.merger import fanout
-from ps2stream.merger.under_way import DeliveryAllowance
-from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.messages.sessions import DeliveryArrivals, StreamAttached, StreamDetach
+from ps2stream.merger.sessions import KnownHandles
+from ps2stream.protocol.messages.sessions import StreamAttached, StreamDetach
 from tests.support.merging import (
     MANY,
     attach,
     credit,
     deliveries,
     inserts,
-    matches,
     one_batch,
-    payload,
     rig,
 )
 
@@ -121,33 +120,6 @@ def test_a_cursor_from_elsewhere_is_refused() -> None:
     assert r.clients[1].attached[-1].refused == 0
 
 
-def test_streams_at_a_dispatcher_that_died_are_gone() -> None:
-    r = rig(dispatchers=2)
-    r.send(inserts(1, [1, 2]), attach(1), attach(2, dispatcher=1))
-    assert r.machine.joined(Address("worker", 1)) == []
-    assert r.machine.joined(Address("dispatcher", 1)) == []
-    r.send(*one_batch(0, [(0, 1, 1), (0, 2, 2)], 2))
-    assert len(r.clients[1].pairs) == 1
-    assert not r.clients[2].pairs
-    r.send(attach(2, epoch=2))
-    assert len(r.clients[2].pairs) == 1
-
-
-def test_a_large_delivery_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fanout, "MAX_BYTES", 2_000)
-    r = rig()
-    r.send(inserts(1, [1] * 3), attach(1, fields=7, batches=4))
-    pairs = [(row, h, 1) for row in range(30) for h in (1, 2, 3)]
-    r.send(payload(0, 30, 3, text="x" * 500), matches(0, pairs))
-    client = r.clients[1]
-    assert len(client.batches) == 4
-    r.send(credit(1, 1, 99, 0, 0))  # the rest is read back
-    assert 10 <= len(client.batches) <= 12
-    assert client.gapless()
-    assert len(set(client.pairs.values())) == 90
-    assert client.size / len(client.batches) < 4_000
-
-
 def test_an_acknowledgement_of_what_is_not_numbered_yet_lets_nothing_go() -> None:
     r = rig()
     r.send(inserts(1, [1]), attach(1), *one_batch(0, [(0, 1, 1)], 1), credit(1, 1, 0, 0, 99))
@@ -168,53 +140,19 @@ def test_an_acknowledgement_of_what_was_not_sent_lets_nothing_go() -> None:
     assert r.clients[1].gapless()
 
 
-def test_no_more_is_on_its_way_to_a_dispatcher_than_the_link_holds() -> None:
-    r = rig(link_bytes=600)
-    r.send(inserts(1, [1, 2]), attach(1, fields=1), attach(2, fields=1))
-
-    def sent() -> int:
-        return sum(client.size for client in r.clients.values())
-
-    for b in range(0, 80, 4):
-        text = "x" * 100
-        r.send(payload(b, 4, 2, text=text), matches(b, [(0, 1, 1), (1, 2, 2)]))
-    one = max(len(b.SerializeToString()) for c in r.clients.values() for b in c.batches) + 9
-    assert 600 <= sent() < 600 + one
-    assert not r.machine.busy
-    r.send(DeliveryArrivals(0, sent()), DeliveryArrivals(0, 100))  # an old one says nothing
-    assert 1200 <= sent() < 1200 + 2 * one
-    r.tick(9)
-    before = sent()
-    r.tick(1)  # what was not told of is thought to be lost
-    assert before < sent() < before + 600 + one
-    r.machine.joined(Address("dispatcher", 0))
-    r.send(attach(1, epoch=2, fields=1), attach(2, epoch=2, fields=1))
-    for _ in range(40):
-        r.send(DeliveryArrivals(0, sent()))
-    for client in r.clients.values():
-        assert client.gapless()
-        assert len(client.pairs) == 20
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(1, 300) | st.integers(2**62, 2**62 + 300), max_size=300)))
+def test_a_stream_learns_each_handle_once(calls: list[list[int]]) -> None:
+    known, twin = KnownHandles(), set[int]()
+    for handles in calls:
+        new = known.learn(np.array(handles, np.int64)).tolist()
+        assert new == [h for h in dict.fromkeys(handles) if h not in twin]
+        twin |= set(handles)
 
 
-def test_who_waits_for_the_link_is_not_forgotten_when_credits_come() -> None:
-    r = rig(link_bytes=1)
-    r.send(inserts(1, [1]), attach(1, batches=1))
-    for b in range(0, 20, 4):
-        r.send(*one_batch(b, [(0, 1, 1)], 1))
-    assert len(r.clients[1].pairs) == 1
-    r.send(credit(1, 1, 2, 0, 0))  # no room yet
-    assert len(r.clients[1].pairs) == 1
-    for _ in range(5):
-        r.send(DeliveryArrivals(0, r.clients[1].size))
-    assert len(r.clients[1].pairs) == 3
-
-
-def test_what_is_on_its_way_to_another_incarnation_is_counted_anew() -> None:
-    under_way = DeliveryAllowance(10)
-    under_way.sent(0, 10)
-    under_way.arrived(0, 10)
-    under_way.left(0)
-    under_way.sent(0, 10)
-    assert not under_way.room(0)
-    under_way.arrived(0, 10)  # of all that this one has got
-    assert under_way.room(0)
+def test_a_stream_that_knows_too_much_is_told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps2stream.merger.sessions.MAX_KNOWN", 100)
+    known = KnownHandles()
+    assert len(known.learn(np.arange(1, 151))) == 150
+    assert len(known.learn(np.arange(1, 151))) == 150
+    assert len(known._table) <= 1_024

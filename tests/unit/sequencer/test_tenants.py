@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from ps2stream import tenants
 from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
 from ps2stream.protocol.messages.updates import LookupReply, LookupRequest, UpdateStatus
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.security import QuotaTable, TenantQuota
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
+from tests.support.sequencing import (
+    TwinSequencer,
+    answers,
+    granted,
+)
 from tests.support.updates import Row, delete, ids_of, insert, update
-from tests.unit.sequencer.test_machine import Twin, answers
 
 QUOTAS = QuotaTable(
     by_tenant={"small": TenantQuota(queries=3, sessions=2), "tiny": TenantQuota(sessions=1)}
@@ -65,7 +68,7 @@ def page(machine: SequencerMachine, tenant: bytes, limit: int = 100) -> tuple[li
 def test_quotas_hold_and_touch_nobody_else(
     commits: list[list[list[Row]]], data: st.DataObject
 ) -> None:
-    store, twin = MemoryStore(), Twin()
+    store, twin = MemoryStore(), TwinSequencer()
     machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
     sessions: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}
     for requests in commits:
@@ -97,12 +100,6 @@ def test_quotas_hold_and_touch_nobody_else(
             assert quota.sessions is None or len(sessions[tenant]) <= quota.sessions
     assert page(machine, b"")[1] == len(twin.live)
     assert page(machine, b"nobody\0") == ([], 0)
-
-
-def granted(machine: SequencerMachine, name: str) -> int:
-    [send] = machine.on(SessionRequest(0, 1, 1, np.frombuffer(name.encode(), np.uint8)))
-    assert isinstance(send.frame, SessionGrant)
-    return send.frame.session
 
 
 def test_sessions_that_streams_make_count_too() -> None:

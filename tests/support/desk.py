@@ -1,0 +1,153 @@
+"""A dispatcher's edge over a router that only records, for the tests of what the edge does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ps2stream.dispatcher.edge import DispatcherEdge
+from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.protocol.addresses import Address, Reply, Send
+from ps2stream.protocol.frame import Frame, strings_to_column
+from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial
+from ps2stream.protocol.messages.sessions import (
+    SessionGrant,
+    SessionRequest,
+    StreamAttached,
+    StreamCredit,
+    StreamDelivery,
+)
+from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision, UpdateRequest
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.space.grid import Grid
+from ps2stream.store.memory import MemoryLog
+from ps2stream.workers.gi2 import GI2
+
+
+def rows(n: int, text: str = "flood") -> ObjectRows:
+    ids = strings_to_column([str(i) for i in range(n)])
+    texts = strings_to_column([text] * n)
+    terms = np.arange(n + 1), np.full(n, 7, np.uint64)
+    return ObjectRows(*ids, np.zeros(n, np.int64), np.zeros(n), np.zeros(n), *texts, *terms)
+
+
+class Router:
+    """Records; a batch is under way until `BatchesCompleted`. As the machine does, it passes on
+    what is for the edge, but for decisions."""
+
+    index = 0
+    mergers = 1
+    max_in_flight = 3
+    applied = 5
+    ready = True
+    plan_version = 1
+    route = 0
+    stall_report = ""
+    gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.in_flight = self.active = 0
+        self.asked = 0
+        self.undecided = 0
+        self.oldest = 0
+
+    @property
+    def offset(self) -> int:
+        return sum(self.batches)
+
+    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Any]]:
+        offset = self.offset
+        self.batches.append(len(rows))
+        self.in_flight += 1
+        self.active += 1
+        return offset, self.applied, []
+
+    def owned_by(self, handle: int) -> int:
+        return 1
+
+    def is_open(self, batch: int) -> bool:
+        return batch < self.offset and self.in_flight > 0
+
+    def update(self, request: UpdateRequest) -> list[Any]:
+        self.asked += 1
+        self.undecided += 1
+        return [Send(Address("sequencer", 0), request)]
+
+    def on(self, frame: Frame) -> list[Any]:
+        self.in_flight -= isinstance(frame, BatchesCompleted)
+        self.active -= isinstance(frame, BatchesCompleted | BatchesPartial)
+        self.undecided -= isinstance(frame, UpdateDecision)
+        passed = SessionGrant | LookupReply | StreamAttached | StreamDelivery
+        return [Reply(frame)] if isinstance(frame, passed) else []
+
+    def joined(self, peer: Address) -> list[Any]:
+        return []
+
+    def tick(self) -> list[Any]:
+        return []
+
+
+class Desk:
+    """An edge, its log, and what it has sent."""
+
+    def __init__(self) -> None:
+        self.router = Router()
+        self.sent: list[Send] = []
+        self.posts = 0
+        self.wakes = 0
+        self.lapsed = False
+        self.log = MemoryLog()
+        analyzer = Analyzer(Analysis(salt=1))
+        self.edge = DispatcherEdge(
+            self.router,
+            analyzer,
+            Frequencies.of({}, analyzer),
+            self.post,
+            lambda: 1,
+            ObjectLog(self.log),
+            GI2,
+            wake=self.wake,
+            lapsed=lambda: self.lapsed,
+        )
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def post(self, sends: list[Send]) -> None:
+        self.posts += bool(sends)
+        self.sent += sends
+
+    def credits(self) -> list[StreamCredit]:
+        return [s.frame for s in self.sent if isinstance(s.frame, StreamCredit)]
+
+
+SESSION = 9
+
+
+def grant(desk: Desk, epoch: int) -> None:
+    """The answer to the last request for a session."""
+    request = frames(desk, SessionRequest)[-1]
+    desk.edge.on(SessionGrant(request.seq, SESSION, epoch))
+
+
+def attached(
+    desk: Desk, sink: list[bytes | Exception], epoch: int = 4, batches: int = 8, size: int = 1 << 20
+) -> Any:
+    future = desk.edge.attach("s", 0, batches, size, sink.append)
+    grant(desk, epoch)
+    assert not future.done()
+    desk.edge.on(StreamAttached(SESSION, epoch, 0, 0, 0, 0))
+    return future.result(0)
+
+
+def deliver(desk: Desk, epoch: int, data: bytes, closed: int = 0, number: int = 1) -> None:
+    desk.edge.on(StreamDelivery(SESSION, epoch, number, closed, np.frombuffer(data, np.uint8)))
+
+
+def frames(desk: Desk, kind: type[Any]) -> list[Any]:
+    return [s.frame for s in desk.sent if isinstance(s.frame, kind)]

@@ -1,0 +1,86 @@
+"""A router machine and its messages, for its tests and those of its parts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ps2stream.dispatcher.machine import RouterMachine
+from ps2stream.protocol.addresses import Address, Out, Send
+from ps2stream.protocol.messages.objects import (
+    BatchesCompleted,
+    RoutedObjects,
+)
+from ps2stream.protocol.messages.updates import (
+    LedgerBatch,
+    LedgerTip,
+)
+from ps2stream.protocol.rows import ObjectRows, UpdateKind
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.space.grid import Grid
+from tests.support.routing import Row, object_rows, query_rows
+
+GRID = Grid(lon_bits=5, lat_bits=4)
+
+
+WEST, EAST = (-20.0, 0.0, -20.0, 0.0), (20.0, 0.0, 20.0, 0.0)
+
+
+def machine(index: int = 0, mergers: int = 2, max_in_flight: int = 8) -> RouterMachine:
+    """Worker 0 owns the west, worker 1 the east, worker 2 nothing."""
+    cells = (np.arange(1 << 9) % 32 >= 16).astype(np.uint32)
+    h1 = H1(3, cells, [HashedLeaf((0,)), HashedLeaf((1,))])
+    router = RouterMachine(
+        index=index,
+        dispatchers=2,
+        mergers=mergers,
+        h1=h1,
+        grid=GRID,
+        max_in_flight=max_in_flight,
+    )
+    assert router.on(LedgerTip(0, 0)) == []  # there is nothing to catch up with
+    return router
+
+
+def applied(rows: list[Row], lsn_from: int, lsn_to: int, owner: int = 0) -> LedgerBatch:
+    data = np.frombuffer(query_rows(rows).encode(), np.uint8)
+    return LedgerBatch(lsn_from, lsn_to, owner, 0, 0, data)
+
+
+def insert(lsn: int, term: int = 7, box: tuple[float, ...] = WEST, owner: int = 0) -> LedgerBatch:
+    return applied([Row((term,), (0,), (box,), UpdateKind.INSERT, lsn, lsn)], lsn, lsn, owner)  # type: ignore[arg-type]
+
+
+def delete(lsn: int, handle: int, term: int = 7, box: tuple[float, ...] = WEST) -> LedgerBatch:
+    return applied([Row((term,), (0,), (box,), UpdateKind.DELETE, lsn, handle)], lsn, lsn)  # type: ignore[arg-type]
+
+
+def posts(*terms: int, lon: float = -20.0) -> ObjectRows:
+    return object_rows([lon] * len(terms), [0.0] * len(terms), [(t,) for t in terms])
+
+
+def sent(out: list[Out], role: str, kind: type[Any]) -> list[tuple[int, Any]]:
+    return [
+        (o.to.index, o.frame)
+        for o in out
+        if isinstance(o, Send) and o.to.role == role and isinstance(o.frame, kind)
+    ]
+
+
+def done(merger: int, *batch: int) -> BatchesCompleted:
+    return BatchesCompleted(merger, np.array(batch, np.int64))
+
+
+def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> LedgerBatch:
+    return dataclasses.replace(applied(rows, lsn_from, lsn_to, -1), state=state, until=until)
+
+
+def row(lsn: int, kind: UpdateKind = UpdateKind.INSERT, handle: int = 0) -> Row:
+    return Row((7,), (0,), (WEST,), kind, lsn, handle or lsn)
+
+
+def resent(router: RouterMachine) -> list[RoutedObjects]:
+    """What a new incarnation of worker 0 is sent."""
+    return [f for _, f in sent(router.joined(Address("worker", 0)), "worker", RoutedObjects)]

@@ -1,0 +1,99 @@
+"""What a sequencer decides, row by row, and its answers as tests read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
+from ps2stream.protocol.messages.updates import (
+    LedgerBatch,
+    LedgerTip,
+    UpdateDecision,
+    UpdateRequest,
+    UpdateStatus,
+)
+from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.sequencer.machine import SequencerMachine
+from tests.support.updates import Row, delete, insert, update
+
+OK, EXISTS, MISSING = UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS, UpdateStatus.NOT_FOUND
+
+IDS = st.sampled_from("abcdef")
+ROWS = st.one_of(
+    st.builds(insert, IDS, st.sampled_from(["x", "yy"]), st.sampled_from(["s", "t", ""])),
+    st.builds(delete, IDS, st.sampled_from(["", "s", "t", "new"]), st.sampled_from(["", "p", "q"])),
+)
+
+
+class TwinSequencer:
+    """What semantics.md 5 says, a row at a time."""
+
+    def __init__(self) -> None:
+        self.lsn = 0
+        self.live: dict[str, tuple[int, str, str]] = {}  # id: handle, session, source
+        self.deleted: dict[tuple[str, str], int] = {}
+        self.log: list[tuple[int, int, int, str]] = []  # lsn, kind, handle, id
+
+    def decide(self, row: Row) -> tuple[UpdateStatus, int]:
+        kind, id, session, source, request = row
+        now = self.live.get(id)
+        if kind == UpdateKind.INSERT:
+            if now is not None:
+                return (OK, now[0]) if now[1:] == (session, source) else (EXISTS, 0)
+            self.lsn += 1
+            self.live[id] = (self.lsn, session, source)
+            self.log.append((self.lsn, kind, self.lsn, id))
+            return OK, self.lsn
+        if request and (id, request) in self.deleted:
+            return OK, self.deleted[id, request]
+        if now is None or (session and session != now[1]):
+            return MISSING, 0
+        self.lsn += 1
+        del self.live[id]
+        if request:
+            self.deleted[id, request] = self.lsn
+        self.log.append((self.lsn, kind, now[0], id))
+        return OK, self.lsn
+
+
+def answers(sends: Sequence[Send]) -> list[tuple[UpdateStatus, int]]:
+    out: list[tuple[UpdateStatus, int]] = []
+    for send in sends:
+        if isinstance(send.frame, UpdateDecision):
+            out += zip(map(UpdateStatus, send.frame.status), send.frame.lsn.tolist(), strict=True)
+    return out
+
+
+def applied_rows(sends: Sequence[Send], dispatcher: int = 0) -> list[tuple[LedgerBatch, QueryRows]]:
+    to = Address("dispatcher", dispatcher)
+    frames = [s.frame for s in sends if s.to == to and isinstance(s.frame, LedgerBatch)]
+    return [(f, QueryRows.decode(f.rows.data)) for f in frames]
+
+
+def decisions(sends: Sequence[Send]) -> list[tuple[int, bytes]]:
+    """To whom, and what."""
+    found = [(s.to.index, s.frame) for s in sends]
+    return [(to, f.encode()) for to, f in found if isinstance(f, UpdateDecision)]
+
+
+def tips(sends: Sequence[Send]) -> dict[Address, tuple[int, int]]:
+    return {s.to: (s.frame.lsn, s.frame.visible) for s in sends if isinstance(s.frame, LedgerTip)}
+
+
+def a_request(seq: int, settled: int = 0, dispatcher: int = 0, epoch: int = 1) -> UpdateRequest:
+    """Done twice it would delete what it inserted, and take new LSNs."""
+    rows: list[Row] = [insert(f"{seq}"), delete(f"{seq}"), insert(f"{seq}")]
+    return update(rows, seq, dispatcher, epoch, settled)
+
+
+def granted(machine: SequencerMachine, name: str, dispatcher: int = 0) -> int:
+    """The number of the session of this name, which is made if it is new."""
+    raw = np.frombuffer(name.encode(), np.uint8)
+    [send] = machine.on(SessionRequest(dispatcher, 7, 1, raw))
+    assert isinstance(send.frame, SessionGrant)
+    assert (send.to.index, send.frame.seq) == (dispatcher, 7)
+    return send.frame.session

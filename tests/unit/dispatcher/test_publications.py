@@ -1,0 +1,137 @@
+"""Publications: gathered, logged, routed, synced and answered; what is refused."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from ps2stream.dispatcher.edge import REPEAT_TICKS
+from ps2stream.dispatcher.gateway import AcceptedBatch
+from ps2stream.dispatcher.intake import ROWS, PublicationIntake
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.protocol.frame import decode
+from ps2stream.protocol.log_records import ObjectRecord, ProgressRecord
+from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.rows import ObjectRows
+from tests.support.desk import Desk, rows
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_joined_publications_keep_their_own_offsets(desk: Desk) -> None:
+    futures = [desk.edge.publish(rows(n), durable=False) for n in (4, 2, 3, 1)]
+    assert [f.done() for f in futures] == [True, True, False, False]
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    assert desk.router.batches == [4, 2, 4]
+    assert [f.result() for f in futures] == [
+        AcceptedBatch(0, 0, 5), AcceptedBatch(0, 4, 5), AcceptedBatch(0, 6, 5),
+        AcceptedBatch(0, 9, 5),
+    ]  # fmt: skip
+
+
+def test_a_full_edge_refuses_with_nothing_accepted(desk: Desk) -> None:
+    futures = [desk.edge.publish(rows(1), durable=False) for _ in range(2 + 3)]
+    refused = desk.edge.publish(rows(1))
+    assert isinstance(refused.exception(), ResourceExhausted)
+    assert "max_in_flight" in str(refused.exception())
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    assert all(f.done() for f in futures)
+    assert desk.router.batches == [1, 1, 3]
+
+
+def test_whether_what_is_routed_waits_is_told_at_once_and_when_it_changes(desk: Desk) -> None:
+    told: list[bool] = []
+    desk.router.in_flight = desk.router.active = 3  # an earlier incarnation left them
+    desk.edge.tick()
+    desk.edge.tell_congestion(told.append)
+    desk.edge.tick()
+    assert told == [True]
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    assert told == [True, False]
+
+
+def test_a_durable_publication_is_answered_after_the_sync(desk: Desk) -> None:
+    durable, other = desk.edge.publish(rows(2)), desk.edge.publish(rows(1), durable=False)
+    assert (durable.done(), other.done(), desk.wakes) == (False, True, 1)
+    [_, (_, data)] = desk.log.scan()
+    record = ObjectRecord.decode(data)
+    assert (record.batch, record.lsn, len(ObjectRows.decode(record.rows.data))) == (0, 5, 2)
+    desk.edge.sync()
+    assert durable.result(0) == AcceptedBatch(0, 0, 5)
+
+
+def test_on_a_full_disk_durable_objects_are_refused_and_others_are_not(desk: Desk) -> None:
+    def full(record: bytes) -> int:
+        raise Unavailable("the disk is full")
+
+    desk.edge.publish(rows(1), durable=False)
+    desk.log.append = full  # type: ignore[method-assign]
+    durable, other = desk.edge.publish(rows(2)), desk.edge.publish(rows(1), durable=False)
+    assert isinstance(durable.exception(0), Unavailable)
+    assert other.result(0).offset == 1
+    assert desk.router.batches == [1, 1]
+
+
+def test_without_room_to_reserve_offsets_nothing_is_accepted(desk: Desk) -> None:
+    def full(record: bytes) -> int:
+        raise Unavailable("the disk is full")
+
+    desk.log.append = full  # type: ignore[method-assign]
+    assert isinstance(desk.edge.publish(rows(1), durable=False).exception(0), Unavailable)
+    assert desk.router.batches == []
+
+
+def test_progress_is_noted_and_frees_the_log(desk: Desk) -> None:
+    for _ in range(3):
+        desk.edge.publish(rows(2))
+        desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.router.oldest = 4
+    for _ in range(REPEAT_TICKS):
+        desk.edge.tick()
+    assert [r.batch for r in ObjectLog(desk.log).recover()] == [4]
+    desk.router.oldest = 6
+    for _ in range(REPEAT_TICKS):
+        desk.edge.tick()
+    assert len(list(desk.log.scan())) > 1  # the note is not yet durable
+    desk.edge.sync()
+    assert [type(decode(data)) for _, data in desk.log.scan()] == [ProgressRecord]
+
+
+def test_no_more_batches_are_under_way_than_may_be(desk: Desk) -> None:
+    futures = [desk.edge.publish(rows(ROWS), durable=False) for _ in range(4)]
+    assert [f.done() for f in futures] == [True, True, True, False]
+    assert len(desk.router.batches) == desk.router.max_in_flight
+
+
+def test_who_waits_for_room_is_woken_by_it(desk: Desk) -> None:
+    looked = threading.Event()
+
+    class Watched(PublicationIntake):
+        def __len__(self) -> int:
+            looked.set()  # under the lock, which only the wait for room lets go
+            return super().__len__()
+
+    for _ in range(2):
+        desk.edge.publish(rows(1))
+    desk.edge._publications.intake = Watched()
+    for _ in range(3):
+        desk.edge.publish(rows(1))
+    looked.clear()
+    found: list[Future[AcceptedBatch]] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(desk.edge.publish(rows(1), 1e6, durable=False)), daemon=True
+    )
+    waiting.start()
+    assert looked.wait(30)
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    waiting.join(30)
+    assert not waiting.is_alive()
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    assert isinstance(found[0].result(), AcceptedBatch)

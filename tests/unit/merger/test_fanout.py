@@ -1,0 +1,98 @@
+"""The record of a batch's pairs, split by session, and the deliveries made of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ps2stream.merger import fanout
+from ps2stream.merger.records import LEAP
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
+from ps2stream.protocol.wire import deliver_batch
+from ps2stream.v1 import delivery_pb2
+from tests.support.merging import (
+    attach,
+    credit,
+    inserts,
+    matches,
+    one_batch,
+    payload,
+    rig,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), min_size=1), st.data())
+def test_rows_of_a_string_column_are_taken_in_any_order(
+    values: list[str], data: st.DataObject
+) -> None:
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1)))
+    out = fanout.take(strings_to_column(values), np.array(rows, np.int64))
+    assert column_to_strings(*out) == [values[i] for i in rows]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3) | st.integers(65_536, 65_539), min_size=1, max_size=60))
+def test_a_record_has_each_session_apart(sessions: list[int]) -> None:
+    n = len(sessions)
+    rows = np.sort(np.arange(n, dtype=np.uint32) // 2 * 2)
+    objects = payload(100, n + 1, 1)
+    record = fanout.matched(objects, rows, np.arange(n), np.array(sessions, np.int64), 7)
+    want: dict[int, list[tuple[int, int]]] = {}
+    for i, s in enumerate(sessions):
+        want.setdefault(s, []).append((i, 100 + int(rows[i])))
+    assert record.session.tolist() == sorted(want)
+    for s, a, b in zip(record.session.tolist(), record.cut[:-1], record.cut[1:], strict=True):
+        offsets = record.offset[record.index[a:b]].tolist()
+        assert list(zip(record.handle[a:b].tolist(), offsets, strict=True)) == want[s]
+    texts = column_to_strings(record.text_off, record.text)
+    assert texts == [f"té{offset}" for offset in record.offset.tolist()]
+    assert record.time.tolist() == (record.offset * 10).tolist()
+    size = 48 + len("o100") + len("té100".encode())
+    assert fanout.bytes_of(record) == [
+        12 * len(pairs) + size * len({offset for _, offset in pairs})
+        for _, pairs in sorted(want.items())
+    ]
+
+
+@pytest.mark.parametrize("fields", range(8))
+def test_columns_come_as_asked_for(fields: int) -> None:
+    r = rig()
+    r.send(inserts(1, [3]), attach(3, fields=fields), *one_batch(0, [(1, 1, 3)], 1))
+    [batch] = r.clients[3].batches
+    assert len(batch.text) == bool(fields & fanout.FIELD_TEXT)
+    assert len(batch.lon) == len(batch.lat) == bool(fields & fanout.FIELD_POSITION)
+    assert len(batch.time_ms) == bool(fields & fanout.FIELD_TIME)
+
+
+def test_a_large_delivery_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "MAX_BYTES", 2_000)
+    r = rig()
+    r.send(inserts(1, [1] * 3), attach(1, fields=7, batches=4))
+    pairs = [(row, h, 1) for row in range(30) for h in (1, 2, 3)]
+    r.send(payload(0, 30, 3, text="x" * 500), matches(0, pairs))
+    client = r.clients[1]
+    assert len(client.batches) == 4
+    r.send(credit(1, 1, 99, 0, 0))  # the rest is read back
+    assert 10 <= len(client.batches) <= 12
+    assert client.gapless()
+    assert len(set(client.pairs.values())) == 90
+    assert client.size / len(client.batches) < 4_000
+
+
+def test_a_gap_stands_where_the_next_pair_does_and_counts_what_is_lost() -> None:
+    batch = delivery_pb2.DeliverResponse.FromString(deliver_batch(fanout.gap(3, 12))).batch
+    assert batch.session_seq == 13
+    assert (getattr(batch.gap, "from"), batch.gap.to, batch.gap.count) == (3, 12, 10)
+    assert not batch.pair_handles
+    leap = delivery_pb2.DeliverResponse.FromString(deliver_batch(fanout.gap(1, LEAP))).batch
+    assert leap.gap.count == 0
+
+
+def test_a_record_of_some_pairs_does_not_end_its_batch() -> None:
+    objects = payload(100, 4, 1)
+    columns = np.zeros(1, np.uint32), np.ones(1, np.int64), np.ones(1, np.int64)
+    assert fanout.matched(objects, *columns, 7).end == 104
+    assert fanout.matched(objects, *columns, 7, whole=False).end == 100
