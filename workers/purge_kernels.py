@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
+from ps2stream.workers.arrays import IndexArrays
 from ps2stream.workers.layout import (
     BUCKET,
     CELL_BITS,
@@ -89,10 +90,10 @@ def free_slot(slot, slots_i, general, pool, pool_free, state):
 
 
 @njit(cache=True, nogil=True)
-def drop_posting(
-    runs, run, i, level, dead, left, slots_i, general, pool, pool_free, level_postings, state
-):
-    """Removes posting i of a run; with its last posting, the slot of a query becomes free."""
+def drop_posting(index, run, i, level):
+    """Removes posting i of a run; with its last posting, the slot of a query becomes free. index:
+    IndexArrays."""
+    runs, left, state = index.runs, index.left, index.state
     head = np.int64(runs[run])
     last = run + 1 + ((head & LEN_MASK) - 1) * POSTING
     p = run + 1 + i * POSTING
@@ -101,12 +102,12 @@ def drop_posting(
         runs[p + z] = runs[last + z]
     runs[run] = np.uint32(head - 1)
     state[POSTINGS] -= 1
-    level_postings[level] -= 1
+    index.level_postings[level] -= 1
     left[slot] -= 1
     if left[slot] != 0:
         return
-    dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
-    free_slot(slot, slots_i, general, pool, pool_free, state)
+    index.dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
+    free_slot(slot, index.slots_i, index.general, index.pool, index.pool_free, state)
     state[PURGEABLE] -= 1
 
 
@@ -137,12 +138,11 @@ def remove_tag(table, b, i):
 
 
 @njit(cache=True, nogil=True)
-def sweep_table(
-    budget, table, runs, run_free, dead, left, slots_i, general, pool,
-    pool_free, level_postings, state,
-):  # fmt: skip
+def sweep_table(budget, fields):
     """Purges the lists of the next `budget` places in the table; returns the number of postings
-    removed."""
+    removed. fields: a plain tuple of those of IndexArrays."""
+    index = IndexArrays(*fields)
+    table, runs, dead, state = index.table, index.runs, index.dead, index.state
     size = BUCKET * table.shape[0]
     before = state[POSTINGS]
     at = state[CURSOR] % size
@@ -157,14 +157,13 @@ def sweep_table(
         i = 0
         while i < np.int64(runs[run]) & LEN_MASK:
             if is_dead(dead, np.int64(runs[run + 1 + i * POSTING + 2]) & SLOT_MASK):
-                drop_posting(runs, run, i, level, dead, left, slots_i, general, pool,
-                             pool_free, level_postings, state)  # fmt: skip
+                drop_posting(index, run, i, level)
             else:
                 i += 1
         if np.int64(runs[run]) & LEN_MASK != 0:
             at = next_position(at, size)
             continue
-        free_run(runs, run_free, run, np.int64(runs[run]) >> LEN_BITS)
+        free_run(runs, index.run_free, run, np.int64(runs[run]) >> LEN_BITS)
         state[TABLE_USED] -= 1
         remove_tag(table, bucket, column)
     state[CURSOR] = at
