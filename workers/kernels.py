@@ -130,7 +130,9 @@ def _scan_runs(h0, h1, objects, index, scratch, met):
     the number of candidates. Adds the postings that were met to those of the object, or of the
     level."""
     term_off, term = objects.term_off, objects.term
-    runs, slots_i, dead = index.runs, index.slots_i, index.dead
+    runs, dead, left, state = index.runs, index.dead, index.left, index.state
+    slots_i, general, level_postings = index.slots_i, index.general, index.level_postings
+    pool, pool_free = index.pool, index.pool_free
     hits, head, follow, cands = scratch.hits, scratch.head, scratch.follow, scratch.cands
     met_by, met_on = met.base, met.levels
     n = 0
@@ -178,7 +180,10 @@ def _scan_runs(h0, h1, objects, index, scratch, met):
             if is_dead(dead, slot):
                 i -= 1
                 length -= 1
-                drop_posting(index, run, i, level)
+                drop_posting(
+                    runs, run, i, level, dead, left, slots_i, general, pool, pool_free,
+                    level_postings, state,
+                )  # fmt: skip
                 continue
             mode = np.int64(word) >> SLOT_BITS
             ja = jb = np.int64(own)

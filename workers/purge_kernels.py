@@ -90,10 +90,11 @@ def free_slot(slot, slots_i, general, pool, pool_free, state):
 
 
 @njit(cache=True, nogil=True)
-def drop_posting(index, run, i, level):
-    """Removes posting i of a run; with its last posting, the slot of a query becomes free. index:
-    IndexArrays."""
-    runs, left, state = index.runs, index.left, index.state
+def drop_posting(
+    runs, run, i, level, dead, left, slots_i, general, pool, pool_free, level_postings, state
+):
+    """Removes posting i of a run; with its last posting, the slot of a query becomes free. It is
+    called for each dead posting, so it takes the arrays it needs and not all of IndexArrays."""
     head = np.int64(runs[run])
     last = run + 1 + ((head & LEN_MASK) - 1) * POSTING
     p = run + 1 + i * POSTING
@@ -102,12 +103,12 @@ def drop_posting(index, run, i, level):
         runs[p + z] = runs[last + z]
     runs[run] = np.uint32(head - 1)
     state[POSTINGS] -= 1
-    index.level_postings[level] -= 1
+    level_postings[level] -= 1
     left[slot] -= 1
     if left[slot] != 0:
         return
-    index.dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
-    free_slot(slot, index.slots_i, index.general, index.pool, index.pool_free, state)
+    dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
+    free_slot(slot, slots_i, general, pool, pool_free, state)
     state[PURGEABLE] -= 1
 
 
@@ -143,6 +144,9 @@ def sweep_table(budget, fields):
     removed. fields: a plain tuple of those of IndexArrays."""
     index = IndexArrays(*fields)
     table, runs, dead, state = index.table, index.runs, index.dead, index.state
+    left = index.left
+    slots_i, general, level_postings = index.slots_i, index.general, index.level_postings
+    pool, pool_free = index.pool, index.pool_free
     size = BUCKET * table.shape[0]
     before = state[POSTINGS]
     at = state[CURSOR] % size
@@ -157,7 +161,10 @@ def sweep_table(budget, fields):
         i = 0
         while i < np.int64(runs[run]) & LEN_MASK:
             if is_dead(dead, np.int64(runs[run + 1 + i * POSTING + 2]) & SLOT_MASK):
-                drop_posting(index, run, i, level)
+                drop_posting(
+                    runs, run, i, level, dead, left, slots_i, general, pool, pool_free,
+                    level_postings, state,
+                )  # fmt: skip
             else:
                 i += 1
         if np.int64(runs[run]) & LEN_MASK != 0:
