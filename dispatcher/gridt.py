@@ -177,18 +177,11 @@ class Gridt:
         out = np.empty(term_at[-1], np.uint64)
         scatter_objects(
             chosen,
-            sealed(lon),
-            sealed(lat),
-            sealed(term_off),
-            sealed(term),
+            (sealed(lon), sealed(lat), sealed(term_off), sealed(term)),
             row_at[:-1].copy(),
             term_at[:-1].copy(),
             index,
-            row,
-            out_lon,
-            out_lat,
-            off,
-            out,
+            (row, out_lon, out_lat, off, out),
         )
         shares = []
         for i, w in enumerate(selected.tolist()):

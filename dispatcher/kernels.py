@@ -7,6 +7,8 @@ queries posted under (tag cell, term). `used` int64[17]: the units in use on eac
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -18,6 +20,28 @@ CHUNK = 128  # probes in progress together; their buffers stay in the first-leve
 _S16, _S32 = np.uint64(16), np.uint64(32)
 _LOW16 = np.uint64(0xFFFF)
 _ONE = np.uint64(1)
+
+
+class RoutedColumns(NamedTuple):
+    """The objects that are routed: lon, lat float64[n], term_off int64[n + 1], term uint64[];
+    C-contiguous, read-only."""
+
+    lon: F64
+    lat: F64
+    term_off: I64
+    term: U64
+
+
+class ShareColumns(NamedTuple):
+    """The columns of all shares, one behind the other: row uint32[m], lon, lat float64[m], off
+    int64[m + shares], term uint64[]; C-contiguous, writable. Each share has one offset more than
+    rows, and the first is 0."""
+
+    row: U32
+    lon: F64
+    lat: F64
+    off: I64
+    term: U64
 
 
 @njit(cache=True, nogil=True)
@@ -188,25 +212,23 @@ def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
 @njit(cache=True, nogil=True)
 def scatter_objects(
     chosen: U64,
-    lon: F64,
-    lat: F64,
-    term_off: I64,
-    term: U64,
+    objects: tuple[F64, F64, I64, U64],
     row_at: I64,
     term_at: I64,
     worker_index: I64,
-    out_row: U32,
-    out_lon: F64,
-    out_lat: F64,
-    out_off: I64,
-    out_term: U64,
+    shares: tuple[U32, F64, F64, I64, U64],
 ) -> None:
     """Appends each object to the columns of the workers chosen for it.
 
-    Worker w is the worker_index[w]-th share. Its rows start at row_at[w] and its terms at
-    term_at[w] of the common arrays; both are advanced. Its offsets, which have one more
-    element per share, start at row_at[w] + worker_index[w] and begin with a 0 set here.
+    objects, shares: plain tuples of the fields of RoutedColumns and ShareColumns, which a kernel
+    takes faster from Python than the classes themselves. chosen: as in `select_workers`. Worker w
+    is the worker_index[w]-th share. Its rows start at row_at[w] and its terms at term_at[w] of
+    the common arrays; both are advanced. Its offsets, which have one more element per share,
+    start at row_at[w] + worker_index[w] and begin with a 0 set here.
     """
+    given, out = RoutedColumns(*objects), ShareColumns(*shares)
+    lon, lat, term_off, term = given.lon, given.lat, given.term_off, given.term
+    out_row, out_lon, out_lat, out_off, out_term = out.row, out.lon, out.lat, out.off, out.term
     base = term_at.copy()
     for w in range(len(row_at)):
         if worker_index[w] >= 0:

@@ -17,6 +17,14 @@ import numpy as np
 from numba import njit
 
 from ps2stream.space.space_kernels import cell_at
+from ps2stream.workers.arrays import (
+    IndexArrays,
+    MatchBuffers,
+    MatchedObjects,
+    MatchScratch,
+    ProbedLevels,
+)
+from ps2stream.workers.index import MetPostings
 from ps2stream.workers.layout import (
     ANY,
     CELL_BITS,
@@ -53,8 +61,11 @@ _FOUND = np.uint32(0xFFFFFFFF)  # stands for a cell whose run is found: its leve
 
 
 @njit(inline="always")
-def _probe_block(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, runs, hits):
+def _probe_block(o0, o1, grid, objects, index, hits):
     """Fills hits (object | level << 28, term, run, x | y << 16, cell); returns their number."""
+    levels, lon_bits, lat_bits = grid.levels, grid.lon_bits, grid.lat_bits
+    lon, lat, term_off, term = objects.lon, objects.lat, objects.term_off, objects.term
+    table, runs = index.table, index.runs
     size = table.shape[0]
     keys = 0
     for o in range(o0, o1):
@@ -114,13 +125,16 @@ def _find_keyword(half, start, term, head, follow):
 
 
 @njit(inline="always")
-def _scan_runs(
-    h0, h1, hits, term_off, term, runs, slots_i, dead, left, general, pool, pool_free,
-    level_postings, state, head, follow, cands, met, met_on,
-):  # fmt: skip
+def _scan_runs(h0, h1, objects, index, scratch, met):
     """Fills cands (object, mode << 30 | slot, two keyword positions + 1); returns the next hit and
     the number of candidates. Adds the postings that were met to those of the object, or of the
     level."""
+    term_off, term = objects.term_off, objects.term
+    runs, dead, left, state = index.runs, index.dead, index.left, index.state
+    slots_i, general, level_postings = index.slots_i, index.general, index.level_postings
+    pool, pool_free = index.pool, index.pool_free
+    hits, head, follow, cands = scratch.hits, scratch.head, scratch.follow, scratch.cands
+    met_by, met_on = met.base, met.levels
     n = 0
     last = np.int64(-1)
     a0 = a1 = np.int64(0)
@@ -133,7 +147,7 @@ def _scan_runs(
         if n + length > cands.shape[0]:
             break
         if level == 0:
-            met[o] += length
+            met_by[o] += length
         else:
             met_on[level] += length
         if o != last:
@@ -166,8 +180,10 @@ def _scan_runs(
             if is_dead(dead, slot):
                 i -= 1
                 length -= 1
-                drop_posting(runs, run, i, level, dead, left, slots_i, general, pool,
-                             pool_free, level_postings, state)  # fmt: skip
+                drop_posting(
+                    runs, run, i, level, dead, left, slots_i, general, pool, pool_free,
+                    level_postings, state,
+                )  # fmt: skip
                 continue
             mode = np.int64(word) >> SLOT_BITS
             ja = jb = np.int64(own)
@@ -202,33 +218,34 @@ def _scan_runs(
 
 
 @njit(cache=True, nogil=True)
-def match_block(
-    resume, lsn, lon, lat, term_off, term, levels, lon_bits, lat_bits,
-    table, runs, slots_f, slots_i, dead, left, general, pool, pool_f, pool_free,
-    level_postings, state, hits, head, follow, cands, stack, row, handle, session, block,
-    met, met_on,
-):  # fmt: skip
-    """Matches the objects from `resume` on; returns MATCHED, or which buffer must grow first."""
+def match_block(lsn, resume, grid, objects, index, scratch, found, met):
+    """Matches the objects from `resume` on; returns MATCHED, or which buffer must grow first.
+
+    The other arguments are plain tuples of the fields of ProbedLevels, MatchedObjects,
+    IndexArrays, MatchScratch, MatchBuffers and MetPostings.
+    """
+    return _match_objects(
+        lsn, resume, ProbedLevels(*grid), MatchedObjects(*objects), IndexArrays(*index),
+        MatchScratch(*scratch), MatchBuffers(*found), MetPostings(*met),
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def _match_objects(lsn, resume, grid, objects, index, scratch, found, met):
+    lon, hits, cands, row = objects.lon, scratch.hits, scratch.cands, found.row
     while resume[R_OBJECT] < lon.shape[0] or resume[R_HIT] < resume[R_HITS]:
         if resume[R_HIT] == resume[R_HITS]:
             o0 = resume[R_OBJECT]
             o1 = min(o0 + BLOCK, lon.shape[0])
-            resume[R_HITS] = _probe_block(o0, o1, lon, lat, term_off, term, levels, lon_bits,
-                                    lat_bits, table, runs, hits)  # fmt: skip
+            resume[R_HITS] = _probe_block(o0, o1, grid, objects, index, hits)
             resume[R_HIT] = 0
             resume[R_OBJECT] = o1
         while resume[R_HIT] < resume[R_HITS]:
             if row.shape[0] - resume[R_OUT] < cands.shape[0]:
                 return MORE_MATCHES
             before = resume[R_HIT]
-            resume[R_HIT], n = _scan_runs(
-                before, resume[R_HITS], hits, term_off, term, runs, slots_i, dead, left,
-                general, pool, pool_free, level_postings, state, head, follow, cands, met, met_on,
-            )  # fmt: skip
-            resume[R_OUT] = verify_candidates(
-                cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f,
-                stack, resume[R_OUT], row, handle, session, block,
-            )  # fmt: skip
+            resume[R_HIT], n = _scan_runs(before, resume[R_HITS], objects, index, scratch, met)
+            resume[R_OUT] = verify_candidates(n, lsn, objects, index, scratch, resume[R_OUT], found)
             if resume[R_HIT] == before:
                 return MORE_CANDIDATES
     return MATCHED

@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
+from ps2stream.workers.arrays import IndexArrays, StoredRowColumns, TagColumns
 from ps2stream.workers.layout import (
     ALL,
     ANY,
@@ -86,17 +87,27 @@ def rehash_places(old, places, slots_i):
 
 
 @njit(cache=True, nogil=True)
-def insert_rows(
-    kind, handle, session, form, post, term_off, term, prog_off, prog, box_off, box,
-    shape, geom_off, geom, tag_off, tag_cell, tag_term, lon_bits, lat_bits,
-    table, runs, run_free, slots_f, slots_i, general, left,
-    places, pool, pool_f, pool_free, level_postings, extend, state,
-):  # fmt: skip
+def insert_rows(rows, tags, lon_bits, lat_bits, index, extend):
     """Inserts rows from state[ROW] and state[TAG] on; returns DONE, or what must grow first.
 
+    rows, tags, index: plain tuples of the fields of StoredRowColumns, TagColumns and IndexArrays.
     extend: a query that is stored gets the postings of the row; otherwise the row is passed over.
     `table`, `slots` and `places` have room for all rows; `runs` and `pool` may not.
     """
+    return _store_postings(
+        StoredRowColumns(*rows), TagColumns(*tags), lon_bits, lat_bits, IndexArrays(*index), extend
+    )
+
+
+@njit(inline="always")
+def _store_postings(rows, tags, lon_bits, lat_bits, index, extend):
+    kind, handle, form, post, shape = rows.kind, rows.handle, rows.form, rows.post, rows.shape
+    term_off, term, box_off, box = rows.term_off, rows.term, rows.box_off, rows.box
+    prog_off, prog, geom_off, geom = rows.prog_off, rows.prog, rows.geom_off, rows.geom
+    tag_off, tag_cell, tag_term = tags.off, tags.cell, tags.term
+    table, runs, run_free, places = index.table, index.runs, index.run_free, index.places
+    pool, pool_f, slots_f, slots_i = index.pool, index.pool_f, index.slots_f, index.slots_i
+    left, state = index.left, index.state
     size = table.shape[0]
     while state[ROW] < kind.shape[0]:
         r = state[ROW]
@@ -132,7 +143,7 @@ def insert_rows(
                 rest = np.int64(low)
             else:
                 np_, ng = prog_off[r + 1] - prog_off[r], geom_off[r + 1] - geom_off[r]
-                rest, cls = take_block(pool, pool_free, state, P_TERM + n + np_ + ng)
+                rest, cls = take_block(pool, index.pool_free, state, P_TERM + n + np_ + ng)
                 if rest < 0:
                     return GROW_POOL
                 pool[rest + P_HEAD] = np.uint64(
@@ -162,9 +173,9 @@ def insert_rows(
                 slots_f[slot, i] = box[b0 + i]
             slots_i[slot, HANDLE] = handle[r]
             slots_i[slot, DELETED] = NEVER
-            slots_i[slot, SESSION] = session[r]
+            slots_i[slot, SESSION] = rows.session[r]
             slots_i[slot, REST] = rest
-            general[slot] = not plain
+            index.general[slot] = not plain
             left[slot] = t1 - t0
             places[where] = np.uint32(slot + 1)
             state[SLOT] = slot
@@ -223,7 +234,7 @@ def insert_rows(
             runs[p + 2] = np.uint32(mode << SLOT_BITS | slot)
             runs[p + 3] = np.uint32(a >> np.uint64(32))
             runs[p + 4] = np.uint32(b >> np.uint64(32))
-            level_postings[level] += 1
+            index.level_postings[level] += 1
             state[POSTINGS] += 1
             state[TAG] = tag + 1
         state[ROW] = r + 1

@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
+from ps2stream.workers.arrays import IndexArrays
 from ps2stream.workers.layout import (
     BUCKET,
     CELL_BITS,
@@ -92,7 +93,8 @@ def free_slot(slot, slots_i, general, pool, pool_free, state):
 def drop_posting(
     runs, run, i, level, dead, left, slots_i, general, pool, pool_free, level_postings, state
 ):
-    """Removes posting i of a run; with its last posting, the slot of a query becomes free."""
+    """Removes posting i of a run; with its last posting, the slot of a query becomes free. It is
+    called for each dead posting, so it takes the arrays it needs and not all of IndexArrays."""
     head = np.int64(runs[run])
     last = run + 1 + ((head & LEN_MASK) - 1) * POSTING
     p = run + 1 + i * POSTING
@@ -137,12 +139,14 @@ def remove_tag(table, b, i):
 
 
 @njit(cache=True, nogil=True)
-def sweep_table(
-    budget, table, runs, run_free, dead, left, slots_i, general, pool,
-    pool_free, level_postings, state,
-):  # fmt: skip
+def sweep_table(budget, fields):
     """Purges the lists of the next `budget` places in the table; returns the number of postings
-    removed."""
+    removed. fields: a plain tuple of those of IndexArrays."""
+    index = IndexArrays(*fields)
+    table, runs, dead, state = index.table, index.runs, index.dead, index.state
+    left = index.left
+    slots_i, general, level_postings = index.slots_i, index.general, index.level_postings
+    pool, pool_free = index.pool, index.pool_free
     size = BUCKET * table.shape[0]
     before = state[POSTINGS]
     at = state[CURSOR] % size
@@ -157,14 +161,16 @@ def sweep_table(
         i = 0
         while i < np.int64(runs[run]) & LEN_MASK:
             if is_dead(dead, np.int64(runs[run + 1 + i * POSTING + 2]) & SLOT_MASK):
-                drop_posting(runs, run, i, level, dead, left, slots_i, general, pool,
-                             pool_free, level_postings, state)  # fmt: skip
+                drop_posting(
+                    runs, run, i, level, dead, left, slots_i, general, pool, pool_free,
+                    level_postings, state,
+                )  # fmt: skip
             else:
                 i += 1
         if np.int64(runs[run]) & LEN_MASK != 0:
             at = next_position(at, size)
             continue
-        free_run(runs, run_free, run, np.int64(runs[run]) >> LEN_BITS)
+        free_run(runs, index.run_free, run, np.int64(runs[run]) >> LEN_BITS)
         state[TABLE_USED] -= 1
         remove_tag(table, bucket, column)
     state[CURSOR] = at

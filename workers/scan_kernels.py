@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
+from ps2stream.workers.arrays import IndexArrays
 from ps2stream.workers.layout import (
     BUCKET,
     CELL_BITS,
@@ -57,13 +58,14 @@ def list_units(table, bucket, cell, term, run):
 
 
 @njit(cache=True, nogil=True)
-def drop_units(
-    cell, term, run, table, runs, run_free, places, slots_i, general, left, dead, pool,
-    pool_free, level_postings, state,
-):  # fmt: skip
+def drop_units(cell, term, run, fields):
     """Removes these tags with their postings. A query without any left is removed too, unless its
     delete waits for the watermark: the slots of such queries are the caller's to free, and their
-    number is returned."""
+    number is returned. cell uint32[k], term uint64[k], run uint32[k]; fields: a plain tuple of
+    those of IndexArrays."""
+    index = IndexArrays(*fields)
+    table, runs, places, slots_i = index.table, index.runs, index.places, index.slots_i
+    left, dead, state = index.left, index.dead, index.state
     waiting = 0
     for k in range(run.shape[0]):
         if k + _AHEAD < run.shape[0]:
@@ -84,10 +86,10 @@ def drop_units(
             else:
                 waiting += 1
                 continue
-            free_slot(slot, slots_i, general, pool, pool_free, state)
+            free_slot(slot, slots_i, index.general, index.pool, index.pool_free, state)
         state[POSTINGS] -= length
-        level_postings[np.int64(cell[k]) >> CELL_BITS] -= length
-        free_run(runs, run_free, at, np.int64(runs[at]) >> LEN_BITS)
+        index.level_postings[np.int64(cell[k]) >> CELL_BITS] -= length
+        free_run(runs, index.run_free, at, np.int64(runs[at]) >> LEN_BITS)
         state[TABLE_USED] -= 1
         where = home(term[k], cell[k], table.shape[0])
         bucket, word = find_tag(table, where, term[k], np.uint64(cell[k]))
@@ -120,11 +122,12 @@ def measure_queries(slots_i, general, pool, slot, out):
 
 
 @njit(cache=True, nogil=True)
-def weigh_units(table, runs, size, level, lon_bits, bucket, end, cell, queries, held):
-    """Fills the columns with the tags from `bucket` to `end` that have live queries: the cell
-    (that of `level` where it is finer), how many queries there are, and their bytes by `size` of
-    their slots; slots beyond `size` count as empty. Returns the next bucket and the number of
-    rows."""
+def weigh_units(table, runs, size, level, lon_bits, bucket, end, out):
+    """Fills `out`, a plain tuple of the fields of StoredCensus, with the tags from `bucket` to
+    `end` that have live queries: the cell (that of `level` where it is finer), how many queries
+    there are, and their bytes by `size` of their slots; slots beyond `size` count as empty.
+    Returns the next bucket and the number of rows."""
+    cell, queries, held = out
     n = 0
     while bucket < end and n + BUCKET <= cell.shape[0]:
         ahead = min(bucket + _AHEAD, table.shape[0] - 1)

@@ -91,12 +91,13 @@ def satisfies_expression(pool, at, key, term, a, b, stack):
 
 
 @njit(inline="always")
-def verify_candidates(
-    cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f, stack,
-    out, row, handle, session, block,
-):  # fmt: skip
-    """Appends the matches among the candidates at `out` and returns the new end. block: the pool
-    offset where the exact shape is still to be checked, else 0."""
+def verify_candidates(n, lsn, objects, index, scratch, out, found):
+    """Appends the matches among the first n candidates of `scratch` to `found` at `out`; returns
+    the new end."""
+    lon, lat, term_off, term = objects.lon, objects.lat, objects.term_off, objects.term
+    slots_f, slots_i, pool, pool_f = index.slots_f, index.slots_i, index.pool, index.pool_f
+    cands, stack = scratch.cands, scratch.stack
+    row, handle, session, block = found.row, found.handle, found.session, found.block
     for c in range(n):
         o = np.int64(cands[c, 0])
         slot = np.int64(cands[c, 1]) & SLOT_MASK

@@ -213,9 +213,12 @@ class Analyzer:
         if self.simple:
             out = np.empty(int(off[-1] - off[0]) + rows, np.uint64)
             left = kernels.analyse_rows(
-                sealed(off), sealed(text), ASCII_FOLD, *_simple_characters(),
-                sealed(self.keys), out_off, out, slow,
-            )  # fmt: skip
+                sealed(off),
+                sealed(text),
+                (ASCII_FOLD, *_simple_characters()),
+                sealed(self.keys),
+                (out_off, out, slow),
+            )
             if not left:
                 return out_off, out[: out_off[-1]].copy()
         else:

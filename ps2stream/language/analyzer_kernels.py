@@ -11,7 +11,7 @@ with anything else is left to the slow path, which must give the same terms.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -32,6 +32,26 @@ KEYS = 2 * (WORDS + 2)  # two a word, two for the length, two to start from
 
 # What a character of the table is; the default is COMPLEX.
 COMPLEX, SEPARATOR, LETTER, PICTURE, MODIFIER = range(5)
+
+
+class SimpleCharacters(NamedTuple):
+    """The table of simple characters, C-contiguous, read-only. lut uint8[256] folds ASCII, 0 =
+    separator; kind uint8[codes]: one of the constants above; fold_off uint32[codes + 1] and
+    folded uint8[]: the UTF-8 of each folded character, ragged."""
+
+    lut: U8
+    kind: U8
+    fold_off: U32
+    folded: U8
+
+
+class TermBuffers(NamedTuple):
+    """Room for the terms of n rows, C-contiguous, writable. off int64[n + 1]; term uint64[text
+    bytes + n]; slow uint8[n]: 0, and 1 for a row left empty."""
+
+    off: I64
+    term: U64
+    slow: U8
 
 
 @njit(inline="always")
@@ -106,22 +126,20 @@ def sort_unique(values: U64, begin: int, end: int) -> int:
 def analyse_rows(
     off: I64,
     text: U8,
-    lut: U8,
-    kind: U8,
-    fold_off: U32,
-    folded: U8,
+    characters: tuple[U8, U8, U32, U8],
     keys: U64,
-    out_off: I64,
-    out: U64,
-    slow: U8,
+    terms: tuple[I64, U64, U8],
 ) -> int:
     """Writes the sorted unique hashes (TOP among them) of every row that is all simple
-    characters.
+    characters; returns the number of the other rows.
 
-    off int64[n + 1], text uint8[]; lut uint8[256] folds ASCII, 0 = separator; kind, fold_off,
-    folded: the table of simple characters; out_off int64[n + 1] and out uint64[text bytes + n]
-    receive the result; slow uint8[n] marks rows left empty. Returns the number of slow rows.
+    off int64[n + 1], text uint8[]; keys uint64[KEYS]. characters, terms: plain tuples of the
+    fields of SimpleCharacters and TermBuffers, which a kernel takes faster from Python than the
+    classes themselves.
     """
+    simple, buffers = SimpleCharacters(*characters), TermBuffers(*terms)
+    lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded
+    out_off, out, slow = buffers.off, buffers.term, buffers.slow
     left = 0
     n = 0
     for row in range(off.shape[0] - 1):

@@ -270,10 +270,12 @@ def compile_column(
     text_off = np.zeros(rows + 1, np.int64)
     text = np.empty(3 * size, np.uint8)
     kernels.compile_rows(
-        sealed(off), sealed(source), ASCII_FOLD, sealed(analyzer.keys), analyzer.simple,
-        frequencies.table_term, frequencies.table_count,
-        form, post, term_off, term, text_off, text, slow,
-    )  # fmt: skip
+        sealed(off),
+        sealed(source),
+        analyzer.simple,
+        (ASCII_FOLD, sealed(analyzer.keys), frequencies.table_term, frequencies.table_count),
+        (form, post, term_off, term, text_off, text, slow),
+    )
     term, text = term[: term_off[-1]].copy(), text[: text_off[-1]].copy()
     prog_off, prog = np.zeros(rows + 1, np.int64), np.zeros(0, np.int16)
     left = np.flatnonzero(slow)

@@ -6,6 +6,8 @@ for the parser of expression.py, which returns for a plain row exactly what this
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -19,6 +21,31 @@ _ANY = np.uint8(ExpressionForm.ANY)
 _ONE = np.uint64(1)
 _AND_TEXT = np.frombuffer(b" AND ", np.uint8)
 _OR_TEXT = np.frombuffer(b" OR ", np.uint8)
+
+
+class KeywordTables(NamedTuple):
+    """What keywords are folded, hashed and compared by, C-contiguous. lut uint8[256] folds ASCII,
+    0 = separator; keys uint64[KEYS]; term uint64[2^k] and counts int64[2^k]: the table of
+    frequencies."""
+
+    lut: U8
+    keys: U64
+    term: U64
+    counts: I64
+
+
+class ExpressionBuffers(NamedTuple):
+    """Room for n compiled expressions, C-contiguous, writable. form uint8[n], post uint64[n];
+    ragged: term uint64[bytes + n] and text uint8[3 * bytes]; slow uint8[n]: 0, and 1 for a row
+    left empty."""
+
+    form: U8
+    post: U64
+    term_off: I64
+    term: U64
+    text_off: I64
+    text: U8
+    slow: U8
 
 
 @njit(inline="always")
@@ -97,24 +124,20 @@ def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> 
 def compile_rows(
     off: I64,
     source: U8,
-    lut: U8,
-    keys: U64,
     simple: bool,
-    table_term: U64,
-    table_count: I64,
-    form: U8,
-    post: U64,
-    term_off: I64,
-    term: U64,
-    text_off: I64,
-    text: U8,
-    slow: U8,
+    tables: tuple[U8, U64, U64, I64],
+    compiled: tuple[U8, U64, I64, U64, I64, U8, U8],
 ) -> None:
-    """Compiles the plain rows of off, source into form, post, term and canonical text.
+    """Compiles the plain rows of off, source into form, post, term and canonical text. Rows that
+    are not plain (all but the empty ones unless `simple`) are left empty and marked in `slow`.
 
-    `term` has room for bytes + n, `text` for three times the bytes. Rows that are not
-    plain (all but the empty ones unless `simple`) are left empty and marked in `slow`.
+    tables, compiled: plain tuples of the fields of KeywordTables and ExpressionBuffers, which a
+    kernel takes faster from Python than the classes themselves.
     """
+    given, out = KeywordTables(*tables), ExpressionBuffers(*compiled)
+    lut, keys, table_term, table_count = given.lut, given.keys, given.term, given.counts
+    form, post, slow = out.form, out.post, out.slow
+    term_off, term, text_off, text = out.term_off, out.term, out.text_off, out.text
     begin = np.empty(EXPRESSION_TERMS, np.int64)
     size = np.empty(EXPRESSION_TERMS, np.int64)
     mine = np.empty(EXPRESSION_TERMS, np.uint64)

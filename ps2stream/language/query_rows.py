@@ -249,7 +249,7 @@ def _build_sources(
     out = np.empty(off[-1], np.uint8)
     words = np.ascontiguousarray(geom[1], "<f8").view(np.uint8)
     kernels.write_sources(
-        shape, sealed(geom[0]), words, text_off, canonical, typed_off, written, off, out
+        shape, (sealed(geom[0]), words), (text_off, canonical), (typed_off, written), off, out
     )
     return off, out
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import U32, U64
-from ps2stream.routing.unit_kernels import U16, empty_table, fill, owners
+from ps2stream.protocol.frame import U32, U64, Array
+from ps2stream.routing.unit_kernels import U16, LeafArrays, empty_table, fill, owners
 
 
 class HashedLeaf(NamedTuple):
@@ -40,24 +40,27 @@ class H1:
 
     def __init__(self, workers: int, cells: U32, leaves: Sequence[HashedLeaf]) -> None:
         self.workers = workers
-        self._cells = np.ascontiguousarray(cells, np.uint32)
-        self._text = np.array([leaf.term is not None for leaf in leaves], np.uint8)
-        self._off = np.zeros(len(leaves) + 1, np.int64)
-        np.cumsum([len(leaf.workers) for leaf in leaves], out=self._off[1:])
-        self._worker = np.array([w for leaf in leaves for w in leaf.workers], np.uint16)
-        self._base = np.array(
-            [n if leaf.base is None else leaf.base for n, leaf in enumerate(leaves)], np.uint32
-        )
-        self._move_off = np.zeros(len(leaves) + 1, np.int64)
-        np.cumsum([len(leaf.moves) for leaf in leaves], out=self._move_off[1:])
+        off, move_off = np.zeros(len(leaves) + 1, np.int64), np.zeros(len(leaves) + 1, np.int64)
+        np.cumsum([len(leaf.workers) for leaf in leaves], out=off[1:])
+        np.cumsum([len(leaf.moves) for leaf in leaves], out=move_off[1:])
+        base = [n if leaf.base is None else leaf.base for n, leaf in enumerate(leaves)]
         moves = [pair for leaf in leaves for pair in leaf.moves]
-        self._moves = np.array(moves, np.uint16).reshape(-1, 2)
         listed = sum(len(leaf.term) for leaf in leaves if leaf.term is not None)
-        self._table = empty_table(max(4, (2 * listed).bit_length()))
+        arrays = LeafArrays(
+            cell_leaf=np.ascontiguousarray(cells, np.uint32),
+            text=np.array([leaf.term is not None for leaf in leaves], np.uint8),
+            off=off,
+            worker=np.array([w for leaf in leaves for w in leaf.workers], np.uint16),
+            base=np.array(base, np.uint32),
+            move_off=move_off,
+            moves=np.array(moves, np.uint16).reshape(-1, 2),
+            table=empty_table(max(4, (2 * listed).bit_length())),
+        )
+        self._arrays = (*arrays,)
         for number, leaf in enumerate(leaves):
             if leaf.term is not None and leaf.owner is not None:
                 place = np.full(len(leaf.term), number, np.uint32)
-                fill(self._table, place, leaf.term, leaf.owner)
+                fill(arrays.table, place, leaf.term, leaf.owner)
 
     def owners(self, tag_cell: U32, tag_term: U64) -> U16:
         """Returns the worker of each tag, uint16[n] (tag_cell = level << 28 | cell on that
@@ -66,14 +69,7 @@ class H1:
         owners(
             np.ascontiguousarray(tag_cell, np.uint32),
             np.ascontiguousarray(tag_term, np.uint64),
-            self._cells,
-            self._text,
-            self._off,
-            self._worker,
-            self._base,
-            self._move_off,
-            self._moves,
-            self._table,
+            self._arrays,
             self.workers,
             out,
         )
@@ -82,8 +78,5 @@ class H1:
     @property
     def bytes(self) -> int:
         """The memory of all arrays."""
-        arrays = (
-            self._cells, self._text, self._off, self._worker, self._base, self._move_off,
-            self._moves, self._table,
-        )  # fmt: skip
+        arrays: tuple[Array, ...] = self._arrays
         return sum(int(a.nbytes) for a in arrays)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -9,6 +11,16 @@ from ps2stream.protocol.frame import I64, U32, U64
 from ps2stream.routing.unit_kernels import U16
 
 _ONE = np.uint64(1)
+
+
+class SplitTags(NamedTuple):
+    """The tags of all workers, one worker's behind the other's: row int64[k] and the number of
+    its tags, size int64[k]; cell uint32[], term uint64[]. C-contiguous, writable."""
+
+    row: I64
+    size: I64
+    cell: U32
+    term: U64
 
 
 @njit(cache=True, nogil=True)
@@ -55,20 +67,18 @@ def group_tags(tag_off: I64, tag_worker: U16, workers: int, row_n: I64, tag_n: I
 
 @njit(cache=True, nogil=True)
 def split_tags(
-    tag_off: I64,
-    tag_cell: U32,
-    tag_term: U64,
-    tag_worker: U16,
+    tags: tuple[I64, U32, U64, U16],
     row_at: I64,
     tag_at: I64,
-    out_row: I64,
-    out_size: I64,
-    out_cell: U32,
-    out_term: U64,
+    shares: tuple[I64, I64, U32, U64],
 ) -> None:
-    """Groups tags by worker and keeps the order of rows and tags. Worker w's rows go to out_row
-    from row_at[w] on, their tag counts to out_size, and the tags to out_cell and out_term from
-    tag_at[w] on; row_at and tag_at are advanced."""
+    """Groups tags by worker and keeps the order of rows and tags. Worker w's rows and sizes go to
+    the columns of `shares` from row_at[w] on, and its tags from tag_at[w] on; row_at and tag_at
+    are advanced. tags, shares: plain tuples of the fields of QueryTags and SplitTags, which a
+    kernel takes faster from Python than the classes themselves."""
+    tag_off, tag_cell, tag_term, tag_worker = tags
+    out = SplitTags(*shares)
+    out_row, out_size, out_cell, out_term = out.row, out.size, out.cell, out.term
     seen = np.full(len(row_at), -1, np.int64)
     for r in range(len(tag_off) - 1):
         for k in range(tag_off[r], tag_off[r + 1]):

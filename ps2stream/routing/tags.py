@@ -102,7 +102,7 @@ class QueryTagger:
         row_at, tag_at = starts(row_n), starts(tag_n)
         row, size = np.empty(row_at[-1], np.int64), np.empty(row_at[-1], np.int64)
         cell, term = np.empty(tag_at[-1], np.uint32), np.empty(tag_at[-1], np.uint64)
-        split_tags(*tags, row_at[:-1].copy(), tag_at[:-1].copy(), row, size, cell, term)
+        split_tags((*tags,), row_at[:-1].copy(), tag_at[:-1].copy(), (row, size, cell, term))
         shares = []
         for w in range(m):
             a, b = row_at[w : w + 2]

@@ -9,6 +9,8 @@ the same hash stay distinct: if they were confused, matches would be lost.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -24,6 +26,26 @@ _S16, _S29, _S32 = np.uint64(16), np.uint64(29), np.uint64(32)
 _LOW16 = np.uint64(0xFFFF)
 _ONE = np.uint64(1)
 _FALLBACK = np.uint64(0x5053325354524541)
+
+
+class LeafArrays(NamedTuple):
+    """The arrays of H1, C-contiguous.
+
+    cell_leaf uint32[cells]: the leaf of each base-level cell; text uint8[leaves]: 1 for a leaf
+    with terms; off int64[leaves + 1] and worker uint16[]: the workers of each leaf, ragged; base
+    uint32[leaves]: the leaf itself unless parts of it migrated; move_off int64[leaves + 1] and
+    moves uint16[, 2]: the pairs (from, to) of each leaf, ragged; table uint64[2^k, 2]: the units
+    (leaf, term).
+    """
+
+    cell_leaf: U32
+    text: U8
+    off: I64
+    worker: U16
+    base: U32
+    move_off: I64
+    moves: U16
+    table: U64
 
 
 def empty_table(bits: int) -> U64:
@@ -83,20 +105,22 @@ def fill(table: U64, place: U32, term: U64, worker: U16) -> None:
 def owners(
     tag_cell: U32,
     tag_term: U64,
-    cell_leaf: U32,
-    leaf_text: U8,
-    leaf_off: I64,
-    leaf_worker: U16,
-    leaf_base: U32,
-    move_off: I64,
-    moves: U16,
-    table: U64,
+    arrays: tuple[U32, U8, I64, U16, U32, I64, U16, U64],
     workers: int,
     out: U16,
 ) -> None:
     """Looks up each tag in H1: sets out[i] to the worker that owns (tag_cell[i], tag_term[i]).
-    The base of leaf l is leaf_base[l], which is l itself unless parts of it migrated; then the
-    rows of moves from move_off[l] on are the pairs (from, to)."""
+    arrays: a plain tuple of the fields of LeafArrays, which a kernel takes faster from Python
+    than the class itself."""
+    leaves = LeafArrays(*arrays)
+    cell_leaf, leaf_text, leaf_base, table = (
+        leaves.cell_leaf,
+        leaves.text,
+        leaves.base,
+        leaves.table,
+    )
+    leaf_off, leaf_worker = leaves.off, leaves.worker
+    move_off, moves = leaves.move_off, leaves.moves
     for i in range(len(tag_cell)):
         cell = tag_cell[i]
         term = tag_term[i]

@@ -274,12 +274,19 @@ def measure_typed(text_off: I64, text: U8, typed_off: I64, typed: U8, out: I64) 
 
 @njit(cache=True, nogil=True)
 def write_sources(
-    shape: U8, geom_off: I64, geom: U8, text_off: I64, text: U8, typed_off: I64, typed: U8,
-    off: I64, out: U8,
-) -> None:  # fmt: skip
-    """Writes row i of `out`: its shape, the bytes of its geometry (geom_off counts float64
-    elements, `geom` is their bytes), its canonical text, and, where `off` leaves room for it,
-    a NUL and the typed text. `off` is already filled."""
+    shape: U8,
+    geometry: tuple[I64, U8],
+    canonical: tuple[I64, U8],
+    written: tuple[I64, U8],
+    off: I64,
+    out: U8,
+) -> None:
+    """Writes row i of `out`: its shape, the bytes of its geometry (whose offsets count float64
+    elements), its canonical text, and, where `off` leaves room for it, a NUL and the text as it
+    was typed. `off` is already filled. Ragged columns are pairs (int64[n + 1], uint8[])."""
+    geom_off, geom = geometry
+    text_off, text = canonical
+    typed_off, typed = written
     for i in range(len(shape)):
         at = off[i]
         out[at] = shape[i]

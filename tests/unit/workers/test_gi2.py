@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ps2stream.protocol.frame import Array
 from ps2stream.protocol.rows import NEVER, ExpressionForm
+from ps2stream.workers.arrays import MatchBuffers
 from ps2stream.workers.gi2 import GI2
 from tests.support.postings import (
     GRID,
@@ -82,7 +84,7 @@ def test_nothing_is_written_beyond_a_full_buffer(lists: int, each: int, room: in
     """Candidates, or matches, come to a little more than the buffers hold, in one list or many;
     what lies behind the buffers stays as it was."""
     index = GI2(GRID)
-    assert len(index._cands) == 4096
+    assert len(index._scratch.cands) == 4096
     terms = np.arange(1, lists + 1, dtype=np.uint64) << np.uint64(32)
     box = (1.0, 1.0, 2.0, 2.0)
     queries = [
@@ -93,12 +95,15 @@ def test_nothing_is_written_beyond_a_full_buffer(lists: int, each: int, room: in
         q.tags = {(c, q.terms[0]) for c in touched(q)}
     index.insert(*columns(queries))
     beyond = {}
-    for name in ("_cands", "_row", "_handle", "_session"):
-        old = getattr(index, name)
-        size = 4096 if name == "_cands" else room
+
+    def narrow(name: str, old: Array, size: int) -> Array:
         memory = np.full((size + 128, *old.shape[1:]), 99, old.dtype)
-        setattr(index, name, memory[:size])
         beyond[name] = memory[size:]
+        return memory[:size]
+
+    index._scratch = index._scratch._replace(cands=narrow("cands", index._scratch.cands, 4096))
+    columns_ = {name: narrow(name, old, room) for name, old in index._buffers._asdict().items()}
+    index._buffers = MatchBuffers(**columns_)
     n = 3
     found = index.match(
         len(queries),

@@ -200,25 +200,25 @@ def nothing_leaks(index: GI2) -> None:
     while free >= 0:
         assert free not in slots
         slots.add(free)
-        free = int(index._slots.view(np.int64)[free, kl.HANDLE])
+        free = int(index._arrays.slots_i[free, kl.HANDLE])
     assert slots == set(range(int(state[kl.SLOT_TOP])))
     words = 0
-    for cls, at in enumerate(index._pool_free.tolist()):
+    for cls, at in enumerate(index._arrays.pool_free.tolist()):
         while at:
             words += kl.POOL_UNIT << cls
-            at = int(index._pool[at])
+            at = int(index._arrays.pool[at])
     assert words == state[kl.POOL_TOP] - kl.POOL_UNIT
     words = 0
-    for cls, at in enumerate(index._run_free.tolist()):
+    for cls, at in enumerate(index._arrays.run_free.tolist()):
         while at:
             words += 1 + (kl.POSTING << cls)
-            at = int(index._runs[at])
+            at = int(index._arrays.runs[at])
     assert words == state[kl.RUN_TOP] - 1
-    assert not index._places.any()
-    assert not index._dead.any()
-    assert not index._left.any()
-    assert not index._level_postings.any()
-    assert not index._table[:, kl.BUCKET :].any()
+    assert not index._arrays.places.any()
+    assert not index._arrays.dead.any()
+    assert not index._arrays.left.any()
+    assert not index._arrays.level_postings.any()
+    assert not index._arrays.table[:, kl.BUCKET :].any()
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -254,12 +254,12 @@ def test_a_census_goes_on_while_the_index_grows_and_shrinks(
     census = index.census(8)
     for _ in range(11):  # in the middle of its second half
         assert next(census) is None
-    size = len(index._table)
+    size = len(index._arrays.table)
     index.delete(go, go + 10**6)
     index.purge(10**7)
     index.sweep(1 << 20)
     index.insert(*columns(queries["come"]))
-    assert len(index._table) > size
+    assert len(index._arrays.table) > size
     found = counted(census)
     assert (np.diff(found.cell.astype(np.int64)) > 0).all()
     held = {name: Counter(c for q in of for c, _ in q.tags) for name, of in queries.items()}

@@ -1,0 +1,150 @@
+"""The kernels of gridt one by one, against dictionaries and loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ps2stream.dispatcher import kernels
+from ps2stream.protocol.frame import U32, U64
+from ps2stream.routing.unit_kernels import empty_table
+
+Unit = tuple[int, int]
+WORKERS = 70  # two words of a mask
+CELLS = [0, 1, 7, 3 << 28, 3 << 28 | 1, 15 << 28]
+TERMS = [0, 1, 2, 2**32, 2**64 - 1, *range(10, 20)]
+
+
+class Twin:
+    """A table of units, and the dictionaries that say the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.table, self.count = empty_table(7), np.zeros(128, np.uint32)
+        self.used = np.zeros(kernels.ALL + 1, np.int64)
+        self.queries = Counter[Unit]()
+        self.owner: dict[Unit, int] = {}
+
+    def tags(self, n: int) -> list[Unit]:
+        cells, terms = self.rng.integers(len(CELLS), size=n), self.rng.integers(15, size=n)
+        return [(CELLS[c], TERMS[t]) for c, t in zip(cells, terms, strict=True)]
+
+    def insert(self, n: int) -> None:
+        tags = self.tags(n)
+        worker = []
+        for unit in tags:
+            worker.append(self.owner.setdefault(unit, int(self.rng.integers(WORKERS))))
+            self.queries[unit] += 1
+        column = np.array(worker, np.uint16)
+        end = kernels.count_up(self.table, self.count, self.used, *split(tags), column, 0)
+        while end < n:  # 5/8 full
+            self.grow()
+            end = kernels.count_up(self.table, self.count, self.used, *split(tags), column, end)
+
+    def grow(self) -> None:
+        size = len(self.table)
+        assert self.used[kernels.ALL] == size // 8 * 5
+        table, count = empty_table(size.bit_length()), np.zeros(2 * size, np.uint32)
+        kernels.rehash(self.table, self.count, table, count)
+        self.table, self.count = table, count
+
+    def retire(self) -> None:
+        held = sorted(self.queries.elements())
+        gone = [held[i] for i in self.rng.permutation(len(held))[: len(held) // 2]]
+        cell, term = split([*gone, (5, 5), *gone])
+        failed = kernels.count_down(self.table, self.count, self.used, cell, term)
+        assert failed == len(gone)  # the unit that is not there
+        self.queries -= Counter(gone)
+        self.owner = {unit: w for unit, w in self.owner.items() if self.queries[unit]}
+
+    def check(self) -> None:
+        units = [(cell, term) for cell in CELLS for term in TERMS]
+        out = np.zeros(len(units), np.int64)
+        kernels.count_queries(self.table, self.count, *split(units), out)
+        assert out.tolist() == [self.queries[unit] for unit in units]
+        postings = np.zeros(WORKERS, np.int64)
+        kernels.count_postings(self.table, self.count, postings)
+        by_worker = Counter[int]()
+        for unit, n in self.queries.items():
+            by_worker[self.owner[unit]] += n
+        assert Counter(dict(enumerate(postings.tolist()))) == by_worker
+        levels = Counter(cell >> 28 for cell, _ in self.queries)
+        assert self.used.tolist() == [levels[i] for i in range(16)] + [len(self.queries)]
+
+
+def split(units: list[Unit]) -> tuple[U32, U64]:
+    cells = np.array([cell for cell, _ in units], np.uint32)
+    return cells, np.array([term for _, term in units], np.uint64)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_table_is_a_dictionary(seed: int) -> None:
+    twin = Twin(seed)
+    for _ in range(6):
+        twin.insert(120)
+        twin.check()
+        twin.retire()
+        twin.check()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
+    """Objects without terms, with many, and with terms that begin anywhere in the column."""
+    twin = Twin(seed)
+    twin.insert(60)
+    rng, n = twin.rng, 90
+    size = rng.choice([0, 1, 4, 15], n)
+    skipped = seed % 3
+    off = skipped + np.r_[0, np.cumsum(size)]
+    rows = [sorted(rng.choice(np.array(TERMS, np.uint64), k, replace=False)) for k in size]
+    term = np.array([9] * skipped + [t for row in rows for t in row], np.uint64)
+    cells = np.array(CELLS, np.uint32)[rng.integers(len(CELLS), size=(3, n))]
+    cells = np.sort(cells, axis=0)
+    met = [
+        [(int(c), int(t)) for c in cells[:, i] for t in rows[i] if (int(c), int(t)) in twin.owner]
+        for i in range(n)
+    ]
+    wanted = [sorted({twin.owner[unit] for unit in units}) for units in met]
+    chosen = np.zeros((n, 2), np.uint64)
+    kernels.select_workers(twin.table, cells, off, term, chosen)
+    masks = [sum(1 << w for w in workers) for workers in wanted]
+    assert chosen.tolist() == [[mask % 2**64, mask >> 64] for mask in masks]
+
+    found = np.zeros(WORKERS, np.int64)
+    kernels.count_candidates(twin.table, twin.count, cells, off, term, found)
+    checked = Counter[int]()
+    for units in met:
+        for unit in units:
+            checked[twin.owner[unit]] += twin.queries[unit]
+    assert Counter(dict(enumerate(found.tolist()))) == checked
+
+    row_n, term_n = np.zeros(WORKERS, np.int64), np.zeros(WORKERS, np.int64)
+    assert kernels.share_sizes(chosen, off, row_n, term_n) == wanted.count([])
+    shares = {w: [i for i in range(n) if w in wanted[i]] for w in range(WORKERS)}
+    assert row_n.tolist() == [len(rows_) for rows_ in shares.values()]
+    assert term_n.tolist() == [sum(len(rows[i]) for i in rows_) for rows_ in shares.values()]
+
+    selected = np.flatnonzero(row_n)
+    index = np.full(WORKERS, -1, np.int64)
+    index[selected] = np.arange(len(selected))
+    row_at, term_at = (np.cumsum(np.r_[0, sizes[:-1]]) for sizes in (row_n, term_n))
+    lon, lat = rng.random(n), rng.random(n)
+    total = int(row_n.sum())
+    row, out_lon, out_lat = np.zeros(total, np.uint32), np.zeros(total), np.zeros(total)
+    out_off = np.full(total + len(selected), -1, np.int64)
+    out_term = np.zeros(int(term_n.sum()), np.uint64)
+    kernels.scatter_objects(
+        chosen, (lon, lat, off, term), row_at, term_at, index,
+        (row, out_lon, out_lat, out_off, out_term),
+    )  # fmt: skip
+    flat = [i for rows_ in shares.values() for i in rows_]
+    assert row.tolist() == flat
+    assert out_lon.tolist() == lon[flat].tolist()
+    assert out_lat.tolist() == lat[flat].tolist()
+    assert out_term.tolist() == [int(t) for i in flat for t in rows[i]]
+    sizes = [[0, *np.cumsum([len(rows[i]) for i in shares[w]]).tolist()] for w in selected.tolist()]
+    assert out_off.tolist() == [at for offsets in sizes for at in offsets]
+    assert row_at.tolist() == np.cumsum(row_n).tolist()
+    assert term_at.tolist() == np.cumsum(term_n).tolist()
