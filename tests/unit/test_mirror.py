@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("controller", "planner")
+ROOMS = ("controller", "dispatcher", "merger", "planner", "sequencer", "workers")
 """The rooms whose tests mirror them, with their sub-packages."""
 EXEMPT = {
     "planner/spark.py": "tests/spark/test_twins.py",

@@ -44,7 +44,7 @@ def _nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "code", "why"),
     [
         (["join", "somewhere"], 2, "expected HOST:PORT, got 'somewhere'"),
-        (["join", HEAD, "--roles", "wroker"], 2, "'wroker' is no role"),
+        (["join", HEAD, "--roles", "wroker"], 2, "'wroker' is not a role"),
         (["join", HEAD, "--ray-ports", "1-2"], 2, "--ray-ports: expected LOW-HIGH"),
         (["join", HEAD, "--ray-ports", "70000-71000"], 2, "expected LOW-HIGH from 1 to 65535"),
         (["join", HEAD], 7, "none was found: set RAY_AUTH_TOKEN_PATH"),

@@ -70,7 +70,7 @@ def test_the_old_plan_goes_once_few_queries_or_much_time_are_its_own(old: int, a
     assert world.united == world.machine.counters.sunsets == 0
     assert world.begun == []  # no third plan
     assert world.machine.counters.periods > 2  # loads are told of all the while
-    assert "waits, while both plans coexist" in world.told("gr")[0]
+    assert "waits while both plans coexist" in world.told("gr")[0]
     world.old, world.age_ms = old, age_ms
     world.period(ROWS)
     world.period(ROWS)

@@ -1,4 +1,4 @@
-"""gridt's table as full as it gets: units that collide, run on and wrap around its end."""
+"""The kernels of gridt one by one, against dictionaries and loops."""
 
 from __future__ import annotations
 
@@ -7,109 +7,144 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.routing.h1 import H1, HashedLeaf
-from ps2stream.routing.tags import QueryTags
-from ps2stream.routing.unit_kernels import mix
-from ps2stream.space.grid import Grid
-from tests.support.routing import Row, query_rows
+from ps2stream.dispatcher import kernels
+from ps2stream.protocol.frame import U32, U64
+from ps2stream.routing.unit_kernels import empty_table
 
-GRID = Grid(lon_bits=6, lat_bits=5)
-CELLS = 1 << 11
-FULL = 2_560  # of the 4096 places that the table begins with
-WORKERS = 5
+Unit = tuple[int, int]
+WORKERS = 70  # two words of a mask
+CELLS = [0, 1, 7, 3 << 28, 3 << 28 | 1, 15 << 28]
+TERMS = [0, 1, 2, 2**32, 2**64 - 1, *range(10, 20)]
 
 
-def empty() -> Gridt:
-    none = np.empty(0, np.uint64), np.empty(0, np.uint16)
-    leaf = HashedLeaf(tuple(range(WORKERS)), *none)
-    return Gridt(H1(WORKERS, np.zeros(CELLS, np.uint32), [leaf]), GRID)
+class Twin:
+    """A table of units, and the dictionaries that say the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.table, self.count = empty_table(7), np.zeros(128, np.uint32)
+        self.used = np.zeros(kernels.ALL + 1, np.int64)
+        self.queries = Counter[Unit]()
+        self.owner: dict[Unit, int] = {}
+
+    def tags(self, n: int) -> list[Unit]:
+        cells, terms = self.rng.integers(len(CELLS), size=n), self.rng.integers(15, size=n)
+        return [(CELLS[c], TERMS[t]) for c, t in zip(cells, terms, strict=True)]
+
+    def insert(self, n: int) -> None:
+        tags = self.tags(n)
+        worker = []
+        for unit in tags:
+            worker.append(self.owner.setdefault(unit, int(self.rng.integers(WORKERS))))
+            self.queries[unit] += 1
+        column = np.array(worker, np.uint16)
+        end = kernels.count_up(self.table, self.count, self.used, *split(tags), column, 0)
+        while end < n:  # 5/8 full
+            self.grow()
+            end = kernels.count_up(self.table, self.count, self.used, *split(tags), column, end)
+
+    def grow(self) -> None:
+        size = len(self.table)
+        assert self.used[kernels.ALL] == size // 8 * 5
+        table, count = empty_table(size.bit_length()), np.zeros(2 * size, np.uint32)
+        kernels.rehash(self.table, self.count, table, count)
+        self.table, self.count = table, count
+
+    def retire(self) -> None:
+        held = sorted(self.queries.elements())
+        gone = [held[i] for i in self.rng.permutation(len(held))[: len(held) // 2]]
+        cell, term = split([*gone, (5, 5), *gone])
+        failed = kernels.count_down(self.table, self.count, self.used, cell, term)
+        assert failed == len(gone)  # the unit that is not there
+        self.queries -= Counter(gone)
+        self.owner = {unit: w for unit, w in self.owner.items() if self.queries[unit]}
+
+    def check(self) -> None:
+        units = [(cell, term) for cell in CELLS for term in TERMS]
+        out = np.zeros(len(units), np.int64)
+        kernels.count_queries(self.table, self.count, *split(units), out)
+        assert out.tolist() == [self.queries[unit] for unit in units]
+        postings = np.zeros(WORKERS, np.int64)
+        kernels.count_postings(self.table, self.count, postings)
+        by_worker = Counter[int]()
+        for unit, n in self.queries.items():
+            by_worker[self.owner[unit]] += n
+        assert Counter(dict(enumerate(postings.tolist()))) == by_worker
+        levels = Counter(cell >> 28 for cell, _ in self.queries)
+        assert self.used.tolist() == [levels[i] for i in range(16)] + [len(self.queries)]
 
 
-def full(gridt: Gridt, rng: np.random.Generator) -> QueryTags:
-    """As many different units as the table holds: few terms in many cells."""
-    pick = rng.permutation(CELLS * 4)[:FULL]
-    cell, term = (pick // 4).astype(np.uint32), (pick % 4 + 1).astype(np.uint64)
-    return QueryTags(np.arange(FULL + 1), cell, term, gridt.h1.owners(cell, term))
+def split(units: list[Unit]) -> tuple[U32, U64]:
+    cells = np.array([cell for cell, _ in units], np.uint32)
+    return cells, np.array([term for _, term in units], np.uint64)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_units_go_one_by_one_and_come_again_and_none_is_hidden(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    gridt = empty()
-    for _ in range(2):
-        tags = full(gridt, rng)
-        model = Counter[tuple[int, int]]()
-        for part in (np.arange(FULL) < FULL, np.arange(FULL) < FULL // 2):
-            gridt.insert(tags.of(part))
-            model.update(zip(tags.cell[part].tolist(), tags.term[part].tolist(), strict=True))
-        assert {unit: n for unit, (_, n) in gridt.counts().items()} == model
-        for i in np.r_[rng.permutation(FULL), rng.permutation(FULL // 2)]:
-            one = slice(i, i + 1)
-            gridt.retire(QueryTags(np.arange(2), tags.cell[one], tags.term[one], tags.worker[one]))
-        assert gridt.counts() == {}
+def test_the_table_is_a_dictionary(seed: int) -> None:
+    twin = Twin(seed)
+    for _ in range(6):
+        twin.insert(120)
+        twin.check()
+        twin.retire()
+        twin.check()
 
 
-@pytest.mark.parametrize(("seed", "skipped"), [(s, s % 2 * 3) for s in range(12)])
-def test_every_unit_is_found_and_no_other(seed: int, skipped: int) -> None:
-    """Many objects, so that look-ups go in several chunks; their terms may begin anywhere in
-    the column."""
-    gridt = empty()
-    tags = full(gridt, np.random.default_rng(seed))
-    gridt.insert(tags)
-    held = dict(
-        zip(
-            zip(tags.cell.tolist(), tags.term.tolist(), strict=True),
-            tags.worker.tolist(),
-            strict=True,
-        )
-    )
-    n = CELLS
-    lon = np.tile((np.arange(64) + 0.5) * 360 / 64 - 180, 32)
-    lat = np.repeat((np.arange(32) + 0.5) * 180 / 32 - 90, 64)
-    rows = [[1, 2, 3, 4, 9][: 1 + i % 5] for i in range(n)]
-    off = skipped + np.cumsum([0, *map(len, rows)])
-    term = np.array([2, 3, 4][:skipped] + [t for r in rows for t in r], np.uint64)
-    cells = GRID.cells(lon, lat, 0).tolist()
-    want: dict[int, list[int]] = {}
-    for i in range(n):
-        for w in {held[u] for t in rows[i] if (u := (cells[i], t)) in held}:
-            want.setdefault(w, []).append(i)
-    shares, discarded = gridt.route(lon, lat, off, term)
-    assert {s.worker: s.row.tolist() for s in shares} == want
-    assert discarded == n - len({i for found in want.values() for i in found})
-    for share in shares:
-        at = share.row.tolist()
-        assert share.term.tolist() == [t for i in at for t in rows[i]]
+@pytest.mark.parametrize("seed", range(6))
+def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
+    """Objects without terms, with many, and with terms that begin anywhere in the column."""
+    twin = Twin(seed)
+    twin.insert(60)
+    rng, n = twin.rng, 90
+    size = rng.choice([0, 1, 4, 15], n)
+    skipped = seed % 3
+    off = skipped + np.r_[0, np.cumsum(size)]
+    rows = [sorted(rng.choice(np.array(TERMS, np.uint64), k, replace=False)) for k in size]
+    term = np.array([9] * skipped + [t for row in rows for t in row], np.uint64)
+    cells = np.array(CELLS, np.uint32)[rng.integers(len(CELLS), size=(3, n))]
+    cells = np.sort(cells, axis=0)
+    met = [
+        [(int(c), int(t)) for c in cells[:, i] for t in rows[i] if (int(c), int(t)) in twin.owner]
+        for i in range(n)
+    ]
+    wanted = [sorted({twin.owner[unit] for unit in units}) for units in met]
+    chosen = np.zeros((n, 2), np.uint64)
+    kernels.select_workers(twin.table, cells, off, term, chosen)
+    masks = [sum(1 << w for w in workers) for workers in wanted]
+    assert chosen.tolist() == [[mask % 2**64, mask >> 64] for mask in masks]
 
+    found = np.zeros(WORKERS, np.int64)
+    kernels.count_candidates(twin.table, twin.count, cells, off, term, found)
+    checked = Counter[int]()
+    for units in met:
+        for unit in units:
+            checked[twin.owner[unit]] += twin.queries[unit]
+    assert Counter(dict(enumerate(found.tolist()))) == checked
 
-def test_terms_of_one_cell_that_collide_are_told_apart() -> None:
-    gridt = empty()
-    cell, term = np.zeros(FULL, np.uint32), np.arange(1, FULL + 1, dtype=np.uint64)
-    gridt.insert(QueryTags(np.arange(FULL + 1), cell, term, gridt.h1.owners(cell, term)))
-    n = 5 * FULL
-    lon, lat = np.full(n, -179.0), np.full(n, -89.0)
-    shares, discarded = gridt.route(
-        lon, lat, np.arange(n + 1), np.arange(1, n + 1, dtype=np.uint64)
-    )
-    assert sorted(row for s in shares for row in s.row.tolist()) == list(range(FULL))
-    assert discarded == n - FULL
+    row_n, term_n = np.zeros(WORKERS, np.int64), np.zeros(WORKERS, np.int64)
+    assert kernels.share_sizes(chosen, off, row_n, term_n) == wanted.count([])
+    shares = {w: [i for i in range(n) if w in wanted[i]] for w in range(WORKERS)}
+    assert row_n.tolist() == [len(rows_) for rows_ in shares.values()]
+    assert term_n.tolist() == [sum(len(rows[i]) for i in rows_) for rows_ in shares.values()]
 
-
-def test_units_of_the_last_place_go_on_at_the_first() -> None:
-    gridt = empty()
-    zero = np.uint64(0)
-    last = [t for t in range(1, 40_000) if int(mix(zero, np.uint64(t))) & 4095 == 4095][:4]
-    cell, term = np.zeros(3, np.uint32), np.array(last[:3], np.uint64)
-    gridt.insert(QueryTags(np.arange(4), cell, term, gridt.h1.owners(cell, term)))
-    shares, discarded = gridt.route(
-        np.full(4, -179.0), np.full(4, -89.0), np.arange(5), np.array(last, np.uint64)
-    )
-    assert sorted(row for s in shares for row in s.row.tolist()) == [0, 1, 2]
-    assert discarded == 1
-
-
-def test_any_of_64_terms_may_be_posted() -> None:
-    terms = tuple(range(100, 164))
-    tags = empty().expand(query_rows([Row(terms, (0, 31, 32, 35, 63), ((0.0, 0.0, 0.0, 0.0),))]))
-    assert tags.term.tolist() == [100, 131, 132, 135, 163]
+    selected = np.flatnonzero(row_n)
+    index = np.full(WORKERS, -1, np.int64)
+    index[selected] = np.arange(len(selected))
+    row_at, term_at = (np.cumsum(np.r_[0, sizes[:-1]]) for sizes in (row_n, term_n))
+    lon, lat = rng.random(n), rng.random(n)
+    total = int(row_n.sum())
+    row, out_lon, out_lat = np.zeros(total, np.uint32), np.zeros(total), np.zeros(total)
+    out_off = np.full(total + len(selected), -1, np.int64)
+    out_term = np.zeros(int(term_n.sum()), np.uint64)
+    kernels.scatter_objects(
+        chosen, (lon, lat, off, term), row_at, term_at, index,
+        (row, out_lon, out_lat, out_off, out_term),
+    )  # fmt: skip
+    flat = [i for rows_ in shares.values() for i in rows_]
+    assert row.tolist() == flat
+    assert out_lon.tolist() == lon[flat].tolist()
+    assert out_lat.tolist() == lat[flat].tolist()
+    assert out_term.tolist() == [int(t) for i in flat for t in rows[i]]
+    sizes = [[0, *np.cumsum([len(rows[i]) for i in shares[w]]).tolist()] for w in selected.tolist()]
+    assert out_off.tolist() == [at for offsets in sizes for at in offsets]
+    assert row_at.tolist() == np.cumsum(row_n).tolist()
+    assert term_at.tolist() == np.cumsum(term_n).tolist()

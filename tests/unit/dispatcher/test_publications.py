@@ -12,6 +12,7 @@ from ps2stream.dispatcher.edge import REPEAT_TICKS
 from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.dispatcher.intake import ROWS, PublicationIntake
 from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.publications import RESERVED
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.frame import decode
 from ps2stream.protocol.log_records import ObjectRecord, ProgressRecord
@@ -135,3 +136,17 @@ def test_who_waits_for_room_is_woken_by_it(desk: Desk) -> None:
     assert not waiting.is_alive()
     desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
     assert isinstance(found[0].result(), AcceptedBatch)
+
+
+def test_it_is_told_when_few_batches_may_still_be_under_way() -> None:
+    """At once to a new listener, and again when it changes."""
+    desk = Desk()
+    told: list[bool] = []
+    desk.edge.tell_congestion(told.append)
+    most = desk.router.max_in_flight
+    desk.router.in_flight = desk.router.active = most - most // RESERVED
+    desk.edge.tick()
+    desk.edge.tell_congestion(told.append)
+    desk.router.in_flight = desk.router.active = 0
+    desk.edge.tick()
+    assert told == [False, True, True, False, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ps2stream.dispatcher import streams
 from ps2stream.dispatcher.edge import REPEAT_TICKS
 from ps2stream.errors import FailedPrecondition
 from ps2stream.protocol.addresses import Address
@@ -151,7 +152,7 @@ def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> 
 
 
 def test_a_merger_is_told_what_has_arrived(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ps2stream.dispatcher.streams.ARRIVED_BYTES", 10)
+    monkeypatch.setattr(streams, "ARRIVED_BYTES", 10)
     attached(desk, [])
 
     def told() -> list[int]:

@@ -95,7 +95,7 @@ def test_a_record_of_another_kind_is_an_error() -> None:
     journal = MatchJournal(MemoryLog())
     position = journal.append(cursors()) or 0
     assert isinstance(journal.read(position, PlacesRecord, CursorsRecord), CursorsRecord)
-    with pytest.raises(TypeError, match="a CursorsRecord stands where a PlacesRecord should"):
+    with pytest.raises(TypeError, match="found a CursorsRecord where a PlacesRecord is expected"):
         journal.read(position, PlacesRecord)
 
 

@@ -1,29 +1,74 @@
-"""The merger's kernels against their twins."""
+"""The kernels of the merger against loops; test_pair_kernels.py has those of pairs."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
 from ps2stream.merger import kernels
 
-PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 60)), max_size=150)
+
+@pytest.mark.parametrize("seed", range(8))
+def test_deliveries_are_measured_and_cut_as_by_the_twin(seed: int) -> None:
+    """Equal rows lie side by side, and count once in a slice but again in the next."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 9))
+    id_off, text_off = (np.r_[0, np.cumsum(rng.integers(0, 50, rows))] for _ in range(2))
+    index = np.sort(rng.integers(0, rows, int(rng.integers(0, 40)))).astype(np.uint32)
+
+    def measure(part: list[int], pair: int) -> int:
+        own = {r: 48 + np.diff(id_off)[r] + np.diff(text_off)[r] for r in part}
+        return pair * len(part) + int(sum(own.values()))
+
+    cut = np.unique(np.r_[0, rng.integers(0, len(index) + 1, 5), len(index)])
+    found = kernels.count_slice_bytes(cut, index, id_off, text_off, 12)
+    parts = [index[a:b].tolist() for a, b in itertools.pairwise(cut)]
+    assert found.tolist() == [measure(part, 12) for part in parts]
+    for limit in (0, 1, 100, 137, 500, 10**6):
+        fitting = [n for n in range(len(index) + 1) if measure(index[:n].tolist(), 40) <= limit]
+        want = max(fitting[-1], min(len(index), 1))
+        assert kernels.count_fitting(index, id_off, text_off, 40, limit) == want
 
 
-@settings(deadline=None)
-@given(PAIRS)
-def test_equal_pairs_collapse_and_the_rest_is_sorted(pairs: list[tuple[int, int]]) -> None:
-    row, handle = np.array(pairs, np.int64).reshape(-1, 2).T
-    out = kernels.distinct_pairs(row.astype(np.uint32), handle, handle * 7, 7)
-    want = sorted(set(pairs))
-    assert list(zip(*(c.tolist() for c in out), strict=True)) == [(r, h, 7 * h) for r, h in want]
+@pytest.mark.parametrize("seed", range(6))
+def test_spans_are_taken_as_by_the_twin(seed: int) -> None:
+    """Spans that are empty, overlap and come in any order."""
+    rng = np.random.default_rng(seed)
+    data = rng.integers(0, 256, 50).astype(np.uint8)
+    start, end = np.sort(rng.integers(0, 51, (2, 20)), axis=0)
+    rows = rng.integers(0, 20, int(rng.integers(0, 40)))
+    off, out = kernels.take_spans(start, end, data, rows)
+    want = [data[start[r] : end[r]].tobytes() for r in rows]
+    assert [out[a:b].tobytes() for a, b in itertools.pairwise(off)] == want
+    assert off[-1] == len(out)
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 9)))
-def test_runs_number_equal_values(values: list[int]) -> None:
-    column = np.array(sorted(values), np.uint32)
-    value, index = kernels.runs(column)
-    assert value.tolist() == sorted(set(values))
-    assert value[index].tolist() == column.tolist()
+@pytest.mark.parametrize("seed", range(6))
+def test_new_handles_are_those_of_a_set(seed: int) -> None:
+    """Until the table is half full, then from where it stopped."""
+    rng, table, twin = np.random.default_rng(seed), np.zeros(32, np.int64), set[int]()
+    handles = rng.choice([1, 2**63 - 1, *range(5, 25)], 60)
+    at = used = 0
+    new = np.zeros(60, np.int64)
+    while at < len(handles) and 2 * used < len(table):
+        end = min(at + int(rng.integers(1, 9)), len(handles))
+        to, used, found = kernels.add_new(table, used, handles[:end], at, new)
+        want = [h for h in dict.fromkeys(handles[at:to].tolist()) if h not in twin]
+        assert new[:found].tolist() == want
+        twin |= set(want)
+        assert to == end or 2 * used == len(table)
+        assert used == len(twin)
+        assert set(table[table != 0].tolist()) == twin
+        at = to
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_long_rows_are_sorted_too(seed: int) -> None:
+    """Rows of more than 32 pairs take another sort."""
+    rng = np.random.default_rng(seed)
+    row, handle = rng.integers(0, 3, 300), rng.integers(1, 90, 300)
+    found = kernels.distinct_pairs(row.astype(np.uint32), handle, handle * 7, 4)
+    want = sorted(set(zip(row.tolist(), handle.tolist(), strict=True)))
+    assert list(zip(*(c.tolist() for c in found), strict=True)) == [(r, h, 7 * h) for r, h in want]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.recovery import recover
 from ps2stream.protocol.messages.objects import WatermarkNotice
 from ps2stream.protocol.messages.updates import LedgerBatch, NamesKept
 from ps2stream.protocol.rows import UpdateKind, no_queries
+from tests.support.memory_log import MemoryLog
 from tests.support.merging import (
     attach,
     credit,
@@ -107,3 +110,10 @@ def test_a_full_disk_holds_batches_back_and_goes_on_delivering() -> None:
     r.tick(10)
     assert r.done == [(0, 16), (0, 12)]
     assert sorted(r.clients[1].pairs) == list(range(1, 8))
+
+
+def test_an_empty_log_has_no_sessions_and_begins_a_chapter() -> None:
+    log = MemoryLog()
+    found = recover(log, MatchJournal(log))
+    assert (found.sessions, dict(found.windows), found.lsn) == ({}, {}, 0)
+    assert [chapter.position for chapter in found.chapters] == [0]

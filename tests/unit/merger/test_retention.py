@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps2stream.merger.records import CheckpointRecord
+from ps2stream.merger.retention import LogChapter, LogRetention
 from tests.support.merging import (
     attach,
     credit,
@@ -76,3 +77,16 @@ def test_what_one_acknowledgement_lets_go_is_acknowledged_for_good() -> None:
     r.restart()
     r.send(inserts(1, [1, 2]), attach(1, epoch=2))
     assert r.clients[1].repeats == 1
+
+
+def test_a_chapter_expires_by_size_or_by_age() -> None:
+    """Of three chapters the first is too old, or too far from the end; the last never goes."""
+    chapters = [LogChapter(0, 1_000), LogChapter(400, 2_000), LogChapter(800, 3_000)]
+    retention = LogRetention(list(chapters), 1_000, 5_000, 400)
+    assert retention.find_expired_position(1_000, 7_000) is None
+    assert retention.find_expired_position(1_001, 7_000) == 400
+    assert retention.find_expired_position(1_000, 7_001) == 400
+    assert retention.find_expired_position(9_000, 99_000) == 800
+    assert [retention.find_trim_position(at) for at in (0, 399, 400, 900)] == [None, None, 400, 800]
+    retention.drop_chapters(800)
+    assert not retention.has_old_chapters

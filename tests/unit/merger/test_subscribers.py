@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.merger.records import CursorsRecord
+from ps2stream.merger.subscribers import IDLE_NAMES
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.sessions import DeliveryArrivals, StreamDetach
@@ -215,6 +216,7 @@ def test_a_thousand_stalled_sessions_take_little_memory(tmp_path: Path) -> None:
 def test_names_of_a_stream_without_credits_are_told_again() -> None:
     r = rig()
     many = range(1, 2_001)
+    assert 8 * len(many) > IDLE_NAMES
     r.send(inserts(1, [1] * 2_000), attach(1, batches=1))
     r.send(*one_batch(0, [(0, h, 1) for h in many], 2_000))
     r.send(*one_batch(4, [(0, h, 1) for h in many], 2_000))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ps2stream.merger.forgotten import ForgottenNames
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.updates import MergerUpdates
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.objects import WatermarkNotice
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, LedgerTip
 from ps2stream.protocol.rows import UpdateKind, no_queries
+from tests.support.memory_log import MemoryLog
 from tests.support.merging import (
     Rig,
     attach,
@@ -101,3 +105,14 @@ def test_a_name_goes_though_the_watermark_rose_before_its_delete_was_known() -> 
     r.send(named(2, [(UpdateKind.DELETE, 1, 1, "q1")], watermark=1))
     r.tick(10)
     assert r.machine.names == 0
+
+
+def test_what_the_ledger_has_beyond_is_fetched() -> None:
+    """A tip tells of an LSN that has not come: after a while it is asked for, once at a time."""
+    updates = MergerUpdates(0, 1, ForgottenNames(MatchJournal(MemoryLog())))
+    assert not updates.on(LedgerTip(7, 7))
+    found = updates.take_requests()
+    for _ in range(100):
+        found += updates.tick()
+    assert {type(send.frame) for send in found} == {LedgerFetch}
+    assert updates.applied == 0

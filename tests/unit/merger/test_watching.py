@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ps2stream.merger.watching import LEASE_TICKS
 from ps2stream.protocol.frame import decode
 from ps2stream.protocol.messages.watch import (
     SEEN_PER_S,
@@ -36,7 +37,8 @@ def test_a_merger_tells_matches_while_it_is_watched() -> None:
     assert strings(seen, "query") == ["a\0flood", "a\0flood", "fire"]
     assert seen_of(rig.tick()) == []
 
-    rig.tick(3 * TICKS_PER_S)
+    assert LEASE_TICKS == 3 * TICKS_PER_S
+    rig.tick(LEASE_TICKS)
     rig.send(*one_batch(8, [(0, 1, 5)], 2))
     assert seen_of(rig.tick()) == []
 

@@ -83,7 +83,7 @@ def test_updates_are_read_as_the_twin_reads_them() -> None:
     ("kind", "part", "message"),
     [
         ("jsonl", {"value": ['{"text": "a", "lon": 999, "lat": 1}']}, "lon: expected degrees"),
-        ("jsonl", {"value": ["{"]}, "expected a JSON object"),
+        ("jsonl", {"value": ["{"]}, "expected one JSON object per line"),
         ("csv", {"text": ["a"], "lon": ["x"], "lat": ["1"]}, r"row 0 lon: expected"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_long_file_comes_in_batches(tmp_path: Path) -> None:
         ("bad.jsonl", '{"id": "a", "expression": "x"}\n{"id": "b"}\n', r"bad\.jsonl:2"),
         ("bad.csv", "expression\nflood\n", r"bad\.csv.*expected a column id"),
         ("bad.csv", "id,expression,op\nx,flood,drop\n", r"bad\.csv.* op: expected insert"),
-        ("bad.jsonl", '{"id": "a", \n', r"bad\.jsonl.*expected a JSON object"),
+        ("bad.jsonl", '{"id": "a", \n', r"bad\.jsonl.*expected one JSON object per line"),
     ],
 )
 def test_a_wrong_row_is_named_with_its_file(

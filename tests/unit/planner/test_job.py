@@ -103,7 +103,7 @@ def test_a_plan_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_an_unknown_algorithm_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(PlanError, match="algorithm 'best' is none of hash, frequency"):
+    with pytest.raises(PlanError, match="algorithm: expected one of hash, frequency"):
         sample_of(PlanJob(["/none.csv"], algorithm="best", engine="numpy"))
 
 

@@ -84,7 +84,7 @@ def test_what_is_predicted_is_worked_out_by_hand(load: Kind, loads: list[float])
 
 
 def test_idle_workers_are_counted() -> None:
-    assert idle([0, 2, 2], 4) == ("2 of 4 workers have nothing to do",)
+    assert idle([0, 2, 2], 4) == ("2 of 4 workers have no load",)
     assert idle([1, 0, 1], 2) == ()
 
 

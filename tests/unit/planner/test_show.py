@@ -85,7 +85,7 @@ def test_a_plan_written_by_hand_is_shown_without_predictions(root: Path) -> None
 )
 def test_what_a_plan_says_of_itself_may_be_nonsense(tmp_path: Path, made: dict[str, Any]) -> None:
     save_plan(shown_plan(made), tmp_path / "p.json")
-    with pytest.raises(PlanError, match=r"p\.json: `made` is not as the planner writes it"):
+    with pytest.raises(PlanError, match=r"p\.json: the field `made` does not have the form"):
         show(str(tmp_path / "p.json"), Said())
 
 

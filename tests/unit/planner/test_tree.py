@@ -81,4 +81,4 @@ def test_a_line_inside_a_node_is_left_out() -> None:
 def test_warnings_are_kept_and_idle_workers_told_of() -> None:
     model = CostModel(STATS, PartitionOptions())
     partition = build_partition(model, [model.root()], [1], {}, 3, ["sigma is not met"])
-    assert partition.warnings == ("sigma is not met", "2 of 3 workers have nothing to do")
+    assert partition.warnings == ("sigma is not met", "2 of 3 workers have no load")

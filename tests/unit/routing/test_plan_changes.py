@@ -62,17 +62,17 @@ def test_the_steps_of_a_move() -> None:
 @pytest.mark.parametrize("step", [PlanStep.SWITCH, PlanStep.FINISH, PlanStep.ABORT])
 def test_a_step_that_does_not_follow_is_refused(step: PlanStep) -> None:
     assert step_of(step_record(step)) == step
-    with pytest.raises(PlanError, match="cannot follow now"):
+    with pytest.raises(PlanError, match="does not follow here"):
         PlanState(plan()).after(step_record(step), 3)
 
 
 def test_what_cannot_be_taken_back_is_not() -> None:
     begun = PlanState(plan()).after(PlanState(plan()).begin(plan(3, 2)), 1)
-    with pytest.raises(PlanError, match="cannot follow now"):
+    with pytest.raises(PlanError, match="does not follow here"):
         begun.after(step_record(PlanStep.FINISH), 2)
-    with pytest.raises(PlanError, match="cannot follow now"):
+    with pytest.raises(PlanError, match="does not follow here"):
         begun.after(begun.begin(plan(1, 2)), 2)
-    with pytest.raises(PlanError, match="cannot follow now"):
+    with pytest.raises(PlanError, match="does not follow here"):
         begun.after(step_record(PlanStep.SWITCH), 2).after(step_record(PlanStep.ABORT), 3)
     with pytest.raises(PlanError, match="cannot be read"):
         begun.after(np.frombuffer(b"nonsense", np.uint8), 2)

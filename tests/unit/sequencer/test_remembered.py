@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from ps2stream.protocol.messages.updates import (
     UpdateStatus,
 )
 from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.sequencer.remembered import RememberedAnswers, RequestKey
 from ps2stream.store.memory import MemoryStore
 from tests.support.sequencing import (
     MISSING,
@@ -145,3 +147,26 @@ def test_remembered_requests_are_bounded_also_after_a_restart() -> None:
         assert [s for s, _ in answers(machine.append(asked))] == [MISSING] * 7 + [OK] * 3
         machine = SequencerMachine(DISPATCHERS[:1], store, recent=3)
     assert len(list(store.requests())) <= 5
+
+
+def test_an_answer_is_kept_until_its_dispatcher_needs_it_no_longer() -> None:
+    """Requests of seq 1 and 2 are decided; 1 comes again; then all below 3 is settled."""
+
+    def request(seq: int, settled: int) -> UpdateRequest:
+        none = np.zeros(0, np.uint8)
+        off = np.zeros(1, np.int64)
+        return UpdateRequest(0, 4, seq, settled, none, off, none, off, none)
+
+    answers = RememberedAnswers([])
+    fresh, known = answers.sift([request(1, 1), request(2, 1)])
+    assert (list(fresh), known) == ([RequestKey(0, 4, 1), RequestKey(0, 4, 2)], {})
+    made = [
+        answers.make_answer(
+            key, UpdateDecision(key.seq, np.zeros(1, np.uint8), np.ones(1, np.int64))
+        )
+        for key in fresh
+    ]
+    answers.keep(made)
+    fresh, known = answers.sift([request(1, 1)])
+    assert (fresh, [decision.seq for decision in known.values()]) == ({}, [1])
+    assert answers.sift([request(1, 3)]) == ({}, {})

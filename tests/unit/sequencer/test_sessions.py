@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.protocol.frame import column_to_strings
+from ps2stream.protocol.messages.sessions import SessionRequest
 from ps2stream.protocol.messages.updates import (
     LookupReply,
     LookupRequest,
 )
 from ps2stream.protocol.rows import QueryRows
+from ps2stream.security import NO_QUOTAS
 from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.store.memory import MemoryStore
 from tests.support.sequencing import granted
 from tests.support.updates import DISPATCHERS, delete, ids_of, insert, update
@@ -66,3 +69,16 @@ def test_a_page_that_ends_at_the_last_of_a_session_is_the_last() -> None:
     assert looked_up(machine, session=number, limit=8)[2] == 0
     assert looked_up(machine, session=number, limit=7)[2] == 1
     assert looked_up(machine, limit=8)[2] == 1
+
+
+def test_a_session_gets_a_number_when_it_is_first_named_and_keeps_it() -> None:
+    def grant(name: str, make: int) -> int:
+        return sessions.grant(
+            SessionRequest(0, 1, make, np.frombuffer(name.encode(), np.uint8))
+        ).session
+
+    store = MemoryStore()
+    sessions = SessionRegistry(store, NO_QUOTAS, 0)
+    assert grant("a", 0) == 0
+    assert (grant("a", 1), grant("b", 1), grant("a", 1), grant("a", 0)) == (1, 2, 1, 1)
+    assert SessionRegistry(store, NO_QUOTAS, 0).numbers == {b"a": 1, b"b": 2}

@@ -15,6 +15,7 @@ from ps2stream.protocol.messages.updates import LookupReply, LookupRequest, Upda
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.security import QuotaTable, TenantQuota
 from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.sequencer.tenants import TenantCounts
 from ps2stream.store.memory import MemoryStore
 from tests.support.sequencing import (
     TwinSequencer,
@@ -123,3 +124,13 @@ def test_a_full_tenant_has_room_again_after_a_delete() -> None:
     ]  # fmt: skip
     machine.append([update([delete("small\0" + "0")], next(SEQ))])
     assert answers(machine.append([update([rows[4]], next(SEQ))])) == [(UpdateStatus.OK, 5)]
+
+
+def test_sessions_are_counted_by_their_tenants() -> None:
+    """Two of the tenant a, which may have two, one of the default tenant."""
+    counts = TenantCounts(QuotaTable(by_tenant={"a": TenantQuota(sessions=2)}))
+    own = [tenants.under("a", name).encode() for name in ("x", "y")]
+    counts.name_sessions([(1, own[0]), (2, own[1]), (3, b"z")])
+    assert np.flatnonzero(counts.sessions_of(tenants.key("a"))).tolist() == [1, 2]
+    assert counts.session_limit(tenants.under("a", "w").encode()) == 2
+    assert counts.session_limit(b"w") == 0

@@ -8,6 +8,7 @@ import numpy as np
 
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
+from ps2stream.protocol.messages.plan import TransferChunk, TransferDone, TransferRequest
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
 from ps2stream.protocol.rows import no_queries
 from ps2stream.routing.plan import RoutingPlan, built_in_plan
@@ -17,6 +18,7 @@ from ps2stream.routing.plan_states import PlanStep
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.machine import WorkerMachine
+from ps2stream.workers.portion import HOT_TICKS
 
 GRID = Grid(4, 3)
 FIRST = built_in_plan(Analysis(salt=7), GRID, 2)
@@ -66,3 +68,21 @@ def test_a_report_of_loads_says_whether_there_are_two_plans() -> None:
             sends = machine.tick()
         told += [(report.number, report.moving) for report in reports]
     assert told == [(1, 0), (2, 1), (3, 1)]
+
+
+def test_a_worker_that_holds_all_it_gains_reports_it_now_and_then() -> None:
+    """What it gains, nothing here, is asked of the sequencer first."""
+    machine = worker()
+    machine.on(_applied(2, PlanState(FIRST).begin(OTHER)))
+    found = [send.frame for _ in range(HOT_TICKS) for send in machine.tick()]
+    (request, *_) = [frame for frame in found if isinstance(frame, TransferRequest)]
+    assert not any(isinstance(frame, TransferDone) for frame in found)
+    none = np.frombuffer(no_queries().encode(), np.uint8)
+    machine.on(TransferChunk(request.begun, request.after, request.begun, none))
+    reports = [
+        send.frame
+        for _ in range(3 * HOT_TICKS)
+        for send in machine.tick()
+        if isinstance(send.frame, TransferDone)
+    ]
+    assert [(report.worker, report.begun) for report in reports] == [(0, 2)] * 3

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import U32, U64
 from ps2stream.protocol.rows import NEVER
-from ps2stream.workers import gi2
+from ps2stream.workers import gi2, scan_kernels
 from ps2stream.workers import layout as kl
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.index import StoredCensus
@@ -278,3 +278,20 @@ def test_any_number_of_deletes_may_wait_and_come_again() -> None:
     assert index.stats()[:3] == (0, 3000, 3000)
     index.purge(10**6)
     assert index.sweep(1 << 20) == 0
+
+
+def test_all_units_are_listed() -> None:
+    rng = np.random.default_rng(3)
+    queries = [random_query(rng, handle) for handle in range(1, 60)]
+    index = GI2(GRID)
+    index.insert(*columns(queries))
+    table, wanted = index._arrays.table, {tag for query in queries for tag in query.tags}
+    for size in (256, 4096):
+        cell, term = np.empty(size, np.uint32), np.empty(size, np.uint64)
+        run = np.empty(size, np.uint32)
+        bucket = 0
+        found: list[tuple[int, int]] = []
+        while bucket < len(table):
+            bucket, n = scan_kernels.list_units(table, bucket, cell, term, run)
+            found += zip(cell[:n].tolist(), term[:n].tolist(), strict=True)
+        assert (len(found), set(found)) == (len(wanted), wanted)

@@ -103,7 +103,7 @@ def test_a_cell_that_one_worker_owns_again_is_a_space_leaf() -> None:
         ([whole(CELLS, 0, 1)], "cell 128; the grid has 128"),
         ([whole(-1, 0, 1)], "cell -1; the grid has 128"),
         ([whole(3, 1, 0)], "worker 1 owns nothing of cell 3"),
-        ([whole(3, 0, 4)], "worker 4 of 4"),
+        ([whole(3, 0, 4)], "there is no worker 4; the plan has 4 workers"),
         ([whole(3, 0, 1), whole(3, 0, 2)], "moves all of cell 3 twice"),
         ([split(3, 0, 1, "w1"), split(3, 0, 2, "w1")], "moves w1 of cell 3 twice"),
         ([split(5, 0, 2, "w1")], "worker 0 does not own 'w1' in cell 5"),
@@ -115,7 +115,7 @@ def test_what_the_plan_does_not_allow_is_refused(moves: list[PartMove], message:
 
 
 def test_an_adjustment_of_another_version_is_refused() -> None:
-    with pytest.raises(PlanError, match="made for plan version 7; the current one is 1"):
+    with pytest.raises(PlanError, match="made for plan version 7, but the current one is 1"):
         apply(blocks(), LoadAdjustment(7, (), (), ()))
     assert apply(blocks(), LoadAdjustment(1, (), (), ()), version=9).version == 9
 

@@ -66,7 +66,7 @@ def test_what_can_be_spared_goes_largest_first() -> None:
         ([np.nan], [1], 1.0, "loads must be finite"),
         ([1.0], [1], 0.0, "tau finite and positive"),
         ([1.0], [1], np.inf, "tau finite and positive"),
-        ([1.0], [-1], 1.0, "a size of -1 bytes is negative"),
+        ([1.0], [-1], 1.0, "a size must not be negative, got -1 bytes"),
         ([1.0, 2.0], [1], 1.0, "load has 2 units, size has 1"),
     ],
 )

@@ -45,7 +45,7 @@ def test_a_map_that_lists_all_terms_tells_of_idle_workers() -> None:
     stats = some_stats(1)
     n = len(stats.terms)
     one = np.zeros(n, np.int32)
-    assert everywhere(stats, 3, one, np.ones(n)).warnings == ("2 of 3 workers have nothing to do",)
+    assert everywhere(stats, 3, one, np.ones(n)).warnings == ("2 of 3 workers have no load",)
     assert (
         everywhere(stats, 3, one, np.arange(n, dtype=np.float64)).warnings == ()
     )  # the first goes by hash

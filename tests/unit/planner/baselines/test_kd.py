@@ -41,4 +41,4 @@ def test_the_tree_gives_the_cells_their_leaves() -> None:
 def test_fewer_leaves_than_workers_are_a_warning() -> None:
     partition = kd(hostile(1)["two corners"], 5, PartitionOptions())
     assert len(partition.leaves) == 2
-    assert partition.warnings == ("3 of 5 workers have nothing to do",)
+    assert partition.warnings == ("3 of 5 workers have no load",)

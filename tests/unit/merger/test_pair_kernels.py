@@ -1,0 +1,29 @@
+"""The merger's kernels against their twins."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ps2stream.merger import kernels
+
+PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 60)), max_size=150)
+
+
+@settings(deadline=None)
+@given(PAIRS)
+def test_equal_pairs_collapse_and_the_rest_is_sorted(pairs: list[tuple[int, int]]) -> None:
+    row, handle = np.array(pairs, np.int64).reshape(-1, 2).T
+    out = kernels.distinct_pairs(row.astype(np.uint32), handle, handle * 7, 7)
+    want = sorted(set(pairs))
+    assert list(zip(*(c.tolist() for c in out), strict=True)) == [(r, h, 7 * h) for r, h in want]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9)))
+def test_runs_number_equal_values(values: list[int]) -> None:
+    column = np.array(sorted(values), np.uint32)
+    value, index = kernels.runs(column)
+    assert value.tolist() == sorted(set(values))
+    assert value[index].tolist() == column.tolist()
