@@ -123,7 +123,7 @@ def test_another_plan_makes_it_forget() -> None:
 def test_a_proposal_begins_nothing_and_says_what_it_would_bring() -> None:
     world = ControllerWorld()
     assert "no complete load period" in world.told("gr")[0]
-    assert "is none of gr" in world.told("best")[0]
+    assert "expected one of gr" in world.told("best")[0]
     world.period(ROWS)
     for algorithm in ("gr", "gr+", "dp", "si", "ra"):
         problem, told, plan = world.told(algorithm)
