@@ -99,7 +99,10 @@ def made_elsewhere(
 def changed(
     held: Sequence[Token], add: Sequence[Token], drop: str
 ) -> tuple[UpdateStatus, Sequence[Token]]:
-    """Returns the status and the tokens after a change; the same tokens where it is refused."""
+    """Returns the status and the tokens after a change; the same tokens where it is refused, or
+    where nothing is to change."""
+    if not add and not drop:
+        return UpdateStatus.OK, held
     taken = {token.id for token in held}
     if drop and drop not in taken:
         return UpdateStatus.NOT_FOUND, held

@@ -56,6 +56,15 @@ class RefusingStore(MemoryStore):
         super().keep_tokens(tokens)
 
 
+def test_reading_the_tokens_writes_nothing() -> None:
+    """Each dispatcher reads them every second, also while the disk is full."""
+    store = RefusingStore()
+    table = TokenTable(store)
+    change(table, ONE)
+    store.problem = Unavailable("full")
+    assert change(table) == (UpdateStatus.OK, [ONE])
+
+
 def test_a_full_store_changes_nothing_and_is_tried_again() -> None:
     store = RefusingStore()
     table = TokenTable(store)
