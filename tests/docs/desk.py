@@ -28,7 +28,7 @@ VARYING = (
     r"(?<= in )\d+\.\d s \([\d,]+/s\)$",
     rf"(?<=^matches    ){_RATE} a second \({_RATE} to {_RATE} at 95%\)",
     rf"(?<=^traffic    ){_RATE} a second, over [\d,]+ s$",
-    r"(?<=  )\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00  \d+\.\d s(?=  loaded)",
+    r"(?<=  )\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00  \d+\.\d s(?=  transferred)",
 )
 """All that differs from run to run: times, and rates of something in a second."""
 
