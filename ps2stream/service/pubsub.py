@@ -266,8 +266,8 @@ class PubSub:
 
     def _describe_quota(self, status: int) -> str:
         if status == UpdateStatus.QUERY_QUOTA:
-            return f"{self._quota.queries} queries are live, the tenant's quota (queries)"
-        return f"{self._quota.sessions} sessions are named, the tenant's quota (sessions)"
+            return f"the tenant has {self._quota.queries} live queries, its quota (queries)"
+        return f"the tenant has {self._quota.sessions} sessions, its quota (sessions)"
 
 
 _EXISTS = "exists with another expression, region or session"
