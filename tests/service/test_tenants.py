@@ -258,7 +258,7 @@ def test_quotas_on_what_a_tenant_has(
             refused=refused,  # type: ignore[arg-type]
         )
         assert (lsns[0] > 0, lsns[1]) == (True, 0)
-        assert "3 queries are live" in str(refused)
+        assert "3 live queries" in str(refused)
         hasty.delete("c")
         hasty.insert("d", "storm", session="s")
         hasty.delete("d")
