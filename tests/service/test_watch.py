@@ -104,7 +104,7 @@ def test_no_more_watch_than_may_and_who_leaves_makes_room(client: Client) -> Non
     streams = [client.watch() for _ in range(MAX_WATCHERS)]
     for stream in streams:
         next(stream)
-    with pytest.raises(ResourceExhausted, match=f"{MAX_WATCHERS} watch, the limit"):
+    with pytest.raises(ResourceExhausted, match=f"{MAX_WATCHERS} clients watch, the limit"):
         next(client.watch())
     assert client.status()["watchers"] == MAX_WATCHERS
     for stream in streams:

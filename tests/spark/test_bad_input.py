@@ -76,7 +76,7 @@ REFUSED = [
     ("huge.jsonl", b'{"text": "a", "lat": 1, "lon": 1, "time": 1e99}\n', "time: expected"),
     ("latin.jsonl", b'{"text": "\xfc", "lat": 1, "lon": 1}\n', "'utf-8' codec can't decode"),
     ("list.json", b'[{"text": "a", "lat": 1, "lon": 1}]\n', "expected a JSON object"),
-    ("pretty.json", b'{\n"text": "a"}\n', "expected a JSON object"),
+    ("pretty.json", b'{\n"text": "a"}\n', "expected one JSON object per line"),
     ("json.csv", b'{"text":"a","lat":1,"lon":1}\n', "json.csv"),
     ("short.csv", b"text,lon,lat\na,1\n", "short.csv"),
     ("long.csv", b"text,lon,lat\na,1,2,3\n", "long.csv"),

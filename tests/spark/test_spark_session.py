@@ -46,4 +46,4 @@ def test_without_java_the_error_says_what_to_install(root: Path, tmp_path: Path)
         capture_output=True, check=True, text=True, env=environment, timeout=300,
     )  # fmt: skip
     assert "it needs Java 17 or newer" in done.stdout
-    assert "--engine numpy does without" in done.stdout
+    assert "--engine numpy needs no Java" in done.stdout
