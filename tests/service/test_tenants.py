@@ -249,7 +249,9 @@ def test_quotas_on_what_a_tenant_has(
         for id_ in ("a", "b", "c"):
             small.insert(id_, "storm", session="s")
         small.insert("a", "storm", session="s")  # a repeat takes no room
-        with pytest.raises(ResourceExhausted, match=r"the tenant has 3 live queries, .* \(queries\)"):
+        with pytest.raises(
+            ResourceExhausted, match=r"the tenant has 3 live queries, .* \(queries\)"
+        ):
             hasty.insert("d", "storm", session="s")
         refused: list[object] = []
         lsns = hasty.insert_many(
