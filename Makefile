@@ -62,7 +62,7 @@ fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	    $(BIN)/python -m tests.fuzz.harness $$target $(FUZZ_SECONDS) || exit 1; \
 	done
 
-chaos: $(READY) ## MINUTES of kill -9, stops, restarts and moves under load; hosts that die; a full disk; flipped bits
+chaos: $(READY) ## MINUTES of kill -9, stops, restarts and plan changes under load; hosts that die; a full disk; flipped bits
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 	@$(BIN)/python -m tests.chaos moves --seed $(SEED)
 	@$(BIN)/python -m tests.hosts cut "kill amid a move"

@@ -98,7 +98,7 @@ class PerCaller:
         self.lasting = lasting
 
     def __call__(self, *_: object) -> Any:
-        raise PermissionDenied("nobody has asked who calls")  # the guard prevents this
+        raise PermissionDenied("the caller was not identified")  # the guard prevents this
 
 
 class CallGuard(grpc.ServerInterceptor):

@@ -79,7 +79,7 @@ class KnownIdentities:
         if found.expired(now):
             raise Unauthenticated("the token has expired")
         if now - self._read_ms > 1000 * STALE_S:
-            raise Unavailable(f"whether tokens hold could not be asked for {STALE_S:g} s")
+            raise Unavailable(f"tokens could not be checked for {STALE_S:g} s; try again")
 
     def by_certificate(self, context: grpc.ServicerContext) -> CallerIdentity:
         """Returns the owner of the certificate. Its SPIFFE id counts, or its common name when it

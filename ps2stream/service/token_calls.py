@@ -83,7 +83,7 @@ class TokenCalls:
     def _require_auth(self) -> None:
         # Whoever reaches an open service could make tokens for the day when it is no longer open.
         if not self._guard.requires_identity:
-            raise FailedPrecondition("the service asks for no tokens (auth is off)")
+            raise FailedPrecondition("the service does not require tokens (auth is off)")
 
     def _apply_reply(self, reply: TokensReply, id: str) -> None:
         match reply.status:

@@ -237,7 +237,7 @@ def test_bad_tokens_are_not_made(admin: Client) -> None:
 
 def test_who_reaches_an_open_service_makes_no_tokens(target: str) -> None:
     with Client(target) as client:
-        with pytest.raises(FailedPrecondition, match="asks for no tokens"):
+        with pytest.raises(FailedPrecondition, match="does not require tokens"):
             client.create_token()
         with pytest.raises(FailedPrecondition):
             client.revoke_token("0" * 16)
