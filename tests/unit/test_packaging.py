@@ -79,6 +79,6 @@ def test_the_wheel_holds_every_module_and_nothing_generic(root: Path, tmp_path: 
     }
     assert {n for n in held if n.endswith(".py")} == expected
     assert {n.split("/")[0] for n in held} == {"ps2stream"}
-    assert "ps2stream/py.typed" in held
+    assert {"ps2stream/py.typed", "ps2stream/space/places.arrow"} <= held
     page = {name for name in tracked if name.startswith("ps2stream/web/static/")}
     assert "ps2stream/web/static/index.html" in page <= held
