@@ -7,6 +7,7 @@ characters are those of `regex`, by the very patterns of tokenizer.py.
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain, product
 from threading import Lock
 from typing import Final, NamedTuple
 from unicodedata import combining, decomposition, is_normalized, normalize
@@ -18,6 +19,8 @@ from ps2stream.language import tokenizer
 from ps2stream.protocol.frame import I64, U32, sealed
 
 SIZE: Final = 0x110000
+_PLANES: Final = ((0, 0x40000), (0xE0000, 0xF0000))
+"""Where Unicode assigns characters with properties; the rest, most, is reserved or private."""
 
 # The properties of a character, as bits; the canonical combining class is above them.
 (
@@ -100,13 +103,16 @@ def character_tables() -> CharacterTables:
 @cache
 def _build_tables() -> CharacterTables:
     every = np.arange(SIZE, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    bits = np.fromiter(map(combining, every), np.uint32, SIZE) << np.uint32(CLASS_SHIFT)
-    for bit, pattern in _PATTERNS:
-        for found in regex.finditer(f"(?:{pattern})+", every, regex.VERSION1):
+    bits = np.zeros(SIZE, np.uint32)
+    for low, high in _PLANES:
+        classes = np.fromiter(map(combining, every[low:high]), np.uint32, high - low)
+        bits[low:high] = classes << np.uint32(CLASS_SHIFT)
+    for (low, high), (bit, pattern) in product(_PLANES, _PATTERNS):
+        for found in regex.compile(f"(?:{pattern})+", regex.VERSION1).finditer(every, low, high):
             bits[found.start() : found.end()] |= np.uint32(bit)
     expansions: dict[int, str] = {}
     pairs: dict[int, int] = {}
-    for begin in range(0, SIZE, 256):
+    for begin in chain(*(range(*plane, 256) for plane in _PLANES)):
         block = every[begin : begin + 256]
         if block.casefold() != block:
             for c in block:

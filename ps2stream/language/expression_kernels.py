@@ -1,7 +1,7 @@
 """The Numba kernel that compiles plain expressions: ASCII keywords, one kind of operator.
 
 Anything else in a row - parentheses, both operators, reserved characters, an error - marks it
-for the parser of expression.py, which returns for a plain row exactly what this returns.
+for the parser (parser.py), which returns for a plain row exactly what this returns.
 """
 
 from __future__ import annotations

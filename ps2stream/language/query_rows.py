@@ -22,8 +22,14 @@ from ps2stream.protocol.frame import F64, I64, U8, sealed, take_ragged
 from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.space import space_kernels as kernels
 from ps2stream.space.polygons import Bool
-from ps2stream.space.region_rows import decode_region
-from ps2stream.space.regions import RECT_FIELDS, Region, rect_problems
+from ps2stream.space.region_rows import (
+    boxes_of,
+    decode_region,
+    geom_of,
+    rect_problems,
+    shape_of,
+)
+from ps2stream.space.regions import RECT_FIELDS, Region, World
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
 
@@ -86,7 +92,7 @@ def check_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) ->
         problems += [RowProblem(*p) for p in rect_problems(regions.rects())]
         world = regions.is_world()
     else:
-        world = np.fromiter((r.shape() == RegionShape.WORLD for r in regions), np.bool_, n)
+        world = np.fromiter((isinstance(r, World) for r in regions), np.bool_, n)
     empty = np.diff(compiled.canonical_off) == 0
     empty[[row for row, _ in compiled.errors]] = False
     problems += [
@@ -108,7 +114,9 @@ def id_problems(ids: StringColumn) -> list[tuple[int, str, str]]:
     text = data[off[0] : off[-1]]
     if len(text) and text.min() == 0:
         with_nul = np.searchsorted(off, np.flatnonzero(text == 0) + off[0], "right") - 1
-        problems += [(row, "id", "holds a NUL character") for row in np.unique(with_nul).tolist()]
+        problems += [
+            (row, "id", "contains a NUL character") for row in np.unique(with_nul).tolist()
+        ]
     if len(text) and text.max() >= 0x80:
         for row in np.flatnonzero(~bad).tolist():
             try:
@@ -137,9 +145,9 @@ def build_rows(
     if isinstance(regions, RectColumns):
         shape, geom, box = _rect_columns(regions)
     else:
-        shape = np.fromiter((r.shape() for r in regions), np.uint8, n)
-        geom = _join_rows([r.geom() for r in regions])
-        box = _join_rows([r.boxes().ravel() for r in regions])
+        shape = np.fromiter(map(shape_of, regions), np.uint8, n)
+        geom = _join_rows([geom_of(r) for r in regions])
+        box = _join_rows([boxes_of(r).ravel() for r in regions])
     id_off, id_ = _shift_to_zero(*ids)
     text = _shift_to_zero(compiled.canonical_off, compiled.canonical)
     source_off, source = _build_sources(shape, geom, text, text if typed is None else typed)
@@ -218,12 +226,6 @@ def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:
     end = np.minimum(nul[np.searchsorted(nul, text)], off[1:])
     data = source.tobytes()
     return list(map(data.__getitem__, map(slice, off[:-1].tolist(), end.tolist())))
-
-
-def source_to_json(source: bytes) -> dict[str, Any]:
-    """Returns {"expression": ..., "region": ...} of a row's source."""
-    expression, region = describe(source)
-    return {"expression": expression, "region": region}
 
 
 def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64, F64]]:

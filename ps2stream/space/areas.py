@@ -15,8 +15,9 @@ import shapely
 from ps2stream.limits import LAT_MAX, LON_MAX
 from ps2stream.space.places import NearestPlace, PlaceTable
 from ps2stream.space.polygons import Geometry, planar_edges
-from ps2stream.space.regions import KM_PER_DEGREE, Circle, Polygon, Rect, Region, World
-from ps2stream.space.space_kernels import EARTH_KM
+from ps2stream.space.region_rows import boxes_of
+from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
+from ps2stream.space.sphere import EARTH_KM, KM_PER_DEGREE
 
 MORE_PLACES = 10.0
 """An area looks transposed if the same coordinates in the other order cover at least this many
@@ -65,7 +66,7 @@ def find_warnings(region: Region, places: PlaceTable) -> list[str]:
         wide = region.lon_max + 360.0 - region.lon_min
         if wide > WIDE:
             twins.append(Rect(region.lon_max, region.lat_min, region.lon_min, region.lat_max))
-            meant = max(twins, key=lambda twin: places.weight_within(twin.boxes()))
+            meant = max(twins, key=lambda twin: places.weight_within(boxes_of(twin)))
             why = f"lon_min {region.lon_min:g} is above lon_max {region.lon_max:g}"
             text = (
                 f"the rectangle is {wide:g} degrees wide and crosses the antimeridian, because "
@@ -73,8 +74,8 @@ def find_warnings(region: Region, places: PlaceTable) -> list[str]:
             )
             return [f"{text}; did you mean {_describe_region(meant, places)}?"]
     for twin in twins:
-        there = places.weight_within(twin.boxes())
-        if there > 0 and there >= MORE_PLACES * places.weight_within(region.boxes()):
+        there = places.weight_within(boxes_of(twin))
+        if there > 0 and there >= MORE_PLACES * places.weight_within(boxes_of(region)):
             text = "longitude and latitude look swapped: few people live in this area"
             return [f"{text}; did you mean {_describe_region(twin, places)}?"]
     return []
@@ -109,10 +110,9 @@ def _find_bounds(region: Rect | Circle | Polygon) -> tuple[float, float, float, 
     match region:
         case Rect(west, south, east, north):
             return west, south, east + 360.0 * (west > east), north
-        case Polygon(geometry):
-            west, south, east, north = geometry.bounds
-            return west, south, east, north
-    boxes = region.boxes()
+        case Polygon():
+            return region.bounds
+    boxes = boxes_of(region)
     west, south, east, north = boxes[0].tolist()
     return west, south, east if len(boxes) == 1 else float(boxes[1, 2]) + 360.0, north
 
@@ -140,8 +140,8 @@ def _transpose_region(region: Region) -> Rect | Circle | None:
             holds_pole = (LAT_MAX - abs(lat)) * KM_PER_DEGREE <= km
             if abs(lon) <= LAT_MAX and not holds_pole:  # an area around a pole is sparse on purpose
                 return Circle(lat, lon, km)
-        case Polygon(geometry):
-            west, south, east, north = geometry.bounds
+        case Polygon():
+            west, south, east, north = region.bounds
             if max(abs(west), abs(east)) <= LAT_MAX:
                 return Rect(south, west, north, east)
     return None

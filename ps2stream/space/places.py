@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.protocol.frame import F64
-from ps2stream.space.space_kernels import EARTH_KM
+from ps2stream.space.sphere import EARTH_KM
 
 FILE = Path(__file__).with_name("places.arrow")
 _BANDS = (0.5, 2.0, 8.0, 32.0, 180.0)

@@ -8,61 +8,33 @@ a pole is one point at every longitude, in boxes as in predicates.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import shapely
-
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, Violation, invalid
 from ps2stream.limits import LAT_MAX, LON_MAX, RADIUS_KM
-from ps2stream.protocol.frame import F64
-from ps2stream.protocol.rows import RegionShape
-from ps2stream.space import space_kernels as kernels
-from ps2stream.space.polygons import (
-    Geometry,
-    encode,
+from ps2stream.space.rings import (
+    GEOJSON,
+    Part,
     is_swapped,
-    normal_form,
-    polygon_problem,
-    polygon_rings,
-    polygons_hold,
+    normalize_parts,
+    parts_problem,
+    read_geojson,
+    read_geometry,
+    region_error,
 )
-from ps2stream.space.space_kernels import EARTH_KM
+from ps2stream.space.sphere import haversine_km, in_rect
 
-__all__ = [
-    "KM_PER_DEGREE",
-    "RECT_FIELDS",
-    "Circle",
-    "Polygon",
-    "Rect",
-    "Region",
-    "World",
-    "coordinate_problem",
-    "rect_problems",
-    "square_km",
-]
-
-KM_PER_DEGREE = EARTH_KM * math.pi / 180.0
-# Outward, in radians: above the error of the haversine near the antipode, sqrt(2^-53).
-_MARGIN = 1e-7
+if TYPE_CHECKING:
+    from ps2stream.space.polygons import Geometry
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class World:
     """The region of a query without one: everywhere."""
-
-    SHAPE: ClassVar[RegionShape] = RegionShape.WORLD
-
-    def shape(self) -> RegionShape:
-        return self.SHAPE
-
-    def geom(self) -> F64:
-        return np.zeros(0)
-
-    def boxes(self) -> F64:
-        """Returns float64[1, 4]: lon_min, lat_min, lon_max, lat_max."""
-        return np.array([[-LON_MAX, -LAT_MAX, LON_MAX, LAT_MAX]])
 
     def contains(self, lon: float, lat: float) -> bool:
         return True
@@ -81,13 +53,11 @@ class Rect:
     lon_max: float
     lat_max: float
 
-    SHAPE: ClassVar[RegionShape] = RegionShape.RECT
-
     def __post_init__(self) -> None:
         _set_floats(self)
         problems = [
             Violation(f"region.{name}", problem)
-            for name, limit in zip(RECT_FIELDS, _RECT_LIMITS, strict=True)
+            for name, limit in zip(RECT_FIELDS, RECT_LIMITS, strict=True)
             if (problem := coordinate_problem(getattr(self, name), limit))
         ]
         if not problems and self.lat_min > self.lat_max:
@@ -95,26 +65,14 @@ class Rect:
                 Violation("region.lat_min", _describe_inverted(self.lat_min, self.lat_max))
             )
         if problems:
-            west, south, east, north = self.geom().tolist()
+            west, south, east, north = self.lon_min, self.lat_min, self.lon_max, self.lat_max
             meant = f"lon_min {south:g}, lat_min {west:g}, lon_max {north:g}, lat_max {east:g}"
             _suggest_swap(problems, (west, east), (south, north), meant)
             raise InvalidArgument(problems)
 
-    def shape(self) -> RegionShape:
-        return self.SHAPE
-
-    def geom(self) -> F64:
-        return np.array([self.lon_min, self.lat_min, self.lon_max, self.lat_max])
-
-    def boxes(self) -> F64:
-        """Returns float64[k, 4], k 1 or 2. A single box is exactly this rectangle."""
-        return _make_boxes(self.lon_min, self.lat_min, self.lon_max, self.lat_max)
-
     def contains(self, lon: float, lat: float) -> bool:
-        return bool(
-            kernels.in_rect(
-                self.lon_min, self.lat_min, self.lon_max, self.lat_max, float(lon), float(lat)
-            )
+        return in_rect(
+            self.lon_min, self.lat_min, self.lon_max, self.lat_max, float(lon), float(lat)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -129,8 +87,6 @@ class Circle:
     lon: float
     lat: float
     radius_km: float
-
-    SHAPE: ClassVar[RegionShape] = RegionShape.CIRCLE
 
     def __post_init__(self) -> None:
         _set_floats(self)
@@ -149,76 +105,88 @@ class Circle:
             _suggest_swap(problems, (self.lon,), (self.lat,), f"lon {self.lat:g}, lat {self.lon:g}")
             raise InvalidArgument(problems)
 
-    def shape(self) -> RegionShape:
-        return self.SHAPE
-
-    def geom(self) -> F64:
-        return np.array([self.lon, self.lat, self.radius_km])
-
-    def boxes(self) -> F64:
-        """Returns float64[k, 4], k 1 or 2: the spherical bounding box, half a metre wider; the
-        full longitude band if the circle holds a pole."""
-        r = self.radius_km / EARTH_KM + _MARGIN
-        south, north = self.lat - math.degrees(r), self.lat + math.degrees(r)
-        if south <= -LAT_MAX or north >= LAT_MAX:
-            return _make_boxes(-LON_MAX, max(south, -LAT_MAX), LON_MAX, min(north, LAT_MAX))
-        half = math.degrees(math.asin(min(1.0, math.sin(r) / math.cos(math.radians(self.lat)))))
-        west, east = self.lon - half, self.lon + half
-        west += 360.0 if west < -LON_MAX else 0.0
-        east -= 360.0 if east > LON_MAX else 0.0
-        return _make_boxes(west, south, east, north)
-
     def contains(self, lon: float, lat: float) -> bool:
-        return bool(
-            kernels.haversine_km(self.lon, self.lat, float(lon), float(lat)) <= self.radius_km
-        )
+        return haversine_km(self.lon, self.lat, float(lon), float(lat)) <= self.radius_km
 
     def to_json(self) -> dict[str, Any]:
         return {"type": "Circle", "lon": self.lon, "lat": self.lat, "radius_km": self.radius_km}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
 class Polygon:
     """A valid polygon or multipolygon of straight edges in the longitude/latitude plane;
-    borders and hole borders are inside. Kept in normal form: two dimensions, rings and
-    parts in a fixed order, shells counter-clockwise (RFC 7946). Raises InvalidArgument."""
+    borders and hole borders are inside. Made of GeoJSON or of a geometry of another library, such
+    as shapely. Kept in normal form: two dimensions, rings and parts in a fixed order, shells
+    counter-clockwise (RFC 7946). Raises InvalidArgument; where shapely is not installed, rings
+    that cross each other are left to the service to refuse."""
 
-    geometry: Geometry
+    parts: tuple[Part, ...]
+    """The polygons of a multipolygon, else one: each a shell and its holes, closed rings of
+    (longitude, latitude)."""
+    multi: bool
+    _geometry: Any = dataclasses.field(compare=False, repr=False)
 
-    SHAPE: ClassVar[RegionShape] = RegionShape.POLYGON
+    __match_args__ = ("geometry",)
 
-    def __post_init__(self) -> None:
-        problem = polygon_problem(self.geometry)
-        if problem:
-            raise InvalidArgument([Violation("region.coordinates", problem)])
-        object.__setattr__(self, "geometry", normal_form(self.geometry))
+    def __init__(self, geometry: Any) -> None:
+        geojson = isinstance(geometry, Mapping) and geometry.get("type") in GEOJSON
+        parts, multi = read_geojson(geometry) if geojson else read_geometry(geometry)
+        if problem := parts_problem(parts):
+            raise region_error("region.coordinates", problem)
+        self._keep_parts(normalize_parts(parts), multi)
+        polygons = _load_polygons()
+        if polygons is not None and (problem := polygons.polygon_problem(self.geometry)):
+            raise region_error("region.coordinates", problem)
 
-    def shape(self) -> RegionShape:
-        return self.SHAPE
+    @classmethod
+    def from_normal_form(cls, parts: tuple[Part, ...], multi: bool) -> Polygon:
+        """Makes a polygon of the parts of another one, as the service keeps them, without a
+        check."""
+        made = object.__new__(cls)
+        made._keep_parts(parts, multi)
+        return made
 
-    def geom(self) -> F64:
-        """Returns the length of the WKB in bytes, then the WKB, eight bytes per element."""
-        return encode(self.geometry)
+    def _keep_parts(self, parts: tuple[Part, ...], multi: bool) -> None:
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "multi", multi)
+        object.__setattr__(self, "_geometry", None)
 
-    def boxes(self) -> F64:
-        """Returns float64[k, 4], k 1 or 2: the bounding box."""
-        return _make_boxes(*self.geometry.bounds)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Polygon.from_normal_form, (self.parts, self.multi)
+
+    @property
+    def geometry(self) -> Geometry:
+        """The shapely geometry, made when it is first used."""
+        if self._geometry is None:
+            from ps2stream.space.polygons import build_geometry
+
+            object.__setattr__(self, "_geometry", build_geometry(self.parts, self.multi))
+        found: Geometry = self._geometry
+        return found
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """The bounding box: west, south, east, north."""
+        lons, lats = zip(*(point for shell, *_ in self.parts for point in shell), strict=True)
+        return min(lons), min(lats), max(lons), max(lats)
 
     def contains(self, lon: float, lat: float) -> bool:
-        one = np.array([self.geometry], object)
-        return bool(polygons_hold(one, np.array([float(lon)]), np.array([float(lat)]))[0])
+        """Returns whether the polygon covers a point. Needs shapely."""
+        from ps2stream.space.polygons import polygon_holds
+
+        return polygon_holds(self.geometry, float(lon), float(lat))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the GeoJSON form."""
-        parts = [polygon_rings(p) for p in shapely.get_parts(self.geometry)]
-        if isinstance(self.geometry, shapely.Polygon):
-            return {"type": "Polygon", "coordinates": parts[0]}
-        return {"type": "MultiPolygon", "coordinates": parts}
+        parts = [[[list(point) for point in ring] for ring in part] for part in self.parts]
+        if self.multi:
+            return {"type": "MultiPolygon", "coordinates": parts}
+        return {"type": "Polygon", "coordinates": parts[0]}
 
 
 Region = World | Rect | Circle | Polygon
 RECT_FIELDS = ("lon_min", "lat_min", "lon_max", "lat_max")
-_RECT_LIMITS = (LON_MAX, LAT_MAX, LON_MAX, LAT_MAX)
+RECT_LIMITS = (LON_MAX, LAT_MAX, LON_MAX, LAT_MAX)
 
 
 # --- validation -----------------------------------------------------------
@@ -232,19 +200,6 @@ def coordinate_problem(value: float, limit: float) -> str:
     if abs(value) > limit:
         return f"{value} is not in [{-limit:g}, {limit:g}]"
     return ""
-
-
-def rect_problems(rects: F64) -> list[tuple[int, str, str]]:
-    """Returns (row, `region.<side>`, description) of the bad rows of float64[n, 4], in row
-    order."""
-    bad = ~(np.abs(rects) <= np.array(_RECT_LIMITS)).all(1) | ~(rects[:, 1] <= rects[:, 3])
-    problems: list[tuple[int, str, str]] = []
-    for row in np.flatnonzero(bad).tolist():
-        try:
-            Rect(*rects[row].tolist())
-        except InvalidArgument as error:
-            problems += [(row, field, text) for field, text in error.violations]
-    return problems
 
 
 def _describe_inverted(lat_min: float, lat_max: float) -> str:
@@ -271,27 +226,15 @@ def _set_floats(region: Rect | Circle) -> None:
             value = float(raw) + 0.0
         except (TypeError, ValueError):
             problem = f"expected a number, got {raw!r:.80}"
-            raise InvalidArgument([Violation(f"region.{field.name}", problem)]) from None
+            raise invalid(f"region.{field.name}", problem) from None
         object.__setattr__(region, field.name, value)
 
 
-def _make_boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F64:
-    out = np.empty((2, 4))
-    return out[: kernels.boxes_of(lon_min, lat_min, lon_max, lat_max, out)]
-
-
-# --- squares --------------------------------------------------------------
-
-
-def square_km(lon: F64, lat: F64, side_km: F64) -> tuple[F64, F64, F64, F64]:
-    """Returns the sides (lon_min, lat_min, lon_max, lat_max) in degrees, float64[n], of squares
-    of side_km around points, at the centre's latitude (algorithms.md 7.8). They are cut at the
-    poles, are at most the full longitude band wide, and cross the antimeridian if need be.
-    """
-    high = np.asarray(side_km, np.float64) / (2.0 * KM_PER_DEGREE)
-    wide = high / np.maximum(np.cos(np.radians(lat)), 1e-9)
-    band = wide >= LON_MAX
-    west, east = lon - wide, lon + wide
-    west = np.where(band, -LON_MAX, np.where(west < -LON_MAX, west + 360.0, west))
-    east = np.where(band, LON_MAX, np.where(east > LON_MAX, east - 360.0, east))
-    return west, np.maximum(lat - high, -LAT_MAX), east, np.minimum(lat + high, LAT_MAX)
+@functools.cache
+def _load_polygons() -> ModuleType | None:
+    """Returns the module that checks with GEOS; None where its library is not installed."""
+    try:
+        from ps2stream.space import polygons
+    except ModuleNotFoundError:
+        return None
+    return polygons

@@ -7,7 +7,6 @@ and a pole is one point (semantics.md 2): both count as longitude -180 here.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,13 @@ from numba import njit
 
 from ps2stream.protocol.frame import F64, I64, U8, U32
 from ps2stream.protocol.rows import RegionShape
+from ps2stream.space import sphere
 
 LEVEL_SHIFT = 28  # tag_cell = level << 28 | row * columns + column
 CELL_MASK = (1 << LEVEL_SHIFT) - 1
-EARTH_KM = 6371.0088  # mean radius, IUGG
+
+in_rect = njit(cache=True, nogil=True)(sphere.in_rect)
+haversine_km = njit(cache=True, nogil=True)(sphere.haversine_km)
 
 _WORLD, _RECT, _CIRCLE = int(RegionShape.WORLD), int(RegionShape.RECT), int(RegionShape.CIRCLE)
 
@@ -200,37 +202,6 @@ def rect_boxes(rects: F64, off: I64, out: F64) -> int:
         n += boxes_of(r[0], r[1], r[2], r[3], out[n : n + 2])
         off[i + 1] = 4 * n
     return n
-
-
-@njit(cache=True, nogil=True)
-def in_rect(
-    lon_min: float, lat_min: float, lon_max: float, lat_max: float, lon: float, lat: float
-) -> bool:
-    """Returns whether a rectangle holds a point. It is closed on all sides; lon_min > lon_max
-    crosses the antimeridian."""
-    if not lat_min <= lat <= lat_max:
-        return False
-    if abs(lat) == 90.0:
-        return True
-    wraps = lon_min > lon_max
-    if abs(lon) == 180.0:
-        return wraps or lon_min == -180.0 or lon_max == 180.0
-    if wraps:
-        return lon >= lon_min or lon <= lon_max
-    return lon_min <= lon <= lon_max
-
-
-@njit(cache=True, nogil=True)
-def haversine_km(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
-    """Returns the great-circle distance on a sphere of 6371.0088 km."""
-    east = abs(lon1 - lon2)
-    east = min(east, 360.0 - east)
-    if abs(lat1) == 90.0 or abs(lat2) == 90.0:
-        east = 0.0
-    a = math.sin(math.radians(lat2 - lat1) / 2.0)
-    b = math.sin(math.radians(east) / 2.0)
-    h = a * a + math.cos(math.radians(lat1)) * math.cos(math.radians(lat2)) * b * b
-    return 2.0 * EARTH_KM * math.asin(min(1.0, math.sqrt(h)))
 
 
 @njit(cache=True, nogil=True)

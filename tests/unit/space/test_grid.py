@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ps2stream.errors import InvalidArgument
 from ps2stream.space.grid import Grid
+from ps2stream.space.region_rows import boxes_of
 from ps2stream.space.regions import Rect, Region
 from ps2stream.space.space_kernels import cell_at
 from tests.support.regions import lats, lons, regions, regions_and_points
@@ -66,7 +67,7 @@ def rounds_up(value: float, half: float, n: int) -> bool:
 
 
 def cover_of(grid: Grid, *many: Region) -> tuple[Any, Any]:
-    boxes = [r.boxes().ravel() for r in many]
+    boxes = [boxes_of(r).ravel() for r in many]
     return grid.cover(np.cumsum([0, *map(len, boxes)]), np.concatenate([np.zeros(0), *boxes]))
 
 
@@ -131,14 +132,14 @@ def test_one_cell_of_the_cover_holds_each_point(
 @given(grids, st.lists(regions, max_size=6))
 def test_cover_is_the_naive_one(grid: Grid, many: list[Region]) -> None:
     for region in many:
-        west, south, east, north = region.boxes().T
+        west, south, east, north = boxes_of(region).T
         for x, half, n in ((west, 180.0, grid.columns()), (east, 180.0, grid.columns()),
                            (south, 90.0, grid.rows()), (north, 90.0, grid.rows())):  # fmt: skip
             if any(rounds_up(v, half, n) for v in x.tolist()):
                 return
     off, cover = cover_of(grid, *many)
     assert [cover[a:b].tolist() for a, b in pairwise(off.tolist())] == [
-        naive_cover(grid, region.boxes().tolist()) for region in many
+        naive_cover(grid, boxes_of(region).tolist()) for region in many
     ]
 
 
