@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
-import pyarrow as pa
-from google.protobuf.message import DecodeError, Message
-from google.rpc import error_details_pb2, status_pb2
+from google.protobuf.message import Message
 
 from ps2stream.client.requests import LEVELS, Query
 from ps2stream.errors import (
     AlreadyExists,
-    FailedPrecondition,
     InvalidArgument,
     NotFound,
-    PermissionDenied,
     Ps2StreamError,
     ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-    Violation,
+    invalid,
 )
-from ps2stream.posts.sample import SAMPLE, SINCE
 from ps2stream.security import QUOTA_RETRY_MS
 from ps2stream.space import geojson
 from ps2stream.space.regions import RECT_FIELDS, Circle, Rect, Region
 from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2, query_pb2
-
-DETAILS_KEY = "grpc-status-details-bin"
-_CONNECTING = re.compile(
-    r"failed to connect to all addresses.*\b(?:ipv4|ipv6|unix):(?P<where>\S+?): (?P<why>.+)$",
-    re.DOTALL,
-)
-_NAMING = re.compile(r"DNS resolution failed for (?P<where>[^:\s]+(?::\d+)?)")
-_FAILED = "Failed to connect to remote host: "
 
 
 class RefusedRow(NamedTuple):
@@ -226,7 +209,7 @@ def refusals(
         elif e.code == query_pb2.ROW_CODE_RESOURCE_EXHAUSTED:
             error = ResourceExhausted(f"{name}[{row}]: {e.description}", QUOTA_RETRY_MS)
         else:
-            error = _invalid_field(f"{name}[{row}].{e.field}", e.description)
+            error = invalid(f"{name}[{row}].{e.field}", e.description)
         out.append(RefusedRow(row, error))
     return tuple(out)
 
@@ -287,16 +270,6 @@ def explanation_of(answer: explain_pb2.ExplainMatchResponse) -> dict[str, Any]:
     region = None if query.region is None else query.region.to_json()
     fields = {"id": query.id, "session": query.session, "expression": query.expression}
     return plain(answer) | {"query": fields | {"region": region}}
-
-
-def sample_of(parts: Sequence[bytes]) -> pa.Table:
-    """Joins the messages of SampleObjects into one table, whose schema's metadata holds
-    since_ms."""
-    messages = [admin_pb2.SampleObjectsResponse.FromString(data) for data in parts]
-    batches = [batch for m in messages for batch in pa.ipc.open_stream(m.arrow)]
-    table = pa.Table.from_batches(batches, SAMPLE)
-    since = max((m.since_ms for m in messages), default=0)
-    return table.replace_schema_metadata({SINCE: b"%d" % since})
 
 
 class WatchedObject(NamedTuple):
@@ -365,7 +338,7 @@ def create_token_request(
     """Builds the request for a new token. Raises InvalidArgument for an unknown scope."""
     names = {f"SCOPE_{scope.upper()}" for scope in scopes}
     if unknown := names - set(admin_pb2.Scope.keys()):
-        raise _invalid_field("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
+        raise invalid("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
     found = sorted(admin_pb2.Scope.Value(name) for name in names)
     return admin_pb2.CreateTokenRequest(tenant=tenant, scopes=found, expires_ms=expires_ms)
 
@@ -398,72 +371,3 @@ def _read_migration(message: admin_pb2.Migration) -> MigrationInfo:
     outcome = admin_pb2.MigrationOutcome.Name(message.outcome)
     named["outcome"] = outcome.removeprefix("MIGRATION_OUTCOME_").lower()
     return MigrationInfo(**{"switched_lsn": 0} | named)
-
-
-def error_of(code: str, message: str, details: bytes | None) -> Exception:
-    """Returns the exception for a gRPC status: `code` is its name, `details` the encoded
-    google.rpc.Status."""
-    status = status_pb2.Status()
-    if details:
-        try:
-            status = status_pb2.Status.FromString(details)
-        except DecodeError:
-            status = status_pb2.Status(message=message)
-    match code:
-        case "INVALID_ARGUMENT":
-            bad = error_details_pb2.BadRequest()
-            for detail in status.details:
-                detail.Unpack(bad)
-            found = [Violation(v.field, v.description) for v in bad.field_violations]
-            return InvalidArgument(found or [Violation("request", message)])
-        case "RESOURCE_EXHAUSTED":
-            retry = error_details_pb2.RetryInfo()
-            if any(detail.Unpack(retry) for detail in status.details):
-                return ResourceExhausted(message, retry.retry_delay.ToMilliseconds())
-            if "larger than max" in message:  # gRPC's own refusal, which no retry can help
-                return _invalid_field("request", message)
-            return ResourceExhausted(message, 0)
-        case "DEADLINE_EXCEEDED":
-            return TimeoutError(message)
-        case "UNAVAILABLE":
-            return Unavailable(_describe_connection_failure(message) or message)
-    kinds: dict[str, type[Ps2StreamError]] = {
-        "ALREADY_EXISTS": AlreadyExists,
-        "NOT_FOUND": NotFound,
-        "FAILED_PRECONDITION": FailedPrecondition,
-        "UNAUTHENTICATED": Unauthenticated,
-        "PERMISSION_DENIED": PermissionDenied,
-    }
-    kind = kinds.get(code)
-    return kind(message) if kind else Ps2StreamError(f"{code}: {message}")
-
-
-def _describe_connection_failure(message: str) -> str:
-    """Rewords gRPC's text about a connection that could not be made; returns "" for any other
-    text."""
-    if found := _CONNECTING.search(message):
-        where, why = unquote(found["where"]), found["why"].removeprefix(_FAILED)
-        hint = "; is `ps2stream serve` running there?" if "refused" in why.lower() else ""
-        return f"cannot connect to {where}: {why}{hint}"
-    if found := _NAMING.match(message):
-        return f"cannot connect to {found['where']}: the name of the host is not known"
-    return ""
-
-
-def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | None:
-    """Returns the seconds to wait before the next attempt, or None when another attempt makes no
-    sense.
-
-    A full service has accepted nothing, so any call may be repeated. After UNAVAILABLE only a call
-    that is `repeatable` without doing its work twice may be.
-    """
-    backoff = min(2.0, 0.05 * 2.0 ** min(attempt, 10))
-    if isinstance(error, ResourceExhausted) and error.retry_after_ms:
-        return max(backoff, error.retry_after_ms / 1000)
-    if isinstance(error, Unavailable) and repeatable:
-        return backoff
-    return None
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

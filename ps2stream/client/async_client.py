@@ -1,7 +1,7 @@
-"""The asynchronous client: `ps2stream.Client` on grpc.aio.
+"""The asynchronous client.
 
 async with AsyncClient("localhost:7077") as client:
-    await client.insert("thames", "flood AND (river OR creek)")
+    await client.insert("thames", "flood AND (river OR creek)", region=Circle(-0.12, 51.5, 30))
     async with client.subscribe() as matches:
         async for match in matches:
             print(match.query_id, match.text)
@@ -9,80 +9,48 @@ async with AsyncClient("localhost:7077") as client:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-)
-from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any
 
-import grpc
-import grpc.aio
-import pyarrow as pa
-from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
 
 from ps2stream.client import answers, requests
-from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow, WatchReport
-from ps2stream.client.async_subscription import AsyncSubscription, next_answer, rpc_error
-from ps2stream.client.connection import File, access
+from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
+from ps2stream.client.async_admin import AsyncAdminCaller
+from ps2stream.client.async_channel import AsyncBatches, iterate_any, open_early
+from ps2stream.client.async_subscription import AsyncSubscription
 from ps2stream.client.inputs import request_of
 from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
-from ps2stream.errors import Ps2StreamError
-from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2
+from ps2stream.errors import Unavailable
+from ps2stream.v1 import explain_pb2, pubsub_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["AsyncClient", "AsyncSubscription"]
 
-A = TypeVar("A", bound=Message)
-T = TypeVar("T")
-V = TypeVar("V")
-PUBSUB = "/ps2stream.v1.PubSub/"
-ADMIN = "/ps2stream.v1.Admin/"
 
+class AsyncClient(AsyncAdminCaller):
+    """A connection to a dispatcher, for one event loop.
 
-class AsyncClient:
-    """A connection to a dispatcher, for one event loop. Parameters, retries, time-outs and errors
-    are those of `Client`."""
+    `token` is what `ps2stream token create` printed. `tls_ca` is a PEM file of the authorities to
+    trust, or "system" for those that this machine trusts; `tls_cert` and `tls_key` are PEM files
+    with a certificate of the client's own. `timeout` is in seconds, for a call with all its
+    retries.
 
-    def __init__(
-        self,
-        target: str = requests.DEFAULT_TARGET,
-        *,
-        timeout: float = 30.0,
-        token: str | None = None,
-        tls_ca: File | None = None,
-        tls_cert: File | None = None,
-        tls_key: File | None = None,
-    ) -> None:
-        trust, self._metadata = access(target, token, tls_ca, tls_cert, tls_key)
-        self.target = target
-        self._timeout = timeout
-        self._channel = (
-            grpc.aio.insecure_channel(target, requests.CHANNEL_OPTIONS)
-            if trust is None
-            else grpc.aio.secure_channel(target, trust, requests.CHANNEL_OPTIONS)
-        )
+    Calls that a full service refuses are retried. After a lost connection, only calls that cannot
+    do their work twice are retried, so neither publishing nor `rebalance` nor `create_token`.
+    Methods raise the errors of `ps2stream.errors`, and TimeoutError.
+    """
 
-    async def close(self) -> None:
-        """Ends the connection and every subscription on it."""
-        await self._channel.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
+    async def health(self) -> None:
+        """Returns once the service answers that it is serving, for which no token is needed. Raises
+        Unavailable when it is not."""
+        request, kind = health_pb2.HealthCheckRequest(), health_pb2.HealthCheckResponse
+        found = await self._call_rpc("/grpc.health.v1.Health/Check", request, kind)
+        if found.status != kind.SERVING:
+            raise Unavailable(f"{self.target} answers, and does not serve")
 
     # --- queries --------------------------------------------------------------
 
@@ -90,7 +58,9 @@ class AsyncClient:
         self, id: str, expression: str = "", region: Places = None, *, session: str = "default"
     ) -> InsertedQuery:
         """Inserts a query and returns its LSN, with what the service understood of it: expression,
-        area and warnings. See `Client.insert`."""
+        area and warnings. Objects that are published later, through any dispatcher, are matched
+        against it, and the matches go to `session`. Repeating an insert is harmless. Raises
+        AlreadyExists when the id is taken by another query."""
         request = requests.insert_request(id, expression, region, session)
         answer = await self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
@@ -102,14 +72,16 @@ class AsyncClient:
         session: str = "default",
         refused: list[RefusedRow] | None = None,
     ) -> list[int]:
-        """Inserts queries and returns their LSNs, 0 for each that was refused. Queries that the
-        service refuses are added to `refused`; without that list they raise an error once all were
-        sent."""
+        """Inserts queries, each a Query, a mapping or a tuple (id, expression[, region]), and
+        returns their LSNs, 0 for each that was refused. The others are inserted all the same.
+        Queries that the service refuses are added to `refused`; without that list they raise an
+        error once all were sent."""
         bulk = answers.BulkAnswers()
-        for request in requests.insert_batches(queries, session):
-            bulk.add(
-                await self._send_batch("InsertQueries", request, pubsub_pb2.InsertQueriesResponse)
-            )
+        batches = requests.insert_batches(queries, session)
+        async for answer in self._send_bulk(
+            "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse
+        ):
+            bulk.add(answer)
         return bulk.result(refused)
 
     async def delete(self, id: str) -> int:
@@ -118,7 +90,8 @@ class AsyncClient:
         request = request_of(
             pubsub_pb2.DeleteQueryRequest, id=id, request_id=requests.new_request_id()
         )
-        return (await self._call_rpc("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)).lsn
+        found = await self._call_rpc("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)
+        return found.lsn
 
     async def delete_many(
         self, ids: Iterable[str], *, refused: list[RefusedRow] | None = None
@@ -127,50 +100,49 @@ class AsyncClient:
         that are refused, such as unknown ones, are added to `refused`; without that list they raise
         an error once all were sent."""
         bulk = answers.BulkAnswers()
-        for request in requests.delete_batches(ids):
-            bulk.add(
-                await self._send_batch("DeleteQueries", request, pubsub_pb2.DeleteQueriesResponse)
-            )
+        batches = requests.delete_batches(ids)
+        async for answer in self._send_bulk(
+            "DeleteQueries", batches, pubsub_pb2.DeleteQueriesResponse
+        ):
+            bulk.add(answer)
         return bulk.result(refused)
 
     async def get(self, id: str) -> Query:
         """Returns a live query, with its expression as it was typed. Raises NotFound when there is
         none."""
         request = request_of(pubsub_pb2.GetQueryRequest, id=id)
-        answer = await self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse)
-        return answers.query_of(answer.query)
+        found = await self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse)
+        return answers.query_of(found.query)
 
     async def list(
         self, session: str | None = None, *, page_size: int = 500
     ) -> AsyncIterator[Query]:
         """Yields the live queries of one session, or of all, in the order of their insertion."""
-        token = ""
-        while True:
-            request = request_of(
-                pubsub_pb2.ListQueriesRequest,
-                session="" if session is None else session,
-                page_size=page_size,
-                page_token=token,
-            )
-            page = await self._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse)
+        request = request_of(
+            pubsub_pb2.ListQueriesRequest,
+            session="" if session is None else session,
+            page_size=page_size,
+        )
+        kind = pubsub_pb2.ListQueriesResponse
+        async for page in self._list_pages("ListQueries", kind, request):
             for query in page.queries:
                 yield answers.query_of(query)
-            token = page.next_page_token
-            if not token:
-                return
 
     # --- why, and what it would cost --------------------------------------------
 
     async def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
-        """Explains why an object matches a live query or does not. Raises NotFound when there is no
-        such query. See `Client.explain`."""
+        """Explains why an object (a mapping with lon, lat and text) matches a live query or does
+        not, as a dict with the fields of ExplainMatchResponse. Nothing is published. Raises
+        NotFound when there is no such query."""
         request = requests.explain_request(query_id, thing)
         found = await self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 
     async def price(self, expression: str = "", region: Places = None) -> dict[str, Any]:
-        """Estimates the matches and the work that a query would bring. Raises FailedPrecondition
-        when the dispatcher accepted no objects lately. See `Client.price`."""
+        """Estimates how many matches a second a query would bring and how much work it would make,
+        from the objects that this dispatcher accepted lately, as a dict with the fields of
+        PriceQueryResponse. Nothing is inserted. Raises FailedPrecondition when there are no such
+        objects."""
         request = requests.price_request(expression, region)
         found = await self._call_rpc("PriceQuery", request, explain_pb2.PriceQueryResponse)
         return answers.plain(found)
@@ -180,8 +152,17 @@ class AsyncClient:
     async def publish(
         self, objects: Any, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
-        """Publishes one batch of rows, columns or a record batch, and returns its receipt. See
-        `Client.publish`."""
+        """Publishes one batch and returns its receipt.
+
+        The objects are rows that are mappings (lon, lat, text and optionally id and time), a
+        mapping of columns with these names, a record batch, a table or data frame, or GeoJSON
+        features. A time is in Unix milliseconds or a datetime with a time zone. The batch is
+        accepted whole or refused whole, unless `allow_partial` is set.
+
+        The level says when the service answers: "durable" once the objects are synced to the object
+        log, "accepted" while they are in memory, so that a crash may lose them. "none" is like
+        "accepted", but a full service drops the batch instead of raising an error.
+        """
         request = requests.publish_request(objects, level, allow_partial)
         answer = await self._call_rpc(
             "Publish", request, pubsub_pb2.PublishResponse, repeatable=False
@@ -196,7 +177,7 @@ class AsyncClient:
 
     async def publish_stream(
         self,
-        batches: Iterable[Any] | AsyncIterable[Any],
+        batches: AsyncBatches,
         *,
         level: str = "durable",
         allow_partial: bool = False,
@@ -205,21 +186,15 @@ class AsyncClient:
         """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
         receipt for each, in order. A receipt with `retry_after_ms` means that its batch was not
         accepted, because the service was full."""
-        call = self._open_stream("PublishStream")()
-        unanswered = 0
-        try:
-            async for batch in _iterate_any(batches):
+
+        async def encode_batches() -> AsyncIterator[bytes]:
+            async for batch in iterate_any(batches):
                 request = requests.publish_stream_request(batch, level, allow_partial)
-                await _write_request(call, request.SerializeToString())
-                unanswered += 1
-                if unanswered >= in_flight:
-                    yield await _read_receipt(call)
-                    unanswered -= 1
-            await call.done_writing()
-            for _ in range(unanswered):
-                yield await _read_receipt(call)
-        finally:
-            call.cancel()
+                yield request.SerializeToString()
+
+        encoded = encode_batches()
+        async for data in self._send_windowed("PublishStream", encoded, in_flight):
+            yield answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
 
     # --- matches --------------------------------------------------------------
 
@@ -233,114 +208,16 @@ class AsyncClient:
         reconnect: bool = True,
         cursor: bytes = b"",
     ) -> AsyncSubscription:
-        """Returns a subscription to the matches of a session, whose stream opens with `async with`
-        or at the first iteration. `cursor` says how far an earlier subscription had come; opening
-        raises FailedPrecondition when it comes from another service. See `Client.subscribe`."""
+        """Opens the stream of a session's matches, which come one by one or as `batches()`. `text`,
+        `position` and `time` say which fields of the objects are sent.
+
+        The stream opens in `async with`, or when it is first read. The newest stream of a session
+        wins: an older one raises FailedPrecondition. With `reconnect`, a stream whose connection is
+        lost is opened again. `cursor` says how far an earlier subscription had come; opening raises
+        FailedPrecondition when it comes from another service.
+        """
         receiver = MatchReceiver(session, text=text, position=position, time=time, cursor=cursor)
-        return AsyncSubscription(self._open_stream("Deliver"), receiver, reconnect, self._timeout)
-
-    async def status(self) -> dict[str, Any]:
-        """Returns the state of the dispatcher: version, live_queries, in_flight, problems, counters
-        and more. Needs the scope admin."""
-        request = admin_pb2.GetStatusRequest()
-        answer = await self._call_rpc(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
-        return answers.status_of(answer)
-
-    async def sample(self) -> pa.Table:
-        """Returns a sample of the objects that the dispatcher accepted lately, as a table with the
-        columns id, time (Unix ms), lon, lat (degrees), text, weight (how many objects the row
-        stands for) and accepted (Unix ms). `ps2stream.posts.sample.since_of` returns the time since
-        which the table covers all objects. Needs the scope admin."""
-        call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
-        request = admin_pb2.SampleObjectsRequest().SerializeToString()
-
-        async def attempt(left: float) -> list[bytes]:
-            return [data async for data in call(request, timeout=left, metadata=self._metadata)]
-
-        return answers.sample_of(await self._retry_call(attempt, True))
-
-    async def watch(self) -> AsyncGenerator[WatchReport, None]:
-        """Yields, ten times a second, some of the objects that the dispatcher accepts and some
-        matches of the caller's own queries. The first message, which is empty, comes at once."""
-        call: Any = self._channel.unary_stream(f"{ADMIN}Watch")
-        stream = call(admin_pb2.WatchRequest().SerializeToString(), metadata=self._metadata)
-        try:
-            while True:
-                yield answers.watched_of(await next_answer(stream))
-        finally:
-            stream.cancel()
-
-    async def load(self) -> dict[str, Any]:
-        """Returns the work of the workers in the last periods and the hottest parts of cells, as a
-        dict with the names and units of GetLoadResponse. Needs the scope admin."""
-        request = admin_pb2.GetLoadRequest()
-        return answers.plain(
-            await self._call_rpc(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
-        )
-
-    async def plan(self) -> bytes:
-        """Returns the plan in force as JSON. Needs the scope admin."""
-        request = admin_pb2.GetPlanRequest()
-        return (await self._call_rpc(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)).plan
-
-    # --- calls ----------------------------------------------------------------
-
-    def _open_stream(self, name: str) -> Any:
-        return partial(self._channel.stream_stream(PUBSUB + name), metadata=self._metadata)
-
-    async def _call_rpc(
-        self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
-    ) -> A:
-        call: Any = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
-        data = request.SerializeToString()
-        call = partial(call, data, metadata=self._metadata)
-        return kind.FromString(await self._retry_call(lambda t: call(timeout=t), repeatable))
-
-    async def _send_batch(self, name: str, request: Message, kind: type[A]) -> A:
-        """Sends one batch over a stream of its own and returns the answer. Repeating it is
-        harmless."""
-        data = request.SerializeToString()
-
-        async def attempt(left: float) -> bytes:
-            call = self._open_stream(name)(timeout=left)
-            await call.write(data)
-            await call.done_writing()
-            return await next_answer(call)
-
-        return kind.FromString(await self._retry_call(attempt, True))
-
-    async def _retry_call(self, attempt: Callable[[float], Awaitable[T]], repeatable: bool) -> T:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout
-        count = 0
-        while True:
-            try:
-                return await attempt(max(0.001, deadline - loop.time()))
-            except (grpc.aio.AioRpcError, Ps2StreamError) as error:
-                found = rpc_error(error) if isinstance(error, grpc.aio.AioRpcError) else error
-                pause = answers.pause_before(found, count, repeatable)
-                if pause is None or loop.time() + pause >= deadline:
-                    raise found from None
-            await asyncio.sleep(pause)
-            count += 1
-
-
-async def _iterate_any(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
-    if isinstance(values, AsyncIterable):
-        async for value in values:
-            yield value
-    else:
-        for value in values:
-            yield value
-
-
-async def _write_request(call: Any, data: bytes) -> None:
-    try:
-        await call.write(data)
-    except asyncio.InvalidStateError:
-        await next_answer(call)  # the stream has ended; its status says why
-
-
-async def _read_receipt(call: Any) -> Receipt:
-    data = await next_answer(call)
-    return answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
+        made = AsyncSubscription(self._channel, receiver, reconnect, self._timeout)
+        self._subscriptions.add(made)
+        open_early(made)
+        return made

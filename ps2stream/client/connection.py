@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import grpc
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.security import is_loopback
 
 SYSTEM = "system"
@@ -35,11 +35,11 @@ def access(
     certificate asks for TLS. Raises InvalidArgument, never showing the token, for what cannot be
     used and for a token that would travel to another machine in plaintext."""
     if not isinstance(target, str) or not target:
-        raise _invalid_field("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
+        raise invalid("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
     if token is not None and not isinstance(token, str):
-        raise _invalid_field("token", f"expected a string, got {type(token).__name__}")
+        raise invalid("token", f"expected a string, got {type(token).__name__}")
     if (tls_cert is None) != (tls_key is None):
-        raise _invalid_field("tls_cert", "must be set together with tls_key")
+        raise invalid("tls_cert", "must be set together with tls_key")
     credentials = None
     if tls_ca is not None or tls_cert is not None:
         credentials = grpc.ssl_channel_credentials(
@@ -50,9 +50,9 @@ def access(
     if not token:
         return ChannelAccess(credentials, ())
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise _invalid_field("token", "has characters that no token has")
+        raise invalid("token", "has characters that no token has")
     if credentials is None and not _is_local(target):
-        raise _invalid_field("token", f"would travel in plaintext to {target}; give tls_ca")
+        raise invalid("token", f"would travel in plaintext to {target}; give tls_ca")
     return ChannelAccess(credentials, (("authorization", f"Bearer {token}"),))
 
 
@@ -71,8 +71,4 @@ def _read_file(name: str, path: File | None) -> bytes | None:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise _invalid_field(name, f"{path}: {error.strerror}") from None
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])
+        raise invalid(name, f"{path}: {error.strerror}") from None

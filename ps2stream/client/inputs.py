@@ -7,16 +7,18 @@ geopandas), and GeoJSON. Anything else is refused with an error that names it.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import ModuleType
 from typing import Any, TypeVar
 
-import numpy as np
-import pyarrow as pa
 from google.protobuf.message import Message
 
-from ps2stream.errors import InvalidArgument, Violation, short
+from ps2stream.errors import invalid, short
+from ps2stream.extras import name_missing_extra
 from ps2stream.space import geojson
 from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, World
 from ps2stream.v1 import object_pb2
@@ -42,7 +44,7 @@ def request_of(kind: type[M], **fields: Any) -> M:
             made.MergeFrom(kind(**{name: value}))
         except (TypeError, ValueError, OverflowError) as error:
             problem = str(error) if isinstance(error, UnicodeError) else f"cannot be {named(value)}"
-            raise _invalid_field(name, problem) from None
+            raise invalid(name, problem) from None
     return made
 
 
@@ -66,15 +68,17 @@ def region_of_value(value: Any) -> Region | None:
         try:
             return geojson.from_json(_extract_geometry(shape))
         except OverflowError:
-            raise _invalid_field("region", "a number is too large") from None
-    if isinstance(shape, str | bytes) or not isinstance(shape, Sequence | np.ndarray):
-        raise _invalid_field("region", f"{_REGIONS}, got {named(value)}")
+            raise invalid("region", "a number is too large") from None
+    if hasattr(shape, "tolist"):  # an array
+        shape = shape.tolist()
+    if isinstance(shape, str | bytes) or not isinstance(shape, Sequence):
+        raise invalid("region", f"{_REGIONS}, got {named(value)}")
     if len(shape) != len(RECT_FIELDS):
         hint = "; a circle is Circle(lon, lat, radius_km)" if len(shape) == 3 else ""
-        raise _invalid_field("region", f"{_REGIONS}, got {len(shape)} values{hint}")
+        raise invalid("region", f"{_REGIONS}, got {len(shape)} values{hint}")
     for name, side in zip(RECT_FIELDS, shape, strict=True):
         if isinstance(side, bool) or not isinstance(side, numbers.Real):
-            raise _invalid_field(f"region.{name}", f"expected a number, got {named(side)}")
+            raise invalid(f"region.{name}", f"expected a number, got {named(side)}")
     return Rect(*(float(side) for side in shape))
 
 
@@ -83,89 +87,60 @@ def _extract_geometry(shape: Mapping[str, Any]) -> Any:
     features = shape.get("features")
     if shape.get("type") == "FeatureCollection" and isinstance(features, list | tuple):
         if len(features) != 1 or not isinstance(features[0], Mapping):
-            raise _invalid_field(
-                "region", f"a FeatureCollection of {len(features)}; give one Feature"
-            )
+            raise invalid("region", f"a FeatureCollection of {len(features)}; give one Feature")
         shape = features[0]
     if shape.get("type") != "Feature":
         return shape
     geometry = shape.get("geometry")
     if not isinstance(geometry, Mapping):
-        raise _invalid_field("region.geometry", "the Feature has none")
+        raise invalid("region.geometry", "the Feature has none")
     return geometry
 
 
 # --- objects ----------------------------------------------------------------
 
 
-def object_batch_of(objects: Any) -> pa.RecordBatch | list[object_pb2.Object]:
-    """Returns the objects that a caller means, as columns if they came as columns.
+def object_batch(objects: Any) -> object_pb2.ObjectBatch:
+    """Builds the message of a batch from rows that are mappings (lon, lat, text, id, time), columns
+    of these names, a table or data frame, or GeoJSON features. A time is in Unix milliseconds or a
+    datetime with a time zone.
 
     Raises InvalidArgument naming the row and field that cannot be taken.
     """
-    if isinstance(objects, pa.RecordBatch):
-        return _cast_batch(pa.Table.from_batches([objects]), objects)
     if hasattr(objects, "__arrow_c_stream__"):
-        try:
-            return _cast_batch(pa.table(objects), None)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _invalid_field("objects", f"{named(objects)} is no table: {error}") from None
+        return object_pb2.ObjectBatch(arrow=import_frames().encode_table(objects))
     if isinstance(objects, Mapping):
         if objects.get("type") == "FeatureCollection":
-            return object_batch_of(objects.get("features"))
+            return object_batch(objects.get("features"))
         is_row = objects.get("type") == "Feature" or any(
             isinstance(objects.get(name), numbers.Real) for name in ("lon", "lat")
         )
-        return object_batch_of([objects]) if is_row else _build_batch(objects)
+        return object_batch([objects]) if is_row else _build_batch(objects)
     if isinstance(objects, str | bytes) or not isinstance(objects, Iterable):
-        raise _invalid_field("objects", f"expected rows such as {EXAMPLE}, got {named(objects)}")
-    return [_read_object(f"objects[{row}]", value) for row, value in enumerate(objects)]
+        raise invalid("objects", f"expected rows such as {EXAMPLE}, got {named(objects)}")
+    rows = [_read_object(f"objects[{row}]", value) for row, value in enumerate(objects)]
+    return object_pb2.ObjectBatch(objects=rows)
 
 
-def _cast_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:
-    """Casts the table's columns to the types that the service takes; returns `same` if nothing
-    differs."""
-    columns = {}
-    for field in table.schema:
-        if field.name.startswith("__index_level_"):  # a column of pandas' own
-            continue
-        column, want = table.column(field.name), _choose_type(field)
-        try:
-            columns[field.name] = column.cast(want).combine_chunks()
-        except pa.ArrowException as error:
-            raise _invalid_field(f"objects.{field.name}", str(error)) from None
-    wanted = pa.schema([(name, column.type) for name, column in columns.items()])
-    if same is not None and same.schema.equals(wanted):
-        return same
-    arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns.values()]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
-
-
-def _choose_type(field: pa.Field) -> pa.DataType:
-    kind = field.type
-    if field.name in ("lon", "lat"):
-        return pa.float64()
-    if field.name in ("id", "text"):
-        return kind if pa.types.is_large_string(kind) else pa.string()
-    return kind if field.name != "time" or pa.types.is_timestamp(kind) else pa.int64()
-
-
-def _build_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
-    arrays = {}
+def _build_batch(columns: Mapping[str, Any]) -> object_pb2.ObjectBatch:
     for name, values in columns.items():
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             problem = f"expected a column of values, got {named(values)}"
-            raise _invalid_field(f"objects.{name}", problem)
-        kind = {"lon": pa.float64(), "lat": pa.float64(), "time": pa.int64()}.get(name, pa.string())
-        try:
-            if name == "time":
-                values = [None if v is None else milliseconds(v) for v in values]
-            arrays[name] = pa.array(values, kind if name in FIELDS else None)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise _invalid_field(f"objects.{name}", str(error)) from None
-    if len({len(a) for a in arrays.values()}) > 1:
-        raise _invalid_field("objects", "columns of different lengths")
-    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+            raise invalid(f"objects.{name}", problem)
+    if importlib.util.find_spec("pyarrow"):
+        return object_pb2.ObjectBatch(arrow=import_frames().encode_columns(columns))
+    lists = {name: list(values) for name, values in columns.items()}
+    if len({len(values) for values in lists.values()}) > 1:
+        raise invalid("objects", "columns of different lengths")
+    return object_batch(
+        [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    )
+
+
+def import_frames() -> ModuleType:
+    """Imports what needs Arrow. Raises FailedPrecondition where that is not installed."""
+    with name_missing_extra("a table or data frame"):
+        return importlib.import_module("ps2stream.client.frames")
 
 
 def _read_object(where: str, value: Any) -> object_pb2.Object:
@@ -173,11 +148,11 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
     if not isinstance(value, Mapping) and hasattr(value, "_asdict"):
         value = value._asdict()
     if not isinstance(value, Mapping):
-        raise _invalid_field(where, f"expected a mapping such as {EXAMPLE}, got {named(value)}")
+        raise invalid(where, f"expected a mapping such as {EXAMPLE}, got {named(value)}")
     if value.get("type") == "Feature":
         value = _read_feature(where, value)
     if unknown := sorted(str(name) for name in value if name not in FIELDS):
-        raise _invalid_field(where, f"unknown field {unknown[0]!r}; expected {', '.join(FIELDS)}")
+        raise invalid(where, f"unknown field {unknown[0]!r}; expected {', '.join(FIELDS)}")
     made = object_pb2.Object()
     for name, given in value.items():
         if given is None:
@@ -191,11 +166,11 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
                 is_whole = name == "id" and isinstance(given, int)
                 setattr(made, name, str(given) if is_whole else given)
         except UnicodeError as error:
-            raise _invalid_field(f"{where}.{name}", f"is not Unicode text: {error}") from None
+            raise invalid(f"{where}.{name}", f"is not Unicode text: {error}") from None
         except (TypeError, ValueError, OverflowError) as error:
             kind = _KINDS.get(name, _TIME)
             problem = str(error) if isinstance(given, datetime) else f"got {named(given)}"
-            raise _invalid_field(f"{where}.{name}", f"expected {kind}, {problem}") from None
+            raise invalid(f"{where}.{name}", f"expected {kind}, {problem}") from None
     return made
 
 
@@ -207,7 +182,7 @@ def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None
     is_point = isinstance(geometry, Mapping) and geometry.get("type") == "Point"
     if not (is_point and isinstance(point, list | tuple) and len(point) >= 2):
-        raise _invalid_field(f"{where}.geometry", "expected a Point")
+        raise invalid(f"{where}.geometry", "expected a Point")
     row = {name: properties[name] for name in ("id", "time", "text") if name in properties}
     if feature.get("id") is not None:
         row["id"] = feature["id"]
@@ -223,7 +198,3 @@ def milliseconds(time: Any) -> int:
     if time.tzinfo is None:
         raise ValueError(f"time {time.isoformat()} has no time zone")
     return round(time.timestamp() * 1000)
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

@@ -7,17 +7,22 @@ drops pairs that were delivered before, and says when to grant credits. Both cli
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from functools import cached_property
-from typing import Any, NamedTuple, Self
+import importlib
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
 from google.protobuf.message import DecodeError
 
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64
-from ps2stream.protocol.wire_kernels import BAD, get_varints, scan
+from ps2stream.errors import FailedPrecondition, Ps2StreamError, invalid
 from ps2stream.v1 import delivery_pb2
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ps2stream.protocol.frame import F64, I64, U32, U64
 
 _BATCH_TAG = 0x0A  # DeliverResponse.batch
 
@@ -51,32 +56,32 @@ class Gap:
         return "matches were lost with a log of the service; how many is not known"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Matches:
     """A batch of pairs: pair i says that query `query_ids[i]` matches object number `objects[i]` of
     the object columns. `first` is the number of the first pair; the others follow on it.
 
     The columns of the m pairs are handles uint64[m] and objects uint32[m]. Those of the n objects
     are offsets uint64[n] in `partition` and, where requested, else None: lon and lat float64[n] in
-    degrees, time int64[n] in Unix ms. A `gap` comes alone, without pairs.
+    degrees, time int64[n] in Unix ms. Without NumPy they are of `array.array`. A `gap` comes alone,
+    without pairs.
     """
 
-    first: int
-    partition: int
-    handles: U64
-    objects: U32
-    offsets: U64
-    lon: F64 | None
-    lat: F64 | None
-    time: I64 | None
-    gap: Gap | None
-    _data: bytes
-    _object_ids: tuple[I64, I64]
-    _texts: tuple[I64, I64] | None
-    _names: dict[int, str]
+    def __init__(
+        self,
+        batch: delivery_pb2.DeliverBatch,
+        names: dict[int, str],
+        gap: Gap | None,
+        skipped: int = 0,
+    ) -> None:
+        self._batch = batch
+        self._names = names
+        self._skipped = skipped
+        self.gap = gap
+        self.first = batch.session_seq + skipped
+        self.partition = batch.partition
 
     def __len__(self) -> int:
-        return len(self.handles)
+        return len(self._batch.pair_handles) - self._skipped
 
     @property
     def last(self) -> int:
@@ -84,49 +89,95 @@ class Matches:
         return self.gap.last if self.gap is not None else self.first + len(self) - 1
 
     @cached_property
+    def handles(self) -> U64:
+        """The handle of each pair's query."""
+        return make_column("Q", self._batch.pair_handles[self._skipped :])
+
+    @cached_property
+    def objects(self) -> U32:
+        """The number of each pair's object."""
+        return make_column("I", self._batch.pair_objects[self._skipped :])
+
+    @cached_property
+    def offsets(self) -> U64:
+        """The offset of each object."""
+        return make_column("Q", self._batch.object_offsets)
+
+    @cached_property
+    def lon(self) -> F64 | None:
+        """The longitude of each object, None where positions were not requested."""
+        return make_column("d", self._batch.lon) if self._batch.lon else None
+
+    @cached_property
+    def lat(self) -> F64 | None:
+        """The latitude of each object, None where positions were not requested."""
+        return make_column("d", self._batch.lat) if self._batch.lat else None
+
+    @cached_property
+    def time(self) -> I64 | None:
+        """The time of each object, None where times were not requested."""
+        return make_column("q", self._batch.time_ms) if self._batch.time_ms else None
+
+    @cached_property
     def query_ids(self) -> list[str]:
         """The id of each pair's query."""
-        return list(map(self._names.__getitem__, self.handles.tolist()))
+        return [self._names[handle] for handle in self._batch.pair_handles[self._skipped :]]
 
     @cached_property
     def object_ids(self) -> list[str]:
         """The id that its publisher gave each object."""
-        return _decode_texts(self._data, *self._object_ids)
+        return self._batch.object_ids[:]
 
     @cached_property
     def texts(self) -> list[str] | None:
         """The text of each object, None where texts were not requested."""
-        return None if self._texts is None else _decode_texts(self._data, *self._texts)
+        return self._batch.text[:] or None
 
     def __iter__(self) -> Iterator[Match]:
-        none = [None] * len(self.offsets)
+        batch = self._batch
+        offsets = batch.object_offsets[:]
+        none = [None] * len(offsets)
         columns = zip(
             self.object_ids,
-            self.offsets.tolist(),
-            none if self.lon is None else self.lon.tolist(),
-            none if self.lat is None else self.lat.tolist(),
-            none if self.time is None else self.time.tolist(),
-            none if self.texts is None else self.texts,
+            offsets,
+            batch.lon[:] or none,
+            batch.lat[:] or none,
+            batch.time_ms[:] or none,
+            self.texts or none,
             strict=True,
         )
         rows = list(columns)
-        for query_id, i in zip(self.query_ids, self.objects.tolist(), strict=True):
+        for query_id, i in zip(self.query_ids, batch.pair_objects[self._skipped :], strict=True):
             object_id, offset, lon, lat, time, text = rows[i]
             yield Match(query_id, object_id, self.partition, offset, lon, lat, time, text)
 
-    def after(self, number: int) -> Self:
+    def after(self, number: int) -> Matches:
         """Returns the batch without the pairs up to `number`, which must be before the last one."""
         if self.gap is not None:
             last = self.gap.last
             rest = Gap(number + 1, last, min(self.gap.count, last - number))
-            return dataclasses.replace(self, gap=rest)
-        skip = max(0, number + 1 - self.first)
-        return dataclasses.replace(
-            self,
-            first=self.first + skip,
-            handles=self.handles[skip:],
-            objects=self.objects[skip:],
-        )
+            return Matches(self._batch, self._names, rest)
+        skipped = self._skipped + max(0, number + 1 - self.first)
+        return Matches(self._batch, self._names, None, skipped)
+
+
+@cache
+def find_numpy() -> ModuleType | None:
+    """Returns NumPy, None where it is not installed."""
+    try:
+        return importlib.import_module("numpy")
+    except ModuleNotFoundError:
+        return None
+
+
+def make_column(typecode: str, values: Sequence[float]) -> NDArray[Any]:
+    """Returns numbers as an array of NumPy, or of the standard library where there is no NumPy. The
+    type code is the one that both give the type."""
+    numpy = find_numpy()
+    made = (
+        array(typecode, values) if numpy is None else numpy.fromiter(values, typecode, len(values))
+    )
+    return cast("NDArray[Any]", made)
 
 
 class MatchReceiver:
@@ -159,7 +210,7 @@ class MatchReceiver:
         try:
             kept = delivery_pb2.Cursor.FromString(cursor)
         except DecodeError:
-            raise InvalidArgument([Violation("cursor", "is not a cursor")]) from None
+            raise invalid("cursor", "is not a cursor") from None
         self._of = kept.incarnation, kept.session
         self._last = kept.session_seq
         self._handed = 0
@@ -242,79 +293,23 @@ def read_batch(data: bytes, names: dict[int, str]) -> Matches:
     """Decodes a DeliverResponse into Matches and adds the new names of queries to `names`. Raises
     Ps2StreamError when the message is malformed."""
     try:
-        return _parse_delivery(data, names)
+        batch = delivery_pb2.DeliverResponse.FromString(data).batch
+        names.update(zip(batch.new_handles, batch.new_query_ids, strict=True))
     except (ValueError, DecodeError) as error:
         raise _malformed_delivery() from error
-
-
-def _parse_delivery(data: bytes, names: dict[int, str]) -> Matches:
-    raw = np.frombuffer(data, np.uint8)
-    field, start, stop = _scan_fields(raw)
-    of = {int(f): np.flatnonzero(field == f) for f in np.unique(field)}
-    none = np.zeros(0, np.int64)
-
-    def number(f: int) -> int:
-        return int(start[of[f][-1]]) if f in of else 0
-
-    def fixed(f: int, dtype: str) -> Any:
-        parts = [
-            np.frombuffer(data, dtype, int(stop[i] - start[i]) // 8, int(start[i]))
-            for i in of.get(f, none)
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype)
-
-    def strings(f: int) -> tuple[I64, I64]:
-        rows = of.get(f, none)
-        return start[rows], stop[rows]
-
-    handles = fixed(4, "<u8")
-    objects = np.empty(len(handles), np.uint32)
-    at = of.get(5, none)
-    if len(at) > 1 or sum(get_varints(raw, start[i], stop[i], objects) for i in at) != len(handles):
+    objects = len(batch.object_offsets)
+    columns = (batch.lon, batch.lat, batch.time_ms, batch.text)
+    if (
+        len(batch.pair_objects) != len(batch.pair_handles)
+        or len(batch.object_ids) != objects
+        or any(len(column) not in (0, objects) for column in columns)
+        or max(batch.pair_objects, default=-1) >= objects
+    ):
         raise _malformed_delivery()
-    offsets = fixed(7, "<u8")
-    columns = {
-        f: fixed(f, d) if f in of else None for f, d in ((9, "<f8"), (10, "<f8"), (11, "<i8"))
-    }
-    texts = strings(12) if 12 in of else None
-    sizes = [len(c) for c in columns.values() if c is not None]
-    sizes += [len(s[0]) for s in (strings(6), texts) if s is not None]
-    if any(s != len(offsets) for s in sizes) or (len(objects) and objects.max() >= len(offsets)):
-        raise _malformed_delivery()
-    names.update(zip(fixed(2, "<u8").tolist(), _decode_texts(data, *strings(3)), strict=True))
     gap = None
-    if 13 in of:
-        i = of[13][-1]
-        message = delivery_pb2.Gap.FromString(data[start[i] : stop[i]])
-        gap = Gap(getattr(message, "from"), message.to, message.count)
-    return Matches(
-        number(1), number(8), handles, objects, offsets, columns[9], columns[10], columns[11],
-        gap, data, strings(6), texts, names,
-    )  # fmt: skip
-
-
-def _scan_fields(raw: U8) -> tuple[U8, I64, I64]:
-    """Returns the field numbers and extents of the batch in a DeliverResponse."""
-    one, begin, end = np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64)
-    if scan(raw, 0, len(raw), one, begin, end) != 1:
-        raise _malformed_delivery()
-    span = int(begin[0]), int(end[0])
-    n = 64 + len(raw) // 16
-    while True:
-        field, start, stop = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
-        found = scan(raw, *span, field, start, stop)
-        if found == BAD:
-            raise _malformed_delivery()
-        if found <= n:
-            return field[:found], start[:found], stop[:found]
-        n = found
-
-
-def _decode_texts(data: bytes, start: I64, stop: I64) -> list[str]:
-    return [
-        data[a:b].decode("utf-8", "replace")
-        for a, b in zip(start.tolist(), stop.tolist(), strict=True)
-    ]
+    if batch.HasField("gap"):
+        gap = Gap(getattr(batch.gap, "from"), batch.gap.to, batch.gap.count)
+    return Matches(batch, names, gap)
 
 
 def _malformed_delivery() -> Ps2StreamError:

@@ -12,17 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from ps2stream.client.inputs import named, object_batch_of, region_of_value, request_of
-from ps2stream.errors import (
-    InvalidArgument,
-    Violation,
-)
+from ps2stream.client.inputs import named, object_batch, region_of_value, request_of
+from ps2stream.errors import invalid
 from ps2stream.limits import BATCH_BYTES
-from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, World
 from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, query_pb2
 
 DEFAULT_TARGET = "localhost:7077"
+LONGEST_S = 1e8
+"""The longest time limit that waits and calls get; gRPC and Python refuse much longer ones."""
 QUERY_BATCH = 1000
 BULK_BYTES = BATCH_BYTES // 2
 _QUERY = ("id", "expression", "region")
@@ -94,23 +92,23 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
     elif isinstance(query, tuple | list) and len(query) <= len(_QUERY):
         values = dict(zip(_QUERY, query, strict=False))
     else:
-        raise _invalid_field("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
+        raise invalid("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
                        f"got {named(query)}")  # fmt: skip
     if values.get("id") is None:
-        raise _invalid_field("query.id", "is required")
+        raise invalid("query.id", "is required")
     if unknown := sorted(str(name) for name in values if name not in (*_QUERY, "session")):
-        raise _invalid_field("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
+        raise invalid("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
     texts = {"id": "", "expression": "", "session": session}
     texts |= {name: values[name] for name in texts if values.get(name) is not None}
     for name, text in texts.items():
         if not isinstance(text, str):
-            raise _invalid_field(f"query.{name}", f"expected a string, got {named(text)}")
+            raise invalid(f"query.{name}", f"expected a string, got {named(text)}")
     texts["session"] = texts["session"] or session
     region = region_to_proto(values.get("region"))
     try:
         return query_pb2.Query(region=region, **texts)
     except ValueError as error:
-        raise _invalid_field("query", f"is not Unicode text: {error}") from None
+        raise invalid("query", f"is not Unicode text: {error}") from None
 
 
 def insert_request(
@@ -119,13 +117,8 @@ def insert_request(
     query = query_to_proto((id, expression, region), session)
     if not query.expression and not query.HasField("region"):
         problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
-        raise _invalid_field("query.expression", problem)
+        raise invalid("query.expression", problem)
     return pubsub_pb2.InsertQueryRequest(query=query, request_id=new_request_id())
-
-
-def delete_request(id: str) -> pubsub_pb2.DeleteQueryRequest:
-    kind = pubsub_pb2.DeleteQueryRequest
-    return request_of(kind, id=id, request_id=new_request_id())
 
 
 def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
@@ -175,7 +168,7 @@ def many(name: str, values: Any) -> Iterable[Any]:
     """Returns values that can be iterated over, and refuses a string, which is not meant letter by
     letter. Raises InvalidArgument."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise _invalid_field(name, f"expected several, got {named(values)}")
+        raise invalid(name, f"expected several, got {named(values)}")
     return values
 
 
@@ -185,16 +178,6 @@ def new_request_id() -> str:
 
 
 # --- objects --------------------------------------------------------------
-
-
-def object_batch(objects: Any) -> object_pb2.ObjectBatch:
-    """Builds the message of a batch from rows that are mappings (lon, lat, text, id, time), columns
-    of these names, a table or data frame, or GeoJSON features. A time is in Unix milliseconds or a
-    datetime with a time zone."""
-    found = object_batch_of(objects)
-    if isinstance(found, list):
-        return object_pb2.ObjectBatch(objects=found)
-    return object_pb2.ObjectBatch(arrow=to_ipc(found))
 
 
 def publish_request(objects: Any, level: str, allow_partial: bool) -> pubsub_pb2.PublishRequest:
@@ -213,9 +196,5 @@ def publish_stream_request(
 
 def _check_level(level: str) -> object_pb2.PublishLevel.ValueType:
     if not isinstance(level, str) or level not in LEVELS:
-        raise _invalid_field("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
+        raise invalid("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
     return LEVELS[level]
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

@@ -1,41 +1,53 @@
-"""The subscription of the synchronous client, and the reading of a stream's answers."""
+# Written from async_subscription.py by scripts/sync_client.py: change that one.
+"""The subscription of the synchronous client."""
 
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Iterator
-from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import grpc
-
-from ps2stream.client import answers
+from ps2stream.client import failures
+from ps2stream.client.channel import (
+    Channel,
+    Event,
+    Lock,
+    Stream,
+    wait_until_set,
+)
 from ps2stream.client.matches import Match, Matches, MatchReceiver
-from ps2stream.errors import Ps2StreamError, Unavailable
+from ps2stream.errors import FailedPrecondition, Ps2StreamError, Unavailable
 
 log = logging.getLogger("ps2stream.client")
+CLOSING_S = 0.5
+DELIVER = "/ps2stream.v1.PubSub/Deliver"
 
 
 class Subscription:
-    """The matches of one session as they come. Iterate over the subscription or over `batches()`;
-    close it from any thread to end the iteration. A batch counts as taken when the next one is
-    asked for. What was not taken comes again on the session's next stream."""
+    """The matches of one session as they come. Iterate over the subscription or over `batches()`,
+    or ask with `next` and `get_nowait`; closing it ends the iteration. A match or a batch counts as
+    taken when the next one is asked for. What was not taken comes again on the session's next
+    stream."""
 
-    def __init__(self, stub: Any, receiver: MatchReceiver, reconnect: bool, timeout: float) -> None:
-        self._stub = stub
+    def __init__(
+        self, channel: Channel, receiver: MatchReceiver, reconnect: bool, timeout: float
+    ) -> None:
+        self._channel = channel
         self._receiver = receiver
         self._reconnect = reconnect
         self._timeout = timeout
-        self._closed = threading.Event()
-        self._lock = threading.Lock()
-        self._reading = threading.Lock()
+        self._stream: Stream | None = None
+        self._opened = False
+        self._closed = Event()
+        self._lock = Lock()
+        self._batch: Matches | None = None
+        self._rest: Iterator[Match] = iter(())
         self._shown = 0  # the last pair handed out, not yet known to be taken
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._open_stream()
+        self._tries = 0  # to open a stream that broke
+        self._give_up = 0.0
+        self._retry_at = 0.0
 
     @property
     def cursor(self) -> bytes:
@@ -50,7 +62,15 @@ class Subscription:
         """The number of pairs that the service dropped because nobody took them in time."""
         return self._receiver.missed
 
+    def open(self) -> None:
+        """Opens the stream. Raises Unavailable when the service cannot be reached, and
+        FailedPrecondition when the cursor comes from another service."""
+        if not self._opened:
+            self._open_stream(self._timeout)
+            self._opened = True
+
     def __enter__(self) -> Self:
+        self.open()
         return self
 
     def __exit__(
@@ -70,124 +90,169 @@ class Subscription:
         self._closed.set()
         with self._lock:
             self._receiver.took(self._shown)
-            if (last := self._receiver.credit(flush=True)) is not None:
-                self._outbox.put(last)
-            self._outbox.put(None)
-            call = self._call
-        limit = threading.Timer(0.5, call.cancel)
-        limit.daemon = True
-        limit.start()
-        with self._reading:  # a thread that reads now reads to the end
-            try:
-                for _ in call:  # what is still under way comes again on the next stream
-                    pass
-            except grpc.RpcError:
-                log.debug("the stream ended before its last acknowledgement")
-            except ValueError:  # Ctrl-C interrupted a read, which leaves it under way
-                ended = threading.Event()
-                if call.add_callback(ended.set):
-                    ended.wait()
-        limit.cancel()
+            last, stream = self._receiver.credit(flush=True), self._stream
+        if stream is None:
+            return
+        if last is not None:
+            stream.write(last)
+        stream.end_requests()
+        stream.finish(CLOSING_S)  # what is under way comes again on the next stream
 
-    def __iter__(self) -> Iterator[Match]:
-        for batch in self._read_batches():
-            for number, match in enumerate(batch, batch.first):
-                self._shown = number
-                yield match
+    def next(self, timeout: float | None = None) -> Match:
+        """Returns the next match. Raises TimeoutError when none comes within `timeout` seconds,
+        after which it may be asked for again, and FailedPrecondition when the subscription is
+        closed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        match = self._take_match(deadline)
+        if match is not None:
+            return match
+        if self._closed.is_set():
+            raise FailedPrecondition("the subscription is closed")
+        raise TimeoutError(f"no match came within {timeout} s")
+
+    def get_nowait(self) -> Match | None:
+        """Returns the next match if it is here, else None. Raises FailedPrecondition when the
+        subscription is closed."""
+        match = self._take_match(time.monotonic())
+        if match is None and self._closed.is_set():
+            raise FailedPrecondition("the subscription is closed")
+        return match
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Match:
+        match = self._take_match(None)
+        if match is None:
+            raise StopIteration
+        return match
 
     def batches(self, *, manual: bool = False) -> Iterator[Matches]:
         """Yields whole batches as columns, also those that hold only a gap. With `manual`, a batch
         counts as taken only when `took` is called with its last number, from any thread and however
         many batches later."""
-        for batch in self._read_batches(manual):
-            self._shown = 0 if manual else batch.last
+        while (batch := self._take_batch(None, manual)) is not None:
+            if not manual:
+                self._shown = batch.last
             yield batch
 
     def took(self, number: int) -> None:
         """Acknowledges everything up to this pair now."""
         with self._lock:
             self._receiver.took(number)
-            self._outbox.put(self._receiver.acknowledgement())
+            acknowledgement, stream = self._receiver.acknowledgement(), self._stream
+        if stream is not None:
+            stream.write(acknowledgement)
 
     def cursor_at(self, number: int) -> bytes:
         """Returns the `cursor` as it is once everything up to this pair was taken."""
         return self._receiver.cursor(number)
 
-    def _read_batches(self, manual: bool = False) -> Iterator[Matches]:
-        while (data := self._read_message()) is not None:
+    def _take_match(self, deadline: float | None) -> Match | None:
+        """Returns the next match, None at the deadline or when the subscription is closed."""
+        while not self._closed.is_set():
+            match = next(self._rest, None)
+            if match is not None:
+                self._shown += 1
+                return match
+            batch = self._take_batch(deadline)
+            if batch is None:
+                break
+            self._rest = iter(batch)
+            self._shown = batch.last if batch.gap is not None else batch.first - 1
+        return None
+
+    def _take_batch(self, deadline: float | None, manual: bool = False) -> Matches | None:
+        """Returns what is left of the batch in hand or the next batch, None at the deadline or when
+        the subscription is closed."""
+        if self._batch is not None and self._shown < self._batch.last:
+            return self._hand_over(self._batch.after(self._shown), manual)
+        if self._batch is not None:
+            self._receiver.took(self._batch.last)
+            self._batch, self._shown = None, 0
+        while True:
+            if (credit := self._receiver.credit()) is not None and self._stream is not None:
+                self._stream.write(credit)
+            data = self._read_message(deadline)
+            if data is None:
+                return None
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
                     log.warning("%s", found.gap)
-                if manual:
-                    self._receiver.handed(found.last)
-                    yield found
-                else:
-                    yield found
-                    self._receiver.took(found.last)
-                    self._shown = 0
-            if (credit := self._receiver.credit()) is not None:
-                self._outbox.put(credit)
+                return self._hand_over(found, manual)
 
-    def _read_message(self) -> bytes | None:
-        """Returns the next message, or None when the subscription has been closed."""
+    def _hand_over(self, batch: Matches, manual: bool) -> Matches:
+        self._rest = iter(())
+        if manual:
+            self._receiver.handed(batch.last)
+            self._batch, self._shown = None, 0
+        else:
+            self._batch = batch
+        return batch
+
+    def _read_message(self, deadline: float | None) -> bytes | None:
+        """Returns the next message, None at the deadline or when the subscription is closed."""
+        self.open()
         while not self._closed.is_set():
             try:
-                with self._reading:
-                    return next_answer(self._call)
-            except (Ps2StreamError, TimeoutError) as error:
-                self._outbox.put(None)
-                if self._closed.is_set():
-                    break
-                if not (self._reconnect and isinstance(error, Unavailable)):
+                if self._stream is None and not self._reopen_stream(deadline):
+                    return None
+                assert self._stream is not None
+                data = self._stream.read_within(_compute_left(deadline))
+                return None if self._closed.is_set() else data
+            except Unavailable as error:
+                if not self._closed.is_set():
+                    self._plan_reopening(error)
+            except Ps2StreamError:
+                if not self._closed.is_set():
                     raise
-                self._reopen_stream(error)
         return None
 
-    def _reopen_stream(self, error: Exception) -> None:
-        """Opens the stream again; raises the error when that fails for `timeout` seconds."""
-        log.info("the stream broke, and is opened again: %s", error)
-        deadline = time.monotonic() + self._timeout
-        for attempt in count():
-            pause = answers.pause_before(error, attempt, True)
-            if pause is None or time.monotonic() + pause >= deadline:
-                raise error
-            if self._closed.wait(pause):
-                return
-            try:
-                self._open_stream()
-                return
-            except Unavailable as again:
-                error = again
+    def _plan_reopening(self, error: Unavailable) -> None:
+        """Notes when to open a stream that broke again. Raises the error when that is not wanted,
+        or has failed for `timeout` seconds."""
+        if not self._reconnect:
+            raise error
+        now = time.monotonic()
+        if not self._tries:
+            log.info("the stream broke, and is opened again: %s", error)
+            self._give_up = now + self._timeout
+        pause = failures.pause_before(error, self._tries, True)
+        if pause is None or now + pause >= self._give_up:
+            self._tries = 0
+            raise error
+        self._tries += 1
+        self._retry_at = now + pause
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
 
-    def _open_stream(self) -> None:
+    def _reopen_stream(self, deadline: float | None) -> bool:
+        """Opens the stream when it is time to, and returns whether it did; it does not at the
+        deadline and when the subscription is closed."""
+        left = _compute_left(deadline)
+        pause = max(0.0, self._retry_at - time.monotonic())
+        if wait_until_set(self._closed, pause if left is None else min(pause, left)):
+            return False
+        if left is not None and left < pause:
+            return False
+        self._open_stream(self._timeout if left is None else min(self._timeout, left + 1))
+        return True
+
+    def _open_stream(self, limit: float) -> None:
+        """Opens the stream and waits at most `limit` seconds for the service to say so."""
         with self._lock:
-            self._outbox.put(None)  # ends the thread that sent for the last stream
-            self._outbox = queue.SimpleQueue()
-            self._outbox.put(self._receiver.start())
-            self._call = self._stub(iter(self._outbox.get, None))
-        try:
-            self._receiver.on(next_answer(self._call))
-        except Exception:
-            self._outbox.put(None)
-            raise
+            stream = self._channel.open_stream(DELIVER, buffered=True)
+            stream.write(self._receiver.start())
+            self._stream = stream
+        started = stream.read_within(limit)
+        if started is None:
+            raise Unavailable(f"the service did not open the stream within {limit:g} s")
+        self._receiver.on(started)
+        self._tries = 0
 
 
-def next_answer(call: Any) -> bytes:
-    """Returns the next answer of a stream. Raises the stream's status, or Unavailable at its
-    end."""
-    try:
-        return bytes(next(call))
-    except StopIteration:
-        raise Unavailable("the service ended the stream") from None
-    except grpc.RpcError as error:
-        raise rpc_error(error) from None
-
-
-def rpc_error(error: Any) -> Exception:
-    """Returns the exception for a call that failed."""
-    trailing = {m.key: m.value for m in error.trailing_metadata() or ()}
-    details = trailing.get(answers.DETAILS_KEY)
-    return answers.error_of(
-        error.code().name, error.details() or "", details if isinstance(details, bytes) else None
-    )
+def _compute_left(deadline: float | None) -> float | None:
+    """Returns the seconds until the deadline, 0 when it has passed."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

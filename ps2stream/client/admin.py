@@ -1,0 +1,162 @@
+# Written from async_admin.py by scripts/sync_client.py: change that one.
+"""The administrator's calls of the synchronous client."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ps2stream.client import answers
+from ps2stream.client.answers import MigrationHistory, TokenInfo
+from ps2stream.client.caller import ADMIN, Caller
+from ps2stream.client.channel import Reports
+from ps2stream.client.inputs import import_frames, request_of
+from ps2stream.client.requests import Query
+from ps2stream.v1 import admin_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class AdminCaller(Caller):
+    """Calls that need the scope admin, and `watch`, which any caller may use."""
+
+    def status(self) -> dict[str, Any]:
+        """Returns the state of the dispatcher: version, live_queries, in_flight, problems, counters
+        and more. Needs the scope admin."""
+        request = admin_pb2.GetStatusRequest()
+        return answers.status_of(
+            self._call_rpc(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
+        )
+
+    def sample(self) -> pa.Table:
+        """Returns a sample of the objects that the dispatcher accepted lately, as a table with the
+        columns id, time (Unix ms), lon, lat (degrees), text, weight (how many objects the row
+        stands for) and accepted (Unix ms). `ps2stream.posts.sample.since_of` returns the time since
+        which the table covers all objects. Needs the scope admin."""
+        request = admin_pb2.SampleObjectsRequest().SerializeToString()
+
+        def attempt(left: float) -> list[bytes]:
+            return self._channel.collect(f"{ADMIN}SampleObjects", request, left)
+
+        return import_frames().read_sample(self._retry_call(attempt, True))
+
+    def watch(self) -> Reports:
+        """Yields, ten times a second, some of the objects that the dispatcher accepts and some
+        matches of the caller's own queries. The first message, which is empty, comes at once."""
+        request = admin_pb2.WatchRequest().SerializeToString()
+        feed = self._channel.open_feed(f"{ADMIN}Watch", request)
+        try:
+            while True:
+                yield answers.watched_of(feed.read())
+        finally:
+            feed.cancel()
+
+    def list_all(self, *, page_size: int = 500) -> Iterator[Query]:
+        """Yields the live queries of all tenants, with ids and sessions as their tenants name them.
+        Needs the scope admin."""
+        request = request_of(admin_pb2.ListAllQueriesRequest, page_size=page_size)
+        kind = admin_pb2.ListAllQueriesResponse
+        for page in self._list_pages(f"{ADMIN}ListAllQueries", kind, request):
+            for query in page.queries:
+                yield answers.query_of(query)
+
+    # --- load -----------------------------------------------------------------
+
+    def load(self) -> dict[str, Any]:
+        """Returns the work of the workers in the last periods and the hottest parts of cells, as a
+        dict with the names and units of GetLoadResponse. Needs the scope admin."""
+        request = admin_pb2.GetLoadRequest()
+        found = self._call_rpc(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
+        return answers.plain(found)
+
+    def rebalance(self, algorithm: str = "gr+", *, dry_run: bool = False) -> dict[str, Any]:
+        """Begins to migrate parts of cells from the most to the least loaded workers, or with
+        `dry_run` only finds what would migrate. Returns a dict with the fields of
+        RebalanceResponse. Raises FailedPrecondition during a plan change, and until a whole period
+        has passed since. Needs the scope admin."""
+        request = request_of(admin_pb2.RebalanceRequest, algorithm=algorithm, dry_run=dry_run)
+        found = self._call_rpc(
+            f"{ADMIN}Rebalance", request, admin_pb2.RebalanceResponse, repeatable=False
+        )
+        return answers.plain(found)
+
+    # --- plans ----------------------------------------------------------------
+
+    def migrations(self) -> MigrationHistory:
+        """Returns the plan in force, the plan change under way and those that ended. Needs the
+        scope admin."""
+        found = self._call_rpc(
+            f"{ADMIN}GetMigrations",
+            admin_pb2.GetMigrationsRequest(),
+            admin_pb2.GetMigrationsResponse,
+        )
+        return answers.migrations_of(found)
+
+    def plan(self) -> bytes:
+        """Returns the plan in force as JSON. Needs the scope admin."""
+        request = admin_pb2.GetPlanRequest()
+        found = self._call_rpc(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)
+        return found.plan
+
+    def apply_plan(self, plan: bytes, *, coexist: bool = False) -> tuple[int, int]:
+        """Begins the change to this plan (JSON) and returns its LSN and the plan's version. With
+        `coexist` both plans serve: new queries belong to this one, earlier queries stay with the
+        plan in force. Waits for workers to start. Raises FailedPrecondition when the plan was not
+        derived from the plan in force, during a plan change, and while two plans coexist. Needs the
+        scope admin."""
+        request = request_of(admin_pb2.ApplyPlanRequest, plan=plan, coexist=coexist)
+        found = self._call_rpc(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
+        return found.lsn, found.version
+
+    def unite_plans(self) -> tuple[int, int]:
+        """Begins to migrate what is left of the old plan to the one that coexists with it, and
+        returns the LSN and the version of the latter. Raises FailedPrecondition when no two plans
+        coexist. Needs the scope admin."""
+        request = admin_pb2.UnitePlansRequest()
+        found = self._call_rpc(f"{ADMIN}UnitePlans", request, admin_pb2.UnitePlansResponse)
+        return found.lsn, found.version
+
+    def abort_migration(self) -> tuple[int, int]:
+        """Aborts the plan change under way and returns the LSN and the version of the plan that
+        stays in force. Raises FailedPrecondition once objects are routed by the new plan. Needs the
+        scope admin."""
+        request = admin_pb2.AbortMigrationRequest()
+        found = self._call_rpc(f"{ADMIN}AbortMigration", request, admin_pb2.AbortMigrationResponse)
+        return found.lsn, found.version
+
+    def scale(self, workers: int) -> tuple[int, int]:
+        """Begins the change to this number of workers and returns the LSN and the version of the
+        plan that was made for them. Waits for workers to start. Needs the scope admin."""
+        request = request_of(admin_pb2.ScaleWorkersRequest, workers=workers)
+        found = self._call_rpc(f"{ADMIN}ScaleWorkers", request, admin_pb2.ScaleWorkersResponse)
+        return found.lsn, found.version
+
+    # --- tokens ---------------------------------------------------------------
+
+    def create_token(
+        self,
+        tenant: str = "",
+        scopes: Iterable[str] = ("publish", "subscribe"),
+        expires_ms: int = 0,
+    ) -> tuple[TokenInfo, str]:
+        """Creates a token and returns it with its secret, which cannot be read again later. The
+        scopes are publish, subscribe and admin; `expires_ms` is in Unix milliseconds, 0 for never.
+        Needs the scope admin."""
+        request = answers.create_token_request(tenant, scopes, expires_ms)
+        name, kind = f"{ADMIN}CreateToken", admin_pb2.CreateTokenResponse
+        found = self._call_rpc(name, request, kind, repeatable=False)
+        return answers.token_of(found.token), found.secret
+
+    def tokens(self) -> builtins.list[TokenInfo]:
+        """Returns all tokens, without their secrets. Needs the scope admin."""
+        request = admin_pb2.ListTokensRequest()
+        found = self._call_rpc(f"{ADMIN}ListTokens", request, admin_pb2.ListTokensResponse)
+        return [answers.token_of(token) for token in found.tokens]
+
+    def revoke_token(self, id: str) -> None:
+        """Makes a token invalid within seconds, also for open streams. Raises NotFound when there
+        is no such token. Needs the scope admin."""
+        request = request_of(admin_pb2.RevokeTokenRequest, id=id)
+        self._call_rpc(f"{ADMIN}RevokeToken", request, admin_pb2.RevokeTokenResponse)

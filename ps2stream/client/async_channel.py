@@ -1,0 +1,200 @@
+"""The asynchronous client's way to gRPC: calls and streams on grpc.aio, with our own errors.
+
+`channel` has the same names for the synchronous client, and no others are used by the modules that
+both clients share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+)
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from ps2stream.client import requests
+from ps2stream.client.answers import WatchReport
+from ps2stream.client.connection import ChannelAccess
+from ps2stream.client.failures import rpc_error
+from ps2stream.errors import Cancelled, FailedPrecondition, Unavailable
+
+V = TypeVar("V")
+AsyncBatches = Iterable[Any] | AsyncIterable[Any]
+AsyncReports = AsyncGenerator[WatchReport, None]
+AsyncCall = Callable[[float], Awaitable[V]]
+AsyncEvent = asyncio.Event
+AsyncLock = contextlib.nullcontext
+async_sleep = asyncio.sleep
+
+
+class AsyncChannel:
+    """A channel to one dispatcher."""
+
+    def __init__(self, target: str, access: ChannelAccess) -> None:
+        self._metadata = access.metadata
+        self._closed = False
+        self._channel = (
+            grpc.aio.insecure_channel(target, requests.CHANNEL_OPTIONS)
+            if access.credentials is None
+            else grpc.aio.secure_channel(target, access.credentials, requests.CHANNEL_OPTIONS)
+        )
+
+    async def close(self) -> None:
+        """Ends the channel, and with it every call that is under way."""
+        self._closed = True
+        await self._channel.close()
+
+    async def call(self, name: str, request: bytes, timeout: float) -> bytes:
+        """Makes a unary call and returns the answer. Raises the errors of `ps2stream.errors`, and
+        TimeoutError."""
+        self._check_open()
+        method: Any = self._channel.unary_unary(name)
+        return bytes(
+            await self._wait_for(method(request, timeout=timeout, metadata=self._metadata))
+        )
+
+    async def collect(self, name: str, request: bytes, timeout: float) -> list[bytes]:
+        """Makes a call that is answered by a stream, and returns its answers. Raises as `call`."""
+        self._check_open()
+        method: Any = self._channel.unary_stream(name)
+        answers = method(request, timeout=timeout, metadata=self._metadata)
+
+        async def read_answers() -> list[bytes]:
+            return [data async for data in answers]
+
+        return await self._wait_for(read_answers())
+
+    def open_feed(self, name: str, request: bytes) -> AsyncStream:
+        """Makes a call that is answered by a stream, to be read answer by answer."""
+        self._check_open()
+        method: Any = self._channel.unary_stream(name)
+        return AsyncStream(method(request, metadata=self._metadata))
+
+    def open_stream(self, name: str, *, buffered: bool = False) -> AsyncStream:
+        """Opens a stream in both directions. Nothing is to be done for one that is `buffered`."""
+        self._check_open()
+        method: Any = self._channel.stream_stream(name)
+        outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        return AsyncStream(method(_take_requests(outbox), metadata=self._metadata), outbox)
+
+    async def _wait_for(self, answer: Awaitable[V]) -> V:
+        try:
+            return await answer
+        except grpc.aio.AioRpcError as error:
+            raise rpc_error(error) from None
+        except (asyncio.CancelledError, grpc.aio.UsageError):
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling()):
+                raise
+            raise Cancelled("the client was closed during the call") from None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPrecondition("the client is closed")
+
+
+class AsyncStream:
+    """A stream of requests and answers."""
+
+    def __init__(self, call: Any, outbox: asyncio.Queue[bytes | None] | None = None) -> None:
+        self._call = call
+        self._outbox = outbox
+        self._reading: asyncio.Task[bytes] | None = None
+
+    def write(self, data: bytes) -> None:
+        """Sends a request, now or when the ones before it are sent. When the stream has ended, the
+        next `read` raises why."""
+        if self._outbox is not None:
+            self._outbox.put_nowait(data)
+
+    def end_requests(self) -> None:
+        """Tells the service that no more requests follow."""
+        if self._outbox is not None:
+            self._outbox.put_nowait(None)
+
+    async def read(self) -> bytes:
+        """Returns the next answer. Raises the stream's status, or Unavailable at its end."""
+        data = await self.read_within(None)
+        assert data is not None
+        return data
+
+    async def read_within(self, timeout: float | None) -> bytes | None:
+        """Returns the next answer, None when none comes within `timeout` seconds. Raises as `read`
+        does."""
+        # A read that is cancelled would cancel the whole call, so it goes on until the next one.
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(_read_answer(self._call))
+            self._reading.add_done_callback(_mark_retrieved)
+        reading = self._reading
+        await asyncio.wait({reading}, timeout=timeout)
+        if not reading.done():
+            return None
+        if reading.exception() is None and self._reading is reading:
+            self._reading = None  # an error stays, for the next read raises it too
+        return reading.result()
+
+    async def finish(self, timeout: float) -> None:
+        """Reads until the service ends the stream, for at most `timeout` seconds."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(timeout):
+                while await self.read():
+                    pass
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Ends the stream now."""
+        self.end_requests()
+        self._call.cancel()
+
+
+async def _take_requests(outbox: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
+    while (data := await outbox.get()) is not None:
+        yield data
+
+
+async def _read_answer(call: Any) -> bytes:
+    try:
+        data = await call.read()
+    except grpc.aio.AioRpcError as error:
+        raise rpc_error(error) from None
+    except (asyncio.CancelledError, asyncio.InvalidStateError):
+        raise Cancelled("the stream was closed") from None
+    if data is grpc.aio.EOF:
+        raise Unavailable("the service ended the stream")
+    return bytes(data)
+
+
+def _mark_retrieved(reading: asyncio.Task[bytes]) -> None:
+    """Keeps asyncio from logging the end of a stream that nobody reads any more."""
+    if not reading.cancelled():
+        reading.exception()
+
+
+async def iterate_any(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
+    """Yields the values of an iterable of either kind."""
+    if isinstance(values, AsyncIterable):
+        async for value in values:
+            yield value
+    else:
+        for value in values:
+            yield value
+
+
+async def wait_until_set(event: asyncio.Event, timeout: float) -> bool:
+    """Waits at most `timeout` seconds and returns whether the event is set."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), timeout)
+    return event.is_set()
+
+
+def open_early(subscription: Any) -> None:
+    """Does nothing: a stream opens in `async with`, or when it is first read."""

@@ -1,0 +1,154 @@
+# Written from async_caller.py by scripts/sync_client.py: change that one.
+"""Calls of the synchronous client, with their retries."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from google.protobuf.message import Message
+
+from ps2stream.client import failures, requests
+from ps2stream.client.channel import (
+    Batches,
+    Call,
+    Channel,
+    iterate_any,
+    sleep,
+)
+from ps2stream.client.connection import File, access
+from ps2stream.client.subscription import Subscription
+from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
+
+A = TypeVar("A", bound=Message)
+T = TypeVar("T")
+PUBSUB = "/ps2stream.v1.PubSub/"  # where a name without a path is
+ADMIN = "/ps2stream.v1.Admin/"
+BULK_WINDOW = 8
+
+
+class Caller:
+    """A connection to a dispatcher, and how calls are made over it. The parameters are those of the
+    client."""
+
+    def __init__(
+        self,
+        target: str = requests.DEFAULT_TARGET,
+        *,
+        timeout: float = 30.0,
+        token: str | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
+    ) -> None:
+        self._channel = Channel(target, access(target, token, tls_ca, tls_cert, tls_key))
+        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self.target = target
+        self._timeout = min(timeout, requests.LONGEST_S)
+
+    def close(self) -> None:
+        """Ends the connection and every subscription on it."""
+        for subscription in tuple(self._subscriptions):
+            subscription.close()
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call_rpc(
+        self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
+    ) -> A:
+        data = request.SerializeToString()
+
+        def attempt(left: float) -> bytes:
+            return self._channel.call(find_path(name), data, left)
+
+        return kind.FromString(self._retry_call(attempt, repeatable))
+
+    def _list_pages(self, name: str, kind: type[A], request: Any) -> Iterator[A]:
+        """Yields the pages of a list, and writes the token of the next page into the request."""
+        while True:
+            page: Any = self._call_rpc(name, request, kind)
+            yield page
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return
+
+    def _send_windowed(self, name: str, messages: Batches, window: int) -> Iterator[bytes]:
+        """Sends requests over one stream and yields the answers in order, with at most `window`
+        requests unanswered. Requests are made where the caller iterates, so that the caller gets
+        their errors."""
+        stream = self._channel.open_stream(find_path(name))
+        unanswered = 0
+        try:
+            for message in iterate_any(messages):
+                stream.write(message)
+                unanswered += 1
+                if unanswered >= window:
+                    yield stream.read()
+                    unanswered -= 1
+            stream.end_requests()
+            for _ in range(unanswered):
+                yield stream.read()
+        finally:
+            stream.cancel()
+
+    def _send_bulk(self, name: str, messages: Iterable[Message], kind: type[A]) -> Iterator[A]:
+        """Sends idempotent batches and yields their answers. After a lost connection, batches
+        without an answer are sent again."""
+        unanswered: deque[bytes] = deque()
+
+        def encode_messages() -> Iterator[bytes]:
+            for message in source:
+                unanswered.append(message.SerializeToString())
+                yield unanswered[-1]
+
+        source = iter(messages)
+        tries, deadline = 0, time.monotonic() + self._timeout
+        while True:
+            try:
+                again = tuple(unanswered)
+                all_messages = chain(again, encode_messages())
+                for data in self._send_windowed(name, all_messages, BULK_WINDOW):
+                    unanswered.popleft()
+                    yield kind.FromString(data)
+                    tries, deadline = 0, time.monotonic() + self._timeout
+                return
+            except (Unavailable, ResourceExhausted) as error:
+                pause = failures.pause_before(error, tries, True)
+                if pause is None or time.monotonic() + pause >= deadline:
+                    raise
+            sleep(pause)
+            tries += 1
+
+    def _retry_call(self, attempt: Call[T], repeatable: bool) -> T:
+        """Repeats an attempt, which is given the seconds that are left, until it succeeds."""
+        deadline = time.monotonic() + self._timeout
+        tries = 0
+        while True:
+            try:
+                return attempt(max(0.001, deadline - time.monotonic()))
+            except Ps2StreamError as error:
+                pause = failures.pause_before(error, tries, repeatable)
+                if pause is None or time.monotonic() + pause >= deadline:
+                    raise
+            sleep(pause)
+            tries += 1
+
+
+def find_path(name: str) -> str:
+    """Returns the path of a method, which is one of PubSub when only its name is given."""
+    return name if name.startswith("/") else PUBSUB + name

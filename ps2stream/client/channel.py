@@ -1,0 +1,183 @@
+"""The synchronous client's way to gRPC: calls and streams, with our own errors.
+
+`async_channel` has the same names for the asynchronous client.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeVar
+
+import grpc
+
+from ps2stream.client import requests
+from ps2stream.client.answers import WatchReport
+from ps2stream.client.connection import ChannelAccess
+from ps2stream.client.failures import rpc_error
+from ps2stream.client.requests import LONGEST_S
+from ps2stream.errors import FailedPrecondition, Unavailable
+
+V = TypeVar("V")
+Batches = Iterable[Any]
+Reports = Generator[WatchReport, None, None]
+Call = Callable[[float], V]
+Event = threading.Event
+Lock = threading.Lock
+sleep = time.sleep
+_Inbox = queue.SimpleQueue[bytes | Exception]
+_Outbox = queue.SimpleQueue[bytes | None]
+
+
+class Channel:
+    """A channel to one dispatcher."""
+
+    def __init__(self, target: str, access: ChannelAccess) -> None:
+        self._metadata = access.metadata
+        self._closed = False
+        self._channel = (
+            grpc.insecure_channel(target, requests.CHANNEL_OPTIONS)
+            if access.credentials is None
+            else grpc.secure_channel(target, access.credentials, requests.CHANNEL_OPTIONS)
+        )
+
+    def close(self) -> None:
+        """Ends the channel, and with it every call that is under way."""
+        self._closed = True
+        self._channel.close()
+
+    def call(self, name: str, request: bytes, timeout: float) -> bytes:
+        """Makes a unary call and returns the answer. Raises the errors of `ps2stream.errors`, and
+        TimeoutError."""
+        method: Any = self._channel.unary_unary(name)
+        return self._begin_call(lambda: bytes(method(request, timeout, self._metadata)))
+
+    def collect(self, name: str, request: bytes, timeout: float) -> list[bytes]:
+        """Makes a call that is answered by a stream, and returns its answers. Raises as `call`."""
+        method: Any = self._channel.unary_stream(name)
+        return self._begin_call(lambda: list(method(request, timeout, self._metadata)))
+
+    def open_feed(self, name: str, request: bytes) -> Stream:
+        """Makes a call that is answered by a stream, to be read answer by answer."""
+        method: Any = self._channel.unary_stream(name)
+        return Stream(self._begin_call(lambda: method(request, None, self._metadata)))
+
+    def open_stream(self, name: str, *, buffered: bool = False) -> Stream:
+        """Opens a stream in both directions. With `buffered`, answers are read as they come, so the
+        protocol must bound them; reads may then have a time limit."""
+        method: Any = self._channel.stream_stream(name)
+        outbox: _Outbox = queue.SimpleQueue()
+        sent = iter(outbox.get, None)
+        call = self._begin_call(lambda: method(sent, None, self._metadata))
+        return Stream(call, outbox, buffered=buffered)
+
+    def _begin_call(self, begin: Callable[[], V]) -> V:
+        try:
+            if not self._closed:
+                return begin()
+        except grpc.RpcError as error:
+            raise rpc_error(error) from None
+        except ValueError:  # gRPC's word for a channel that was closed meanwhile
+            if not self._closed:
+                raise
+        raise FailedPrecondition("the client is closed")
+
+
+class Stream:
+    """A stream of requests and answers. A buffered one has a thread of its own that reads, because
+    gRPC's reads cannot be given a time limit."""
+
+    def __init__(self, call: Any, outbox: _Outbox | None = None, *, buffered: bool = False) -> None:
+        self._call = call
+        self._outbox = outbox
+        self._inbox: _Inbox = queue.SimpleQueue()
+        self._reader: threading.Thread | None = None
+        if buffered:
+            self._reader = threading.Thread(
+                target=_read_answers, args=(call, self._inbox), name="ps2stream-reader", daemon=True
+            )
+            self._reader.start()
+        weakref.finalize(self, _end_call, call, outbox)
+
+    def write(self, data: bytes) -> None:
+        """Sends a request, now or when the ones before it are sent. When the stream has ended, the
+        next `read` raises why."""
+        if self._outbox is not None:
+            self._outbox.put(data)
+
+    def end_requests(self) -> None:
+        """Tells the service that no more requests follow."""
+        if self._outbox is not None:
+            self._outbox.put(None)
+
+    def read(self) -> bytes:
+        """Returns the next answer. Raises the stream's status, or Unavailable at its end."""
+        if self._reader is None:
+            return _read_answer(self._call)
+        data = self.read_within(None)
+        assert data is not None
+        return data
+
+    def read_within(self, timeout: float | None) -> bytes | None:
+        """Returns the next answer of a buffered stream, None when none comes within `timeout`
+        seconds. Raises as `read` does."""
+        try:
+            found = self._inbox.get(timeout=None if timeout is None else min(timeout, LONGEST_S))
+        except queue.Empty:
+            return None
+        if isinstance(found, Exception):
+            self._inbox.put(found)  # the next read raises it too
+            raise found
+        return found
+
+    def finish(self, timeout: float) -> None:
+        """Waits until the service ends the stream, for at most `timeout` seconds."""
+        if self._reader is not None:
+            self._reader.join(timeout)
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Ends the stream now."""
+        _end_call(self._call, self._outbox)
+
+
+def _end_call(call: Any, outbox: _Outbox | None) -> None:
+    if outbox is not None:
+        outbox.put(None)
+    call.cancel()
+
+
+def _read_answer(call: Any) -> bytes:
+    try:
+        return bytes(next(call))
+    except StopIteration:
+        raise Unavailable("the service ended the stream") from None
+    except grpc.RpcError as error:
+        raise rpc_error(error) from None
+
+
+def _read_answers(call: Any, inbox: _Inbox) -> None:
+    """Reads until the stream ends, and puts its end last."""
+    try:
+        while True:
+            inbox.put(_read_answer(call))
+    except Exception as error:  # noqa: BLE001 - `read` raises it
+        inbox.put(error)
+
+
+def iterate_any(values: Iterable[V]) -> Iterable[V]:
+    """Returns the values, for the asynchronous client can iterate over more than these."""
+    return values
+
+
+def wait_until_set(event: threading.Event, timeout: float) -> bool:
+    """Waits at most `timeout` seconds and returns whether the event is set."""
+    return event.wait(timeout)
+
+
+def open_early(subscription: Any) -> None:
+    """Opens the stream of a subscription that was just made."""
+    subscription.open()
