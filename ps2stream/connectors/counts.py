@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 
 HOST = "127.0.0.1"
 GAUGES = {
@@ -57,21 +57,19 @@ class CountsReporter:
         counts: ConnectorCounts,
         tell: Callable[[dict[str, Any], str], None],
         every: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._counts = counts
         self._tell = tell
         self._every = every
-        self._clock = clock
-        self._next = clock() + every
+        self._next = time.monotonic() + every
 
     def due(self) -> bool:
         """Returns whether a report is due."""
-        return bool(self._every) and self._clock() >= self._next
+        return bool(self._every) and time.monotonic() >= self._next
 
     def tell(self, event: str = "status") -> None:
         """Reports one line; the next is due after `every` seconds."""
-        self._next = self._clock() + self._every
+        self._next = time.monotonic() + self._every
         found = self._counts.now()
         self._tell({"event": event, **found}, f"{event}: {_format_counts(found)}")
 
@@ -110,7 +108,7 @@ def metrics_port(port: int, connector: str, counts: ConnectorCounts) -> Iterator
         server, thread = start_http_server(port, HOST, registry)
     except OSError as error:
         problem = f"{port} on {HOST}: {error.strerror}"
-        raise InvalidArgument([Violation("metrics_port", problem)]) from None
+        raise invalid("metrics_port", problem) from None
     try:
         yield
     finally:

@@ -30,14 +30,11 @@ class DeliveryItem(NamedTuple):
 
 
 class DeliveryReader:
-    """Reads batches on a thread of its own, `ahead` of them in advance; a context manager."""
+    """Reads batches on a thread of its own, AHEAD of them in advance; a context manager."""
 
-    def __init__(
-        self, subscription: Subscription, counts: ConnectorCounts, ahead: int = AHEAD
-    ) -> None:
+    def __init__(self, subscription: Subscription, counts: ConnectorCounts) -> None:
         self._subscription = subscription
         self._counts = counts
-        self._ahead = ahead
         self._waiting: deque[Matches] = deque()
         self._error: Exception | None = None
         self._ended = False
@@ -91,7 +88,7 @@ class DeliveryReader:
         try:
             for batch in self._subscription.batches(manual=True):
                 with self._changed:
-                    self._changed.wait_for(lambda: self._ended or len(self._waiting) < self._ahead)
+                    self._changed.wait_for(lambda: self._ended or len(self._waiting) < AHEAD)
                     if self._ended:
                         return
                     self._waiting.append(batch)

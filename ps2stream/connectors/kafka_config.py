@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ps2stream.errors import (
     Ps2StreamError,
     Unauthenticated,
     Unavailable,
-    Violation,
+    invalid,
 )
 
 log = logging.getLogger(__name__)
@@ -63,13 +63,12 @@ class KafkaErrors:
     """An error_cb: `failed` is the error that the connector must end with; all others are
     logged, the same one at most every five seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self.failed: Exception | None = None
-        self._clock = clock
         self._last: dict[int, float] = {}
 
     def __call__(self, error: Any) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if (found := translate_error(error)) is not None:
             self.failed = self.failed or found
         elif now - self._last.get(error.code(), -5.0) >= 5:
@@ -111,4 +110,4 @@ def translate_error(error: Any) -> Ps2StreamError | None:
 
 
 def _config_error(problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation("kafka_config", problem)])
+    return invalid("kafka_config", problem)

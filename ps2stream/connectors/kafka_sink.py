@@ -15,7 +15,6 @@ from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.deliveries import DeliveryReader, encode_items
-from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import (
     WAIT_S,
     KafkaErrors,
@@ -26,7 +25,8 @@ from ps2stream.connectors.kafka_config import (
 )
 from ps2stream.connectors.kafka_cursor import CursorTopic
 from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
+from ps2stream.errors import FailedPrecondition, Ps2StreamError, invalid
+from ps2stream.extras import import_optional
 from ps2stream.v1 import delivery_pb2
 
 log = logging.getLogger(__name__)
@@ -62,10 +62,10 @@ class KafkaSink:
         counts: ConnectorCounts,
         teller: CountsReporter,
     ) -> None:
-        self._kafka = library("confluent_kafka", "kafka")
+        self._kafka = import_optional("confluent_kafka", "A sink to Kafka")
         if not NAME.fullmatch(options.name):
             problem = f"expected letters, digits, dots, _ and -, got {options.name!r}"
-            raise InvalidArgument([Violation("id", problem)])
+            raise invalid("id", problem)
         self._client = client
         self._options = options
         self._counts = counts

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
-from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import (
     KafkaErrors,
     check_topic,
@@ -27,7 +26,8 @@ from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import RecordFields
 from ps2stream.connectors.offsets import OffsetFlight, Partition
 from ps2stream.connectors.publisher import SourcePublisher
-from ps2stream.errors import InvalidArgument, Unavailable, Violation
+from ps2stream.errors import InvalidArgument, Unavailable, invalid
+from ps2stream.extras import import_optional
 from ps2stream.limits import ID_BYTES
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class KafkaSource:
         counts: ConnectorCounts,
         teller: CountsReporter,
     ) -> None:
-        self._kafka = library("confluent_kafka", "kafka")
+        self._kafka = import_optional("confluent_kafka", "A source of Kafka records")
         self._fields = fields
         self._options = options
         self._counts = counts
@@ -87,9 +87,7 @@ class KafkaSource:
         config = read_config(options.config, OURS) | {"bootstrap.servers": options.bootstrap}
         self._config = config
         if options.dead_letters == options.topic:
-            raise InvalidArgument(
-                [Violation("dead_letter_topic", "must be another topic than the one that is read")]
-            )
+            raise invalid("dead_letter_topic", "must be another topic than the one that is read")
         if options.bad == "topic":
             self._dead_letters = RejectedRecords(self._kafka.Producer, config, options.dead_letters)
 
@@ -291,7 +289,7 @@ def _find_ends(messages: list[Any]) -> dict[Partition, int]:
 
 
 def _refusal_error(message: Any, reason: str) -> InvalidArgument:
-    return InvalidArgument([Violation(f"record {_format_place(message)}", reason)])
+    return invalid(f"record {_format_place(message)}", reason)
 
 
 def _make_id(message: Any) -> str:

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from ps2stream.errors import InvalidArgument, short
-from ps2stream.posts.arrow_columns import post_column, post_columns
-from ps2stream.posts.post import CHECKS, NAMES, SCHEMA, bad
+from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
+from ps2stream.posts.post import CHECKS, NAMES, bad
 
 Unit = Literal["ms", "s"]
 Path = tuple[str, ...]

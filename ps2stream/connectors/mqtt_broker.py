@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ps2stream.connectors.extras import library
 from ps2stream.errors import (
     FailedPrecondition,
-    InvalidArgument,
     PermissionDenied,
     Unauthenticated,
     Unavailable,
-    Violation,
+    invalid,
 )
+from ps2stream.extras import import_optional
 from ps2stream.security import is_loopback
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class MqttSession:
         window: int,
         expiry_s: int,
     ) -> None:
-        mqtt = library("paho.mqtt.client", "mqtt")
+        mqtt = import_optional("paho.mqtt.client", "A source of MQTT messages")
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
         from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -193,21 +192,21 @@ def where(address: BrokerAddress) -> tuple[str, int]:
     except ValueError:
         port = 0
     if url.scheme not in PORTS or not url.hostname or not port or url.path.strip("/"):
-        raise _field_error("broker", "expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]")
+        raise invalid("broker", "expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]")
     if url.username or url.password:
-        raise _field_error(
+        raise invalid(
             "broker",
             "must not contain a name or password, because other users can see the options of "
             "a command",
         )
     if (address.cert is None) != (address.key is None):
-        raise _field_error("broker_cert", "must be set together with broker_key")
+        raise invalid("broker_cert", "must be set together with broker_key")
     if url.scheme == "mqtt" and (address.ca or address.cert):
-        raise _field_error("broker", "must be mqtts:// when certificates are used")
+        raise invalid("broker", "must be mqtts:// when certificates are used")
     if address.password_file is not None and address.username is None:
-        raise _field_error("password_file", "needs a username")
+        raise invalid("password_file", "needs a username")
     if url.scheme == "mqtt" and address.password_file is not None and not _is_here(url.hostname):
-        raise _field_error("broker", f"the password would travel in plaintext to {url.hostname}")
+        raise invalid("broker", f"the password would travel in plaintext to {url.hostname}")
     return url.hostname, port
 
 
@@ -218,7 +217,7 @@ def _secure_client(client: Any, address: BrokerAddress) -> None:
             if address.cert is not None:
                 context.load_cert_chain(address.cert, address.key)
         except OSError as error:
-            raise _field_error("broker_ca", f"the files cannot be used: {error}") from None
+            raise invalid("broker_ca", f"the files cannot be used: {error}") from None
         client.tls_set_context(context)
     if address.username is not None:
         password = None
@@ -228,7 +227,7 @@ def _secure_client(client: Any, address: BrokerAddress) -> None:
             except (OSError, UnicodeDecodeError) as error:
                 why = getattr(error, "strerror", "is not UTF-8")
                 problem = f"cannot read {address.password_file}: {why}"
-                raise _field_error("password_file", problem) from None
+                raise invalid("password_file", problem) from None
         client.username_pw_set(address.username, password)
 
 
@@ -237,7 +236,3 @@ def _is_here(host: str) -> bool:
         return is_loopback(host)
     except ValueError:
         return False
-
-
-def _field_error(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

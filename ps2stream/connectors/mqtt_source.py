@@ -18,7 +18,7 @@ from ps2stream.connectors.mqtt_broker import BrokerAddress, BrokerMessage, MqttS
 from ps2stream.connectors.publisher import SourcePublisher
 from ps2stream.connectors.rejected_file import append_records
 from ps2stream.connectors.retry import ConnectorAbandoned
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, invalid
 
 log = logging.getLogger(__name__)
 
@@ -134,4 +134,4 @@ def _make_id(message: Any) -> str:
 
 
 def _refusal_error(message: Any, reason: str) -> InvalidArgument:
-    return InvalidArgument([Violation(f"message of {message.topic}", reason)])
+    return invalid(f"message of {message.topic}", reason)

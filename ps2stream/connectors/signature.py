@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Sequence
 from pathlib import Path
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 
 PREFIX = "whsec_"
 KEY_BYTES = range(24, 65)
@@ -22,7 +22,7 @@ def read_secrets(path: Path) -> list[bytes]:
         lines = path.read_text("utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot read {path}: {getattr(error, 'strerror', error)}"
-        raise InvalidArgument([Violation("secret_file", problem)]) from None
+        raise invalid("secret_file", problem) from None
     keys = []
     for number, line in enumerate(lines, 1):
         try:
@@ -31,10 +31,10 @@ def read_secrets(path: Path) -> list[bytes]:
             key = b""
         if len(key) not in KEY_BYTES:
             problem = f"{path}: secret {number}: expected {PREFIX} and base64 of 24 to 64 bytes"
-            raise InvalidArgument([Violation("secret_file", problem)])
+            raise invalid("secret_file", problem)
         keys.append(key)
     if not keys:
-        raise InvalidArgument([Violation("secret_file", f"{path} holds no secret")])
+        raise invalid("secret_file", f"{path} holds no secret")
     return keys
 
 

@@ -29,8 +29,8 @@ from ps2stream.connectors.deliveries import DeliveryReader
 from ps2stream.connectors.publisher import SourcePublisher
 from ps2stream.connectors.retry import ConnectorAbandoned
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
-from ps2stream.posts.arrow_columns import post_column, post_columns
-from ps2stream.posts.post import SCHEMA, bad
+from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
+from ps2stream.posts.post import bad
 from ps2stream.v1 import delivery_pb2
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from ps2stream.connectors.deliveries import DeliveryItem, DeliveryReader, encode
 from ps2stream.connectors.rejected_file import append_records
 from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
+from ps2stream.errors import FailedPrecondition, InvalidArgument, invalid
 from ps2stream.security import is_loopback
 from ps2stream.v1 import delivery_pb2
 
@@ -156,7 +156,7 @@ class WebhookSink:
                 wanted = retry_after(answer.headers.get("retry-after", ""), datetime.now(UTC))
                 return answer.status, wanted, outcome
         except aiohttp.InvalidURL as error:
-            raise InvalidArgument([Violation("url", str(error))]) from None
+            raise invalid("url", str(error)) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return 0, 0.0, f"{type(error).__name__}: {error}".rstrip(": ")
 
@@ -240,8 +240,8 @@ def _build_tls(ca: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except OSError as error:
         problem = f"{ca}: {error.strerror or error}"
-        raise InvalidArgument([Violation("receiver_ca", problem)]) from None
+        raise invalid("receiver_ca", problem) from None
 
 
 def _url_error(problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation("url", problem)])
+    return invalid("url", problem)

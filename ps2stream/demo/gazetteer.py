@@ -17,7 +17,7 @@ import pyarrow as pa
 import shapely
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.space.places import load_places
 from ps2stream.space.regions import Circle, Polygon, Rect, Region
 

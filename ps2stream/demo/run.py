@@ -25,7 +25,8 @@ from ps2stream.demo.tally import DeliveryTally, PublishedBatch
 from ps2stream.demo.verify import BruteForceOracle
 from ps2stream.errors import FailedPrecondition, Unavailable
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.posts.post import SCHEMA, paced
+from ps2stream.posts.arrow_columns import SCHEMA
+from ps2stream.posts.post import paced
 from ps2stream.posts.readers import read_posts
 
 SEED_POSTS = 5000  # posts that queries are made from

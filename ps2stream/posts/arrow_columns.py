@@ -1,8 +1,8 @@
-"""Posts from Arrow columns, as Parquet and Spark give them: found by name, cast, checked."""
+"""Posts as Arrow columns; columns of Parquet and Spark are found by name, cast and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ps2stream.errors import short
-from ps2stream.posts.post import LIMIT, MAX_BYTES, NAMES, POSTS, SCHEMA, bad, check_head
+from ps2stream.posts.post import (
+    LIMIT,
+    MAX_BYTES,
+    NAMES,
+    POSTS,
+    bad,
+    check_head,
+    check_records,
+)
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("time", pa.int64()),  # Unix ms; null: the time of acceptance
+        ("lon", pa.float64()),
+        ("lat", pa.float64()),
+        ("text", pa.string()),
+    ]
+)
+
+
+def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, run: str = "") -> Any:
+    """Returns a record batch of SCHEMA for (place, record) pairs, as `check_records`."""
+    return pa.RecordBatch.from_pydict(check_records(rows, first, run), schema=SCHEMA)
 
 
 def _is_string(kind: Any) -> bool:

@@ -9,20 +9,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-import pyarrow as pa
-
-from ps2stream.errors import InvalidArgument, Violation, short
+from ps2stream.errors import InvalidArgument, invalid, short
 from ps2stream.limits import ID_BYTES, LAT_MAX, LON_MAX, TEXT_BYTES
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("time", pa.int64()),  # Unix ms; null: the time of acceptance
-        ("lon", pa.float64()),
-        ("lat", pa.float64()),
-        ("text", pa.string()),
-    ]
-)
 NAMES = {
     "id": ("id",),
     "time": ("time", "ts", "timestamp"),
@@ -40,7 +29,7 @@ _TIME = "Unix milliseconds or an ISO 8601 time"
 
 def bad(field: str, description: str) -> InvalidArgument:
     """Returns the error for one violation; `field` says file, line and column."""
-    return InvalidArgument([Violation(field, description)])
+    return invalid(field, description)
 
 
 def check_head(where: str, names: Sequence[str], need: Sequence[Sequence[str]] = ()) -> None:
@@ -120,10 +109,13 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, run: str = "") -> Any:
-    """Returns a record batch of SCHEMA for (place, record) pairs; an absent id becomes `run` and
-    the row's number, from `first`. Raises InvalidArgument naming the place of a bad value."""
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+def check_records(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, run: str = ""
+) -> dict[str, list[Any]]:
+    """Returns columns id, time, lon, lat and text of (place, record) pairs; an absent id becomes
+    `run` and the row's number, from `first`. Raises InvalidArgument naming the place of a bad
+    value."""
+    columns: dict[str, list[Any]] = {name: [] for name in CHECKS}
     for number, (where, record) in enumerate(rows, first):
         for name, check in CHECKS.items():
             value = _pick_value(record, name)
@@ -133,7 +125,7 @@ def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, ru
                 columns[name].append(check(value))
             except ValueError as error:
                 raise bad(f"{where} {name}", str(error)) from None
-    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+    return columns
 
 
 def _pick_value(record: Mapping[str, Any], name: str) -> Any:
@@ -150,7 +142,7 @@ def paced(
     clock: Callable[[], float],
     sleep: Callable[[float], object],
 ) -> Iterator[Any]:
-    """Yields the record batches, each not before its turn at `rate` rows a second.
+    """Yields the batches, each not before its turn at `rate` rows a second.
 
     A late batch does not shift the turns of later ones. None: as fast as they are taken.
     """

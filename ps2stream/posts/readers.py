@@ -1,31 +1,25 @@
 """Posts and queries from files: JSON lines, CSV, Parquet, or standard input (`-`).
 
-Posts are returned as Arrow record batches with the columns of `SCHEMA`, checked, so that a bad
-value is reported with its file and line before anything of its batch is published. Accepted
-names: lat | latitude, lon | lng | longitude, time | ts | timestamp, text, id. Only lat, lon and
-text are required; an absent id is made of the number of the row, from 0.
+Each value is checked, so that a bad one is reported with its file and line before anything of its
+batch is published. Accepted names: lat | latitude, lon | lng | longitude, time | ts | timestamp,
+text, id. Only lat, lon and text are required; an absent id is made of the number of the row, from
+0. Only Parquet and record batches need pyarrow.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ps2stream.errors import short
 from ps2stream.limits import BATCH_ROWS
-from ps2stream.posts.arrow_columns import post_column, post_columns
-from ps2stream.posts.post import NAMES, POSTS, SCHEMA, bad, check_head, of_records
+from ps2stream.posts.post import NAMES, POSTS, bad, check_head, check_records
 
 Format = Literal["jsonl", "csv", "parquet"]
 MAX_LINE = 1 << 20  # bytes
@@ -52,23 +46,38 @@ def format_of(path: str, given: str | None = None) -> Format:
     return found
 
 
-def read_posts(
+def read_rows(
     path: str, format: str | None = None, batch: int = 1000, run: str = ""
-) -> Iterator[Any]:
-    """Yields record batches of `SCHEMA` with at most `batch` rows and PART_BYTES bytes each. An
-    absent id becomes `run` and the row's number.
+) -> Iterator[list[dict[str, Any]]]:
+    """Yields lists of posts, each with id, time, lon, lat and text: at most `batch` of them and
+    about PART_BYTES bytes each. An absent id becomes `run` and the row's number.
 
     Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the column,
     what was expected and what was found.
     """
-    kind = format_of(path, format)
+    if format_of(path, format) == "parquet":
+        yield from (part.to_pylist() for part in read_posts(path, format, batch, run))
+        return
+    for records, first in _read_text_batches(path, format, batch):
+        columns = check_records(records, first, run)
+        rows = zip(*columns.values(), strict=True)
+        yield from _split_rows([dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def read_posts(
+    path: str, format: str | None = None, batch: int = 1000, run: str = ""
+) -> Iterator[Any]:
+    """Yields the posts as `read_rows` does, but as record batches of arrow_columns.SCHEMA."""
+    if format_of(path, format) != "parquet":
+        from ps2stream.posts.arrow_columns import of_records
+
+        for records, first in _read_text_batches(path, format, batch):
+            yield from sized(of_records(records, first, run))
+        return
+    from ps2stream.posts.parquet import read_parquet_posts
+
     with _open_input(path) as file:
-        parquet = kind == "parquet"
-        read = (
-            partial(_read_parquet_posts, path) if parquet else partial(_read_text_posts, path, kind)
-        )
-        parts = read(file, batch, run)
-        for part in parts:
+        for part in read_parquet_posts(path, file, batch, run):
             yield from sized(part)
 
 
@@ -76,7 +85,9 @@ def row_count(path: str, format: str | None = None) -> int | None:
     """Returns the rows in a file where that is cheap to know, for progress bars."""
     if path == "-" or format_of(path, format) != "parquet":
         return None
-    with _open_input(path) as file, _open_parquet(path, file) as parquet:
+    from ps2stream.posts.parquet import open_parquet
+
+    with _open_input(path) as file, open_parquet(path, file) as parquet:
         return int(parquet.metadata.num_rows)
 
 
@@ -88,11 +99,13 @@ def read_records(path: str, need: Sequence[Sequence[str]]) -> Iterator[tuple[str
         if kind != "parquet":
             yield from _read_file_records(path, kind, file, need)
             return
-        with _open_parquet(path, file) as parquet:
+        from ps2stream.posts.parquet import open_parquet, read_parquet_batches
+
+        with open_parquet(path, file) as parquet:
             names = parquet.schema_arrow.names
             check_head(path, names, need)
             rows = 0
-            for part in _read_parquet_batches(path, parquet, ROWS, names):
+            for part in read_parquet_batches(path, parquet, ROWS, names):
                 for row, record in enumerate(part.to_pylist(), rows):
                     yield f"{path} row {row}", record
                 rows += len(part)
@@ -129,17 +142,30 @@ def sized(part: Any) -> Iterator[Any]:
     yield from sized(part.slice(half))
 
 
+def _split_rows(posts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yields posts in parts as `sized` does."""
+    half = len(posts) // 2
+    most = sum(len(post["id"]) + len(post["text"]) for post in posts) * 4 + 32 * len(posts)
+    if (most <= PART_BYTES and len(posts) <= BATCH_ROWS) or not half:
+        yield posts
+        return
+    yield from _split_rows(posts[:half])
+    yield from _split_rows(posts[half:])
+
+
 # --- text formats -----------------------------------------------------------
 
 
-def _read_text_posts(
-    path: str, kind: Format, file: IO[bytes], batch: int, run: str
-) -> Iterator[Any]:
-    records = _read_file_records(path, kind, file, POSTS)
-    number = 0
-    while rows := list(islice(records, batch)):
-        yield of_records(rows, number, run)
-        number += len(rows)
+def _read_text_batches(
+    path: str, format: str | None, batch: int
+) -> Iterator[tuple[list[tuple[str, dict[str, Any]]], int]]:
+    """Yields at most `batch` (`file:line`, record) pairs, and the number of the first one."""
+    with _open_input(path) as file:
+        records = _read_file_records(path, format_of(path, format), file, POSTS)
+        first = 0
+        while some := list(islice(records, batch)):
+            yield some, first
+            first += len(some)
 
 
 def _read_file_records(
@@ -201,36 +227,6 @@ def _parse_csv(
         raise bad(f"{path}:{max(1, reader.line_num)}", f"expected CSV: {error}") from None
     except UnicodeDecodeError as error:
         raise bad(f"{path}:{reader.line_num + 1}", f"expected UTF-8: {error}") from None
-
-
-# --- Parquet ------------------------------------------------------------------
-
-
-def _open_parquet(path: str, file: IO[bytes]) -> Any:
-    try:
-        return pq.ParquetFile(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise bad(path, f"expected a Parquet file: {error}") from None
-
-
-def _read_parquet_posts(path: str, file: IO[bytes], batch: int, run: str) -> Iterator[Any]:
-    source = file if file.seekable() else io.BytesIO(file.read())
-    with _open_parquet(path, source) as parquet:
-        columns = post_columns(path, parquet.schema_arrow)
-        start = 0
-        for part in _read_parquet_batches(path, parquet, batch, list(columns.values())):
-            out = [post_column(path, name, columns, part, start, run) for name in SCHEMA.names]
-            start += len(part)
-            yield pa.RecordBatch.from_arrays(out, schema=SCHEMA)
-
-
-def _read_parquet_batches(
-    path: str, parquet: Any, batch: int, names: Sequence[str]
-) -> Iterator[Any]:
-    try:
-        yield from parquet.iter_batches(batch, columns=list(names))
-    except (pa.ArrowException, OSError) as error:
-        raise bad(path, f"expected a Parquet file that is whole: {error}") from None
 
 
 # --- shared -------------------------------------------------------------------

@@ -30,6 +30,11 @@ class Address(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
 
 
+SEQUENCER = Address("sequencer", 0)
+CONTROLLER = Address("controller", 0)
+"""The addresses of the machines of which there is one."""
+
+
 class Send(NamedTuple):
     """A message that a machine sends, and to whom."""
 
@@ -38,7 +43,7 @@ class Send(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A reply of a dispatcher machine to its edge (the gRPC service): an UpdateDecision that has
+    """A reply of a router machine to the dispatcher's machine around it: an UpdateDecision that has
     become visible, a SessionGrant, a LookupReply or a Delivery. `frame.seq` or `frame.session`
     says which call it is for."""
 

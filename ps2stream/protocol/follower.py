@@ -6,10 +6,8 @@ import heapq
 import itertools
 from typing import Generic, TypeVar
 
-from ps2stream.protocol.addresses import ROLES, Address, Role, Send
+from ps2stream.protocol.addresses import ROLES, SEQUENCER, Role, Send
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
-
-SEQUENCER = Address("sequencer", 0)
 
 Item = TypeVar("Item")
 

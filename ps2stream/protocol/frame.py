@@ -40,8 +40,8 @@ _ANNOTATED = {
 _MAGIC = 0x53325350  # "PS2S"
 _VERSION = 1
 _HEAD = struct.Struct("<IHHI")  # magic, version, kind, number of fields
-_FIELD = struct.Struct("<Bxxxxxxxq")  # dtype code or _INT, element count or the integer
 _INT = 255
+_PADS = [bytes(n) for n in range(8)]
 
 
 class FrameError(ValueError):
@@ -54,6 +54,8 @@ class Frame:
 
     KIND: ClassVar[int]
     _schema: ClassVar[tuple[tuple[str, np.dtype[Any] | None], ...]]
+    _codes: ClassVar[tuple[int, ...]]
+    _layout: ClassVar[struct.Struct]  # of all that comes before the columns
     _by_kind: ClassVar[dict[int, type[Frame]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -71,23 +73,26 @@ class Frame:
                 elif note in _ANNOTATED:
                     schema.append((name, np.dtype(_ANNOTATED[note])))
         cls._schema = tuple(schema)
+        cls._codes = tuple(_INT if dtype is None else _CODES[dtype] for _, dtype in schema)
+        cls._layout = struct.Struct("<IHHI4x" + "B7xq" * len(schema))
 
     def encode(self) -> bytes:
         """Returns one contiguous byte string; columns start at multiples of eight."""
-        heads: list[bytes] = []
-        bodies: list[bytes | memoryview] = []
-        for name, dtype in self._schema:
+        heads: list[int] = []
+        bodies: list[bytes | memoryview] = [b""]
+        for (name, dtype), code in zip(self._schema, self._codes, strict=True):
             value = getattr(self, name)
+            heads.append(code)
             if dtype is None:
-                heads.append(_FIELD.pack(_INT, value))
+                heads.append(value)
                 continue
-            column = np.ascontiguousarray(value, dtype=dtype)
-            heads.append(_FIELD.pack(_CODES[dtype], column.size))
+            column = np.ascontiguousarray(value, dtype)
+            heads.append(column.size)
             bodies.append(column.data)
             if pad := -column.nbytes % 8:
-                bodies.append(bytes(pad))
-        head = _HEAD.pack(_MAGIC, _VERSION, self.KIND, len(heads))
-        return b"".join([head, bytes(-len(head) % 8), *heads, *bodies])
+                bodies.append(_PADS[pad])
+        bodies[0] = self._layout.pack(_MAGIC, _VERSION, self.KIND, len(self._schema), *heads)
+        return b"".join(bodies)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
@@ -111,27 +116,33 @@ def decode(data: bytes | memoryview) -> Frame:
     cls = Frame._by_kind.get(kind)
     if cls is None or count != len(cls._schema):
         raise FrameError(f"unknown frame kind {kind} with {count} fields")
-    at = _HEAD.size + -_HEAD.size % 8
-    body = at + count * _FIELD.size
+    body = cls._layout.size
     if size < body:
         raise FrameError("frame is cut short in its head")
+    heads = cls._layout.unpack_from(data)
+    if heads[4::2] != cls._codes:
+        raise _describe_wrong_type(cls, heads[4::2])
     values: dict[str, Any] = {}
-    for name, dtype in cls._schema:
-        code, n = _FIELD.unpack_from(data, at)
-        at += _FIELD.size
+    for (name, dtype), n in zip(cls._schema, heads[5::2], strict=True):
         if dtype is None:
-            if code != _INT:
-                raise FrameError(f"{cls.__name__}.{name}: expected an integer")
             values[name] = n
             continue
-        if code != _CODES[dtype]:
-            raise FrameError(f"{cls.__name__}.{name}: wrong column type")
         nbytes = n * dtype.itemsize
         if n < 0 or body + nbytes > size:
             raise FrameError(f"{cls.__name__}.{name}: cut short")
-        values[name] = np.frombuffer(data, dtype=dtype, count=n, offset=body)
+        values[name] = np.frombuffer(data, dtype, n, body)
         body += nbytes + -nbytes % 8
-    return cls(**values)
+    frame = object.__new__(cls)
+    frame.__dict__.update(values)  # the constructor of a frozen dataclass sets each on its own
+    return frame
+
+
+def _describe_wrong_type(cls: type[Frame], codes: tuple[int, ...]) -> FrameError:
+    """Returns the error for the first field that has another type than the class says."""
+    pairs = zip(cls._schema, codes, cls._codes, strict=True)
+    name, dtype = next(field for field, code, right in pairs if code != right)
+    wanted = "expected an integer" if dtype is None else "wrong column type"
+    return FrameError(f"{cls.__name__}.{name}: {wanted}")
 
 
 # --- ragged columns -------------------------------------------------------
@@ -177,6 +188,9 @@ def row_of(off: I64) -> I64:
 
 def sealed(array: Array) -> Array:
     """Returns a contiguous read-only view: kernels are compiled for one type, not for two."""
+    flags = array.flags
+    if not flags.writeable and flags.c_contiguous:
+        return array
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from numba import njit
 
-from ps2stream.protocol.frame import I64, U8, U32
+from ps2stream.protocol.frame import I64, U8
 
 BAD = -1
+
+
+@njit(cache=True, nogil=True)
+def read_varint(data: U8, at: int, end: int) -> tuple[int, int]:
+    """Returns the varint of data[at:end] and where it ends: BAD where it is cut short or too
+    long."""
+    value = 0
+    shift = 0
+    while at < end and shift <= 63:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+    return value, BAD
 
 
 @njit(cache=True, nogil=True)
@@ -21,17 +37,9 @@ def scan(data: U8, at: int, end: int, field: U8, start: I64, stop: I64) -> int:
         at += 1
         if tag >= 0x80:
             return BAD
-        value = 0
-        shift = 0
-        while True:
-            if at >= end or shift > 63:
-                return BAD
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        value, at = read_varint(data, at, end)
+        if at < 0:
+            return BAD
         kind = tag & 7
         if kind == 0:
             first, last = value, value
@@ -51,30 +59,6 @@ def scan(data: U8, at: int, end: int, field: U8, start: I64, stop: I64) -> int:
 
 
 @njit(cache=True, nogil=True)
-def get_varints(data: U8, at: int, end: int, out: U32) -> int:
-    """Reads the uint32 varints of data[at:end]; returns how many there are, or BAD when they are
-    cut short, too large or too many for `out`."""
-    n = 0
-    while at < end:
-        value = 0
-        shift = 0
-        while True:
-            if at >= end or shift > 28:
-                return BAD
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        if n >= len(out) or value > 0xFFFFFFFF:
-            return BAD
-        out[n] = value
-        n += 1
-    return n
-
-
-@njit(cache=True, nogil=True)
 def count_entries(data: U8, outer: int, inner: int, limit: int) -> int:
     """Counts what the repeated field `inner` holds in all occurrences of the message field
     `outer` of a message, or, with outer 0, in the message itself. Stops above `limit`. Returns
@@ -85,17 +69,9 @@ def count_entries(data: U8, outer: int, inner: int, limit: int) -> int:
     end = size  # of the message that is read: the whole one, or one at `outer`
     inside = outer == 0
     while at < size:
-        tag = 0
-        shift = 0
-        while True:
-            if at >= end or shift > 63:
-                return BAD
-            byte = data[at]
-            at += 1
-            tag |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        tag, at = read_varint(data, at, end)
+        if at < 0:
+            return BAD
         kind = tag & 7
         field = (tag >> 3) & 0x1FFFFFFF
         if kind == 1:
@@ -103,17 +79,9 @@ def count_entries(data: U8, outer: int, inner: int, limit: int) -> int:
         elif kind == 5:
             at += 4
         elif kind == 0 or kind == 2:
-            value = 0
-            shift = 0
-            while True:
-                if at >= end or shift > 63:
-                    return BAD
-                byte = data[at]
-                at += 1
-                value |= (byte & 0x7F) << shift
-                shift += 7
-                if byte < 0x80:
-                    break
+            value, at = read_varint(data, at, end)
+            if at < 0:
+                return BAD
             if kind == 2:
                 if value < 0 or value > end - at:
                     return BAD

@@ -204,13 +204,12 @@ def text_plan(
     grid: Grid,
     workers: int,
     terms: Mapping[str, int] | None = None,
-    frequencies: Mapping[str, int] | None = None,
 ) -> RoutingPlan:
     """Returns a plan of one text leaf everywhere: listed terms belong to their workers, all others
     are divided by hash."""
     leaf = Text(tuple(range(workers)), terms or {})
     cells = np.zeros(_count_cells(grid), np.uint32)
-    return RoutingPlan(workers, analysis, grid, (leaf,), cells, frequencies or {})
+    return RoutingPlan(workers, analysis, grid, (leaf,), cells, {})
 
 
 def hash_units(analyzer: Analyzer, terms: Sequence[str]) -> U64:

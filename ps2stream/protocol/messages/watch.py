@@ -14,12 +14,12 @@ import numpy as np
 
 from ps2stream.protocol.frame import F64, I64, U8, U32, Frame
 from ps2stream.protocol.rows import concat_columns, taken_columns
+from ps2stream.protocol.ticks import TICKS_PER_S
 
 SEEN_PER_S = 50
 """How many objects, and how many matches, are seen in a second."""
 SEEN_TEXT_BYTES = 1024
 """How much of a text is seen, from its beginning."""
-TICKS_PER_S = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.errors import InvalidArgument
-from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.readers import (
     MAX_LINE,
     PART_BYTES,
     check_query,
     read_posts,
     read_queries,
+    read_rows,
     row_count,
 )
 
@@ -56,6 +57,8 @@ def test_formats_agree(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ROWS, schema=SCHEMA), parquet)
     for path in (lines, table, parquet):
         assert rows(path, batch=2) == ROWS, path
+        assert list(map(len, read_rows(path, batch=2))) == [2, 1]
+        assert [row for part in read_rows(path) for row in part] == ROWS
         assert all(part.schema == SCHEMA for part in read_posts(path))
     assert row_count(parquet) == 3
     assert row_count(lines) is None
@@ -220,6 +223,9 @@ def test_batches_of_long_texts_stay_below_what_a_request_may_carry(tmp_path: Pat
     assert all(0 < part.nbytes <= PART_BYTES for part in parts)
     found = [row["id"] for part in parts for row in part.to_pylist()]
     assert found == [str(i) for i in range(100)]
+    lists = list(read_rows(path))
+    assert all(0 < sum(len(post["text"]) for post in part) <= PART_BYTES for part in lists)
+    assert [post["id"] for part in lists for post in part] == found
 
 
 def test_unknown_files_and_formats(tmp_path: Path) -> None:

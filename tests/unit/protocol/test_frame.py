@@ -1,0 +1,97 @@
+"""Frames: what is encoded is decoded, and damaged bytes are refused by the field's name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ps2stream.protocol.frame import Frame, FrameError, decode
+from ps2stream.protocol.log_records import SplitRecord
+from ps2stream.protocol.messages.objects import RoutedObjects
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+HEAD_BYTES, FIELD_BYTES = 16, 16
+
+
+def make_frame(numbers: list[int], words: list[int]) -> RoutedObjects:
+    dispatcher, batch, attempt, route, lsn, watermark, suspect = numbers
+    row = np.array([abs(word) % 2**32 for word in words], np.uint32)
+    term = np.array([abs(word) for word in words], np.uint64)
+    lon = np.array(words, np.float64)
+    offsets = np.array([0, len(words)])
+    return RoutedObjects(
+        dispatcher, batch, attempt, route, lsn, watermark, suspect,
+        row, lon, lon[::2], offsets, term,
+    )  # fmt: skip
+
+
+@given(st.lists(INTEGERS, min_size=7, max_size=7), st.lists(INTEGERS, max_size=5))
+def test_what_is_encoded_is_decoded(numbers: list[int], words: list[int]) -> None:
+    frame = make_frame(numbers, words)  # lon[::2] is not contiguous
+    found = decode(frame.encode())
+    assert isinstance(found, RoutedObjects)
+    for field in dataclasses.fields(RoutedObjects):
+        column, wanted = getattr(found, field.name), getattr(frame, field.name)
+        np.testing.assert_array_equal(column, wanted)
+        if isinstance(wanted, np.ndarray):
+            assert column.dtype == wanted.dtype
+            assert not column.flags.writeable
+            assert column.flags.aligned
+    assert found.encode() == frame.encode()
+
+
+def test_every_cut_is_refused() -> None:
+    data = make_frame([1, 2, 3, 4, 5, 6, 0], [7, 8, 9]).encode()
+    for size in range(len(data)):
+        with pytest.raises(FrameError):
+            decode(data[:size])
+
+
+def test_a_column_of_another_type_is_refused_by_its_name() -> None:
+    data = bytearray(make_frame([1, 2, 3, 4, 5, 6, 0], [7]).encode())
+    data[HEAD_BYTES + 8 * FIELD_BYTES] = 0
+    with pytest.raises(FrameError, match=r"RoutedObjects\.lon: wrong column type"):
+        decode(bytes(data))
+    data = bytearray(SplitRecord(3).encode())
+    data[HEAD_BYTES] = 0
+    with pytest.raises(FrameError, match=r"SplitRecord\.at: expected an integer"):
+        decode(bytes(data))
+
+
+def test_a_column_longer_than_the_message_is_refused_by_its_name() -> None:
+    data = bytearray(make_frame([1, 2, 3, 4, 5, 6, 0], [7]).encode())
+    at = HEAD_BYTES + 7 * FIELD_BYTES + 8
+    for count in (2**40, -1):
+        data[at : at + 8] = count.to_bytes(8, "little", signed=True)
+        with pytest.raises(FrameError, match=r"RoutedObjects\.row: cut short"):
+            decode(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "problem"),
+    [
+        (0, 1, "wrong magic number"),
+        (4, 9, "frame version 9 is not 1"),
+        (6, 255, "unknown frame kind"),
+        (8, 9, "with 9 fields"),
+    ],
+)
+def test_another_head_is_refused(at: int, value: int, problem: str) -> None:
+    data = bytearray(SplitRecord(3).encode())
+    data[at] = value
+    with pytest.raises(FrameError, match=problem):
+        decode(bytes(data))
+
+
+def test_a_frame_of_another_class_is_refused() -> None:
+    with pytest.raises(FrameError, match="expected a RoutedObjects, got a SplitRecord"):
+        RoutedObjects.decode(SplitRecord(3).encode())
+
+
+def test_a_kind_is_used_once() -> None:
+    with pytest.raises(TypeError, match=f"frame kind {SplitRecord.KIND} is already used"):
+        type("AnotherRecord", (Frame,), {"KIND": SplitRecord.KIND})
