@@ -1,48 +1,52 @@
 """The sequencer's decision about each row of the dispatchers' requests.
 
-The decision is pure, and columnar except for dictionary look-ups: rows of different ids are
-decided together, rows of one id one after the other.
+The decision is pure. What rows name is found in columns: their ids, sessions and earlier deletes;
+then a kernel decides about one row after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import compress, repeat
-from operator import eq, itemgetter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ps2stream.language.query_rows import canonical_sources
-from ps2stream.protocol.frame import I64, U8
-from ps2stream.protocol.messages.updates import UpdateStatus
-from ps2stream.protocol.rows import QueryRows, UpdateKind
-from ps2stream.sequencer.registry import QueryRegistry, split
+from ps2stream.protocol.frame import I64, U8, U64, sealed, take_ragged
+from ps2stream.protocol.ports import DeleteRequests
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.sequencer import kernels
+from ps2stream.sequencer.columns import StringColumn, find_first_rows
+from ps2stream.sequencer.kernels import NONE
+from ps2stream.sequencer.packed_rows import PackedRows
+from ps2stream.sequencer.registry import PreparedRows, QueryRegistry
+from ps2stream.sequencer.remembered import RememberedDeletes
 
-Key = tuple[bytes, bytes]  # (query id, request id)
+_NO_QUERIES = no_queries()
 
 
 class UpdateVerdict(NamedTuple):
-    """The decisions about n rows, with final LSNs. `rows` are those to commit."""
+    """The decisions about n rows, with final LSNs. `rows` are those to commit, and `prepared`
+    what the registry needs to apply them; `requests` the request ids of the deletes among them,
+    None without any."""
 
     status: U8
     lsn: I64
     rows: QueryRows
+    prepared: PreparedRows
     sessions: dict[bytes, int]
-    requests: dict[Key, int]
+    requests: DeleteRequests | None
 
 
 def decide(
     rows: QueryRows,
-    names: list[bytes],
-    request_ids: list[bytes],
+    names: StringColumn,
+    request_ids: StringColumn,
     *,
     base: int,
     live: QueryRegistry,
     sessions: Mapping[bytes, int],
     top: int,
-    recent: Mapping[Key, int],
+    recent: RememberedDeletes,
 ) -> UpdateVerdict:
     """Decides about the rows in their order, each as if those before it were committed. Nothing
     is changed.
@@ -56,156 +60,89 @@ def decide(
     the name is empty), or if it repeats a remembered (id, request_id); else it is NOT_FOUND.
     """
     n = len(rows)
-    ids = split(rows.id_off, rows.id)
     insert = rows.kind == UpdateKind.INSERT
-    fresh: dict[bytes, int] = {}
-    number = _number_sessions(names, insert, sessions, top, fresh)
-    named = np.fromiter(map(len, names), np.int64, n) > 0
-    code, rounds = _split_rounds(ids)
-    # `state`: the live handle of each id, by the first row that names it. A handle above
-    # `base` is provisional: base + 1 + its row, until all rows are decided.
-    known = live.handles(ids)
-    state = known.copy()
-    stored = np.flatnonzero(known)
-    old = live.rows(known[stored])
-    pool = QueryRows.concat([old, rows.replace(session=number)])
-    where = np.zeros(n, np.int64)
-    where[stored] = np.arange(len(stored))
+    number, fresh = _number_sessions(names, live.hash(*names), insert, sessions, top)
+    hashes = live.hash(rows.id_off, rows.id)
+    code, _ = find_first_rows(rows.id_off, rows.id, hashes)
+    found = live.find(rows.id_off, rows.id, hashes)
+    repeated, request = recent.find(rows, request_ids)
+    # Sources are compared only if an insert names a live query.
+    compared = (insert & (found.at != NONE)).any()
+    old = found.rows.take(np.arange(len(found.rows))) if compared else _NO_QUERIES
 
-    status = np.zeros(n, np.uint8)
-    lsn = np.zeros(n, np.int64)
-    source = np.full(n, -1, np.int64)  # row of `pool` to commit; -1: nothing
-    handle = np.zeros(n, np.int64)
-    done: dict[Key, int] = {}
-    for at in rounds:
-        mine, now = code[at], state[code[at]]
-        own = base + 1 + at
-        before = np.where(now > base, len(old) + now - base - 1, where[mine])
-        adds, is_live = insert[at], now != 0
-        lsn[at] = own
+    status, lsn = np.empty(n, np.uint8), np.empty(n, np.int64)
+    handle, source = np.zeros(n, np.int64), np.empty(n, np.int64)
+    kernels.decide_rows(
+        base,
+        (insert.astype(np.int64), (np.diff(names[0]) > 0).astype(np.int64), number, code,
+         repeated, request),
+        (found.at, found.handle, found.rows.read_sessions()),
+        _list_sources(old),
+        _list_sources(rows),
+        (status, lsn, handle, source),
+    )  # fmt: skip
 
-        again = np.flatnonzero(adds & is_live)
-        if len(again):
-            same = _compare_queries(pool, before[again], len(old) + at[again])
-            status[at[again]] = np.where(same, UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS)
-            lsn[at[again]] = np.where(same, now[again], 0)
-
-        drops = ~adds
-        if drops.any():
-            repeated = _find_repeated_deletes(at, drops, ids, request_ids, recent, done)
-            lsn[at] = np.where(repeated, repeated, lsn[at])
-            drops &= repeated == 0
-            foreign = named[at]
-            foreign[is_live] &= pool.session[before[is_live]] != number[at[is_live]]
-            lost = at[drops & (foreign | ~is_live)]
-            status[lost], lsn[lost] = UpdateStatus.NOT_FOUND, 0
-            drops &= is_live & ~foreign
-            done.update(_collect_requests(at[drops], own[drops], ids, request_ids))
-
-        takes = adds & ~is_live
-        source[at[takes]] = len(old) + at[takes]
-        source[at[drops]] = before[drops]
-        handle[at[takes]] = own[takes]
-        handle[at[drops]] = now[drops]
-        state[mine[takes]] = own[takes]
-        state[mine[drops]] = 0
-
-    accepted = np.flatnonzero(source >= 0)
-    final = base + np.cumsum(source >= 0)
-
-    def finalize(value: I64) -> I64:
-        return np.where(value > base, final[np.maximum(value - base - 1, 0)], value)
-
-    out = pool.take(source[accepted])
-    out = _clear_sources(out, insert[accepted]).replace(
-        kind=rows.kind[accepted], lsn=final[accepted], handle=finalize(handle[accepted])
-    )
-    used = set(out.session.tolist())
+    accepted = np.flatnonzero(source != NONE)
+    kept = insert[accepted]
+    rows = rows.replace(session=number)
+    packed = PackedRows.pack(rows, np.arange(n))
+    m = len(found.rows)
+    if kept.all():
+        out = rows if len(accepted) == n else rows.take(accepted)
+        gone = accepted[:0]
+    else:
+        out = PackedRows.join(found.rows, packed).take(source[accepted], kept)
+        gone = source[accepted[~kept]]
+        gone = np.where(gone < m, np.append(found.place, NONE)[np.minimum(gone, m)], NONE)
+    out = out.replace(kind=rows.kind[accepted], lsn=lsn[accepted], handle=handle[accepted])
+    used = set(out.session.tolist()) if fresh else set()
     return UpdateVerdict(
         status,
-        finalize(lsn),
+        lsn,
         out,
+        PreparedRows(hashes[accepted], packed.select(accepted[kept]), gone),
         {name: k for name, k in fresh.items() if k in used},
-        {
-            key: int(final[value - base - 1])
-            for key, value in sorted(done.items(), key=itemgetter(1))
-        },
+        _collect_requests(accepted[~kept & (request[accepted] != NONE)], lsn, rows, request_ids),
     )
 
 
 def _number_sessions(
-    names: list[bytes],
-    insert: NDArray[np.bool_],
-    sessions: Mapping[bytes, int],
-    top: int,
-    fresh: dict[bytes, int],
-) -> I64:
-    """Returns the session number of each row, 0 for one that does not exist. Names that an insert
-    uses for the first time get the next numbers, in `fresh`."""
-    for name in dict.fromkeys(compress(names, insert.tolist())):
-        if name not in sessions:
-            fresh[name] = top + len(fresh) + 1
-    both = sessions if not fresh else {**sessions, **fresh}
-    return np.fromiter(map(both.get, names, repeat(0)), np.int64, len(names))
+    names: StringColumn, hashes: U64, insert: np.ndarray, sessions: Mapping[bytes, int], top: int
+) -> tuple[I64, dict[bytes, int]]:
+    """Returns (the session number of each row, 0 for one that does not exist; the new sessions).
+    Names that an insert uses for the first time get the next numbers."""
+    off, data = names
+    code, count = find_first_rows(off, data, hashes)
+    if count == 1 and (known := sessions.get(data[off[0] : off[1]].tobytes())):
+        return np.full(len(hashes), known, np.int64), {}
+    number = np.zeros(len(hashes), np.int64)
+    first = np.flatnonzero(code == np.arange(len(code)))
+    used = np.zeros(len(code), np.bool_)
+    used[code[insert]] = True
+    fresh: dict[bytes, int] = {}
+    # In the order in which inserts use them first.
+    makes = np.full(len(code), len(code), np.int64)
+    at = np.flatnonzero(insert)
+    makes[code[at[::-1]]] = at[::-1]
+    for row in first[np.argsort(makes[first], kind="stable")].tolist():
+        name = data[off[row] : off[row + 1]].tobytes()
+        known = sessions.get(name, 0)
+        if not known and used[row]:
+            known = fresh[name] = top + len(fresh) + 1
+        number[row] = known
+    return number[code], fresh
 
 
-def _find_repeated_deletes(
-    at: I64,
-    drops: NDArray[np.bool_],
-    ids: list[bytes],
-    request_ids: list[bytes],
-    recent: Mapping[Key, int],
-    done: dict[Key, int],
-) -> I64:
-    """Returns for each row of `at` the LSN of the delete that it repeats, else 0."""
-    if not recent and not done:
-        return np.zeros(len(at), np.int64)
-    rows = at.tolist()
-    keys = list(zip(map(ids.__getitem__, rows), map(request_ids.__getitem__, rows), strict=True))
-    first = map(recent.get, keys, map(done.get, keys, repeat(0)))
-    return np.where(drops, np.fromiter(first, np.int64, len(keys)), 0)
-
-
-def _split_rounds(ids: list[bytes]) -> tuple[I64, Iterator[I64]]:
-    """Returns (for each row the first row with the same id, the groups of rows to decide
-    together). The k-th group has the k-th row of each id; there is nearly always one group."""
-    n = len(ids)
-    first: dict[bytes, int] = {}
-    code = np.fromiter(map(first.setdefault, ids, range(n)), np.int64, n)
-    if len(first) == n:
-        return code, iter([np.arange(n)])
-    order = np.argsort(code, kind="stable")
-    group = code[order]
-    start = np.searchsorted(group, group)
-    turn = np.empty(n, np.int64)
-    turn[order] = np.arange(n) - start
-    return code, (np.flatnonzero(turn == k) for k in range(int(turn.max()) + 1))
-
-
-def _compare_queries(pool: QueryRows, a: I64, b: I64) -> NDArray[np.bool_]:
-    """Returns bool[n]: whether rows a and b of the pool are one query of one session."""
-    left, right = canonical_sources(pool, a), canonical_sources(pool, b)
-    same = np.fromiter(map(eq, left, right), np.bool_, len(a))
-    same &= pool.session[a] == pool.session[b]
-    return same
-
-
-def _clear_sources(rows: QueryRows, keep: NDArray[np.bool_]) -> QueryRows:
-    """Returns the rows, with an empty source where it is not to be kept."""
-    if keep.all():
-        return rows
-    size = np.diff(rows.source_off)
-    off = np.zeros_like(rows.source_off)
-    np.cumsum(np.where(keep, size, 0), out=off[1:])
-    return rows.replace(source_off=off, source=rows.source[np.repeat(keep, size)])
+def _list_sources(rows: QueryRows) -> tuple[I64, U8, I64]:
+    """Returns the fields of QuerySources as a plain tuple."""
+    return sealed(rows.source_off), sealed(rows.source), sealed(rows.geom_off)
 
 
 def _collect_requests(
-    at: I64, lsn: I64, ids: list[bytes], request_ids: list[bytes]
-) -> dict[Key, int]:
-    """Returns what to remember of these deletes: the LSNs of those that have a request id."""
-    rows = at.tolist()
-    carried = map(request_ids.__getitem__, rows)
-    keys = zip(map(ids.__getitem__, rows), carried, strict=True)
-    found = dict(zip(keys, lsn.tolist(), strict=True))
-    return {key: value for key, value in found.items() if key[1]}
+    at: I64, lsn: I64, rows: QueryRows, request_ids: StringColumn
+) -> DeleteRequests | None:
+    """Returns what to remember of the deletes `at`, which have a request id; None without any."""
+    if not len(at):
+        return None
+    ids = take_ragged(rows.id_off, rows.id, at)
+    return DeleteRequests(lsn[at], *ids, *take_ragged(*request_ids, at))

@@ -16,7 +16,7 @@ import numpy as np
 
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import ROLES, Address, Send
-from ps2stream.protocol.frame import U8, Frame
+from ps2stream.protocol.frame import U8, Frame, concat_ragged, take_ragged
 from ps2stream.protocol.messages.plan import (
     PlanChangeRequest,
     PostingCounts,
@@ -37,6 +37,7 @@ from ps2stream.protocol.messages.updates import (
 )
 from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, Store
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
@@ -45,13 +46,8 @@ from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, packed
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
-from ps2stream.sequencer.registry import QueryRegistry, split
-from ps2stream.sequencer.remembered import (
-    RememberedAnswers,
-    RememberedDeletes,
-    RequestKey,
-    make_delete_requests,
-)
+from ps2stream.sequencer.registry import QueryRegistry
+from ps2stream.sequencer.remembered import RememberedAnswers, RememberedDeletes, RequestKey
 from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.token_table import TokenTable
 
@@ -80,9 +76,9 @@ class SequencerMachine:
         self._followers = FollowerProgress(peers, store.watermark)
         self._sessions = SessionRegistry(store, quotas, streams=epoch << 32)
         self._tokens = TokenTable(store)
-        self._deletes = RememberedDeletes(store.requests(), recent)
+        self._deletes = RememberedDeletes(store.requests(), recent, store.identity)
         self._answers = RememberedAnswers(store.answers())
-        self._live = QueryRegistry()
+        self._live = QueryRegistry(store.identity)
         self._lsn = horizon = 0
         self._plans = PlanChangeDriver(
             plan, self._peers, self._followers, self._live, self._record_plan_change
@@ -97,6 +93,7 @@ class SequencerMachine:
             self._live.forget(store.watermark)
             horizon = max(horizon, _find_left_out(batch, rows))
         self._feeds = FetchAnswers(epoch << 32, horizon)
+        self._last_tip, self._tip_age = (-1, -1), 0  # at the last tick; ticks since it changed
         self._committed = dict.fromkeys(UpdateKind, 0)
         self._outcomes = np.zeros(len(UpdateStatus), np.int64)
         self._plans.start(plan if restarts else None)
@@ -127,6 +124,11 @@ class SequencerMachine:
         return len(self._live)
 
     @property
+    def bytes(self) -> int:
+        """The bytes of the live queries and of the table of their ids."""
+        return self._live.nbytes
+
+    @property
     def counters(self) -> dict[str, Any]:
         """Totals since the start, and present sizes."""
         outcomes = zip(UpdateStatus, self._outcomes.tolist(), strict=True)
@@ -146,10 +148,14 @@ class SequencerMachine:
         return self._plans.run(workers)
 
     def tick(self, now_ms: int = 0) -> list[Send]:
-        """Does periodic work, ten times a second: all peers are sent the tip, as messages may have
-        been lost. now_ms: Unix time."""
+        """Does periodic work, ten times a second. As messages may have been lost, all peers are
+        sent the tip: at the tick after it has changed, then ever more seldom. now_ms: Unix time."""
         self._feeds.tick()
-        return self._plans.tick(now_ms) + self._make_tips(self._peers)
+        tip = (self._lsn, self.visible)
+        self._tip_age = self._tip_age + 1 if tip == self._last_tip else 0
+        self._last_tip = tip
+        is_due = not self._tip_age & (self._tip_age - 1) or not self._tip_age % REPEAT_TICKS
+        return self._plans.tick(now_ms) + (self._make_tips(self._peers) if is_due else [])
 
     def fence(self, dispatcher: int) -> list[Send]:
         """Stops waiting for a dispatcher, which accepts nothing any more."""
@@ -160,6 +166,7 @@ class SequencerMachine:
         """Handles a new incarnation of a peer, which has applied nothing yet."""
         self._feeds.joined(peer)
         self._followers.joined(peer)
+        self._tip_age = 0  # this tip may be lost, too
         return self._make_tips([peer])
 
     def on(self, frame: Frame) -> list[Send]:
@@ -209,11 +216,8 @@ class SequencerMachine:
     ) -> list[Send]:
         """Decides and commits; adds to `decisions`, and returns what every dispatcher is sent."""
         parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
-        names: list[bytes] = []
-        request_ids: list[bytes] = []
-        for request in requests.values():
-            names += split(request.name_off, request.name)
-            request_ids += split(request.request_off, request.request)
+        names = concat_ragged([(r.name_off, r.name) for r in requests.values()])
+        request_ids = concat_ragged([(r.request_off, r.request) for r in requests.values()])
         rows = QueryRows.concat(parts)
         over = self._sessions.tenants.find_over_quota(
             rows, names, self._live, self._sessions.numbers
@@ -221,9 +225,7 @@ class SequencerMachine:
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
             rows = rows.take(fit)
-            names, request_ids = (
-                [column[i] for i in fit.tolist()] for column in (names, request_ids)
-            )
+            names, request_ids = take_ragged(*names, fit), take_ragged(*request_ids, fit)
         verdict = decide(
             rows,
             names,
@@ -232,7 +234,7 @@ class SequencerMachine:
             live=self._live,
             sessions=self._sessions.numbers,
             top=self._sessions.top,
-            recent=self._deletes.recent,
+            recent=self._deletes,
         )
         cuts = np.cumsum([len(part) for part in parts])[:-1]
         status, lsn = verdict.status, verdict.lsn
@@ -272,7 +274,7 @@ class SequencerMachine:
             LedgerChange(
                 batch=applied,
                 sessions=sessions,
-                requests=make_delete_requests(verdict.requests),
+                requests=verdict.requests,
                 forget=self._deletes.first,
                 answers=answers,
                 watermark=self._followers.watermark,
@@ -282,7 +284,7 @@ class SequencerMachine:
             self._lsn = applied.lsn_to
         for kind in UpdateKind:
             self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
-        self._live.apply(verdict.rows)
+        self._live.apply(verdict.rows, verdict.prepared)
         self._sessions.add_sessions(sessions)
         self._sessions.tenants.count_rows(verdict.rows)
         self._deletes.add(verdict.requests)

@@ -51,19 +51,19 @@ DUE: Mapping[ChangeState, PlanStep] = MappingProxyType(
 """The records that the sequencer writes by itself, by the states that call for them."""
 REPORTED: Mapping[ChangeState, str] = MappingProxyType(
     {
-        ChangeState.NONE: "DONE",
-        ChangeState.TRANSFERRING: "LOADING",
-        ChangeState.READY: "HOT",
-        ChangeState.COEXISTING: "APART",
-        ChangeState.UNITING: "LOADING",
-        ChangeState.READY_TO_UNITE: "HOT",
+        ChangeState.NONE: "NONE",
+        ChangeState.TRANSFERRING: "TRANSFERRING",
+        ChangeState.READY: "READY",
+        ChangeState.COEXISTING: "COEXISTING",
+        ChangeState.UNITING: "TRANSFERRING",
+        ChangeState.READY_TO_UNITE: "READY",
         ChangeState.RETIRING: "RETIRING",
         ChangeState.RETIRED: "RETIRING",
-        ChangeState.CHECKING: "DONE",
-        ChangeState.COUNTED: "DONE",
+        ChangeState.CHECKING: "NONE",
+        ChangeState.COUNTED: "NONE",
     }
 )
-"""The names of the states in the JSON of a PlanChangeReply, from which users are answered."""
+"""The names of the states in the JSON of a PlanChangeReply, which are those of MigrationState."""
 
 
 class PlanMigration:
@@ -147,8 +147,8 @@ class PlanMigration:
         outcomes = Counter(str(move["outcome"]) for move in self.moves)
         return {
             "workers": self.strategy.workers,
-            "moving": int(self.state not in ("DONE", "APART")),
-            "coexisting": int(self.state == "APART"),
+            "moving": int(self.state not in ("NONE", "COEXISTING")),
+            "coexisting": int(self.state == "COEXISTING"),
             "moves": {outcome: outcomes[outcome] for outcome in ("done", "aborted")},
         }
 
@@ -205,7 +205,12 @@ class PlanMigration:
             if same and route_of(known) == route_of(plan):
                 coexist = strategy.state is ChangeState.COEXISTING
                 waits = strategy.following is known and coexist and not apart
-                return None, f"plan version {plan.version} coexists already" if waits else ""
+                return (
+                    None,
+                    f"plan version {plan.version} already coexists with the current one"
+                    if waits
+                    else "",
+                )
         if problem := strategy.occupied:
             return None, problem
         if plan.base_version != strategy.plan.version:
@@ -214,7 +219,7 @@ class PlanMigration:
                 f"{strategy.plan.version}"
             )
         if route_of(plan) == route_of(strategy.plan):
-            return None, "plan: every unit has its owner already; there is nothing to move"
+            return None, "plan: every unit already has its owner, so nothing would migrate"
         if plan.grid != strategy.plan.grid:
             return None, (
                 f"plan: its grid, {cells_of(plan.grid)}, is not that of the service, "
@@ -224,7 +229,8 @@ class PlanMigration:
         if plan.workers > self.running:
             self._wanted_workers = (plan.workers, ASKED_TICKS)
             raise Unavailable(
-                f"plan: {plan.workers} workers; {self.running} run, and the others are started"
+                f"plan: {plan.workers} workers are needed; {self.running} are running, and the "
+                "others are being started"
             )
         self._wanted_workers = (0, 0)
         self.totals.mark()
@@ -239,7 +245,7 @@ class PlanMigration:
         if PlanStep.UNITE in strategy.steps:
             self.totals.mark()
             return step_record(PlanStep.UNITE, self._stamp_time("begun_ms")), ""
-        return None, "" if strategy.apart else "there are no two plans that coexist"
+        return None, "" if strategy.apart else "no two plans coexist"
 
     def _stamp_time(self, name: str) -> dict[str, int]:
         """Returns the present time under this name; an empty dict if it is not known."""
@@ -253,8 +259,8 @@ class PlanMigration:
         if strategy.following is None:
             return None, ""
         if strategy.apart:
-            return None, "new queries belong to the new plan already; the two can be united"
-        return None, "objects are routed by the new plan already; the move will be finished"
+            return None, "new queries already belong to the new plan; unite the plans instead"
+        return None, "objects are already routed by the new plan; the plan change will be completed"
 
     def _end_figures(self) -> dict[str, int]:
         """Returns the counters since the migration began, and the present time as its end."""

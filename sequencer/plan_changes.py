@@ -163,7 +163,7 @@ class PlanChangeDriver:
         migration = self._migration
         problem, out, wait = "", [], 0
         if migration is None:
-            problem = "this service does not change its plan"
+            problem = "this service does not support plan changes"
         elif request.ask != PlanAction.TELL:
             try:
                 record, problem = _make_requested_record(migration, request)

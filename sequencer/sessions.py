@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
@@ -63,7 +65,7 @@ class SessionRegistry:
         more = False
         tenant = request.tenant.tobytes()
         if len(request.id):
-            handle = live.handles([request.id.tobytes()])
+            handle = live.handles(np.array([0, len(request.id)]), request.id)
             rows = live.rows(handle[handle > 0])
         else:
             sessions = self.tenants.sessions_of(tenant) if tenant else None

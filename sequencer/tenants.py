@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8
+from ps2stream.protocol.frame import I64, U8, take_ragged
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.security import QuotaTable, TenantQuota
-from ps2stream.sequencer.registry import QueryRegistry, split
+from ps2stream.sequencer.columns import StringColumn, find_first_rows, split
+from ps2stream.sequencer.kernels import NONE
+from ps2stream.sequencer.registry import QueryRegistry
 from ps2stream.tenants import key_of
 
 
@@ -60,8 +61,9 @@ class TenantCounts:
 
     def count_rows(self, rows: QueryRows) -> None:
         """Counts committed inserts and deletes, each with the session of its query."""
-        change = np.where(rows.kind == UpdateKind.INSERT, 1, -1)
-        np.add.at(self._live, self._of[rows.session], change)
+        change = np.where(rows.kind == UpdateKind.INSERT, 1.0, -1.0)
+        tenants = np.bincount(self._of[rows.session], change, len(self._live))
+        self._live += tenants.astype(np.int64)
 
     def count_live(self, key: bytes) -> int:
         """Returns the number of a tenant's live queries."""
@@ -83,7 +85,7 @@ class TenantCounts:
     def find_over_quota(
         self,
         rows: QueryRows,
-        names: Sequence[bytes],
+        names: StringColumn,
         live: QueryRegistry,
         sessions: Mapping[bytes, int],
     ) -> OverQuotaRows | None:
@@ -91,16 +93,17 @@ class TenantCounts:
         without any. Deletes make room only for the next requests."""
         if not self._quotas.limited:
             return None
-        ids = split(rows.id_off, rows.id)
+        hashes = live.hash(rows.id_off, rows.id)
         insert = rows.kind == UpdateKind.INSERT
         # A row may insert an id again that a row before it deletes, for another session.
-        gone = set(compress(ids, (~insert).tolist()))
-        again = np.fromiter(map(gone.__contains__, ids), np.bool_, len(ids))
-        new = insert & (again | (live.handles(ids) == 0))
+        code, _ = find_first_rows(rows.id_off, rows.id, hashes)
+        gone = np.zeros(len(rows), np.bool_)
+        gone[code[~insert]] = True
+        new = insert & (gone[code] | (live.find(rows.id_off, rows.id, hashes).at == NONE))
         status = np.zeros(len(rows), np.uint8)
-        distinct = dict.fromkeys(names)
-        code = dict(zip(distinct, range(len(distinct)), strict=True))
-        which = np.fromiter(map(code.__getitem__, names), np.int64, len(names))
+        first, _ = find_first_rows(*names, live.hash(*names))
+        firsts, which = np.unique(first, return_inverse=True)
+        distinct = split(*take_ragged(*names, firsts))
         owners = [self._ensure_tenant(key_of(name)) for name in distinct]
         fresh = np.fromiter((name not in sessions for name in distinct), np.bool_, len(distinct))
         owner = np.fromiter((o.number for o in owners), np.int64, len(owners))

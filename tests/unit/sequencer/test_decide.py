@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,12 +16,14 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.sequencer.registry import QueryRegistry
+from ps2stream.sequencer.remembered import RememberedDeletes
 from ps2stream.space.regions import World
 from ps2stream.store.memory import MemoryStore
 from tests.support.sequencing import (
     ROWS,
     TwinSequencer,
     applied_rows,
+    cut_hashes,
 )
 from tests.support.updates import DISPATCHERS, Row, delete, ids_of, insert, query_rows, update
 
@@ -44,18 +47,39 @@ def test_a_delete_carries_its_insert_but_not_the_source() -> None:
         np.testing.assert_array_equal(getattr(out, name), getattr(want, name))
 
 
+@pytest.mark.parametrize("bits", [8, 64])
 @settings(deadline=None, max_examples=150)
-@given(st.lists(st.lists(ROWS, max_size=8), max_size=8))
-def test_rows_are_decided_together_as_one_by_one(groups: list[list[Row]]) -> None:
+@given(groups=st.lists(st.lists(ROWS, max_size=8), max_size=8))
+def test_rows_are_decided_together_as_one_by_one(bits: int, groups: list[list[Row]]) -> None:
+    with cut_hashes(bits):
+        check_against_the_twin(groups)
+
+
+def test_many_rows_are_decided_together_as_one_by_one() -> None:
+    """Batches of hundreds of rows, of more ids than there are hashes."""
+    rng = np.random.default_rng(5)
+
+    def draw() -> Row:
+        id, session = f"id-{rng.integers(700)}", str(rng.choice(["s", "t", "u"]))
+        if rng.random() < 0.6:
+            return insert(id, "z" * int(rng.integers(1, 3)), session)
+        named = session if rng.random() < 0.5 else ""
+        return delete(id, named, str(rng.choice(["", "p", "q"])))
+
+    with cut_hashes(8):
+        check_against_the_twin([[draw() for _ in range(rng.integers(1, 512))] for _ in range(30)])
+
+
+def check_against_the_twin(groups: list[list[Row]]) -> None:
     twin, live = TwinSequencer(), QueryRegistry()
     sessions: dict[bytes, int] = {}
-    recent: dict[tuple[bytes, bytes], int] = {}
+    recent = RememberedDeletes([], 1000)
     for rows in groups:
         before, want = twin.lsn, [twin.decide(row) for row in rows]
         verdict = decide(
             query_rows(rows),
-            [row[2].encode() for row in rows],
-            [row[4].encode() for row in rows],
+            strings_to_column(row[2] for row in rows),
+            strings_to_column(row[4] for row in rows),
             base=before,
             live=live,
             sessions=sessions,
@@ -67,10 +91,10 @@ def test_rows_are_decided_together_as_one_by_one(groups: list[list[Row]]) -> Non
         out = verdict.rows
         columns = out.lsn.tolist(), out.kind.tolist(), out.handle.tolist(), ids_of(out)
         assert list(zip(*columns, strict=True)) == twin.log[before:]
-        live.apply(out)
+        live.apply(out, verdict.prepared)
         assert not verdict.sessions.keys() & sessions.keys()
         sessions |= verdict.sessions
-        recent |= verdict.requests
+        recent.add(verdict.requests)
         names = {name for _, name, _ in twin.live.values()}
         assert names <= {name.decode() for name in sessions}
     assert len({*sessions.values()}) == len(sessions)
@@ -80,13 +104,13 @@ def test_rows_are_decided_together_as_one_by_one(groups: list[list[Row]]) -> Non
 def decided(rows: list[Row], live: QueryRegistry, base: int) -> UpdateVerdict:
     return decide(
         query_rows(rows),
-        [row[2].encode() for row in rows],
-        [row[4].encode() for row in rows],
+        strings_to_column(row[2] for row in rows),
+        strings_to_column(row[4] for row in rows),
         base=base,
         live=live,
         sessions={b"s": 1},
         top=1,
-        recent={},
+        recent=RememberedDeletes([], 10),
     )
 
 
@@ -97,7 +121,7 @@ def test_a_decision_changes_nothing() -> None:
     first, second = (decided(rows, live, 1) for _ in range(2))
     assert first.rows.encode() == second.rows.encode()
     assert first.sessions == {b"new": 2}
-    assert live.handles([b"a", b"b"]).tolist() == [1, 0]
+    assert live.handles(*strings_to_column(["a", "b"])).tolist() == [1, 0]
 
 
 def typed(id: str, text: str) -> QueryRows:
@@ -114,8 +138,10 @@ def test_a_query_that_is_typed_differently_is_the_same_one() -> None:
     live = QueryRegistry()
     live.apply(typed("a", "storm AND rain").replace(lsn=np.ones(1, int), handle=np.ones(1, int)))
     again = QueryRows.concat([typed("a", "rain  storm"), typed("a", "rain OR storm")])
+    names, none = strings_to_column(["s"] * 2), strings_to_column([""] * 2)
+    recent = RememberedDeletes([], 10)
     verdict = decide(
-        again, [b"s"] * 2, [b""] * 2, base=1, live=live, sessions={b"s": 1}, top=1, recent={}
+        again, names, none, base=1, live=live, sessions={b"s": 1}, top=1, recent=recent
     )
     assert verdict.status.tolist() == [UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS]
     assert verdict.lsn.tolist() == [1, 0]

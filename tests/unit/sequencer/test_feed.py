@@ -238,7 +238,7 @@ def step(world: World, random: Random) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("seeds", [range(i, i + 50) for i in range(0, 250, 50)], ids=str)
+@pytest.mark.parametrize("seeds", [range(i, i + 25) for i in range(0, 100, 25)], ids=str)
 def test_every_reader_ends_with_what_is_true(seeds: range) -> None:
     for seed in seeds:
         world, random = World(), Random(seed)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.messages.updates import (
+    AppliedReport,
     UpdateDecision,
     UpdateStatus,
 )
 from ps2stream.protocol.ports import LedgerChange
-from ps2stream.sequencer.feed import IDLE_TICKS
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
 from tests.support.sequencing import (
@@ -67,12 +67,22 @@ def test_it_decides_as_the_twin_does(commits: list[list[list[Row]]], data: st.Da
     assert not more
 
 
-def test_everyone_hears_the_tip_again_and_again() -> None:
-    peers = [*DISPATCHERS, Address("worker", 0), Address("merger", 0)]
+def test_the_tip_is_repeated_ever_more_seldom_until_it_changes_or_a_peer_joins() -> None:
+    peers = [*DISPATCHERS[:2], Address("worker", 0), Address("merger", 0)]
     machine = SequencerMachine(peers, MemoryStore())
+
+    def ticks_with_tips(ticks: int) -> list[int]:
+        return [tick for tick in range(ticks) if tips(machine.tick())]
+
+    assert ticks_with_tips(61) == [0, 1, 2, 4, 8, 16, 20, 32, 40, 60]
     machine.append([a_request(1)])
-    for _ in range(2 * IDLE_TICKS):
-        assert tips(machine.tick()) == dict.fromkeys(peers, (3, 0))
+    assert tips(machine.tick()) == dict.fromkeys(peers, (3, 0))
+    assert ticks_with_tips(10) == [0, 1, 3, 7]
+    machine.joined(peers[2])
+    assert ticks_with_tips(4) == [0, 1, 3]
+    machine.on(AppliedReport(0, 3, 0))
+    machine.on(AppliedReport(1, 3, 0))
+    assert tips(machine.tick()) == dict.fromkeys(peers, (3, 3))
 
 
 def test_a_full_store_changes_nothing_and_recovers() -> None:

@@ -57,7 +57,7 @@ def step(migration: PlanMigration, lsn: int) -> PlanStep | None:
 
 def test_a_move_goes_on_as_everyone_says_so() -> None:
     migration = begun(10, dispatchers=2)
-    assert migration.state == "LOADING"
+    assert migration.state == "TRANSFERRING"
     migration.mark(0, 50)
     for worker in (0, 1, 1):
         migration.hot(worker, 10)
@@ -65,7 +65,7 @@ def test_a_move_goes_on_as_everyone_says_so() -> None:
     migration.hot(2, 9)  # of another move
     assert step(migration, 11) is None
     migration.hot(2, 10)
-    assert migration.state == "HOT"
+    assert migration.state == "READY"
     assert step(migration, 60) == PlanStep.SWITCH
     assert migration.state == "RETIRING"
     migration.mark(0, 60)
@@ -73,7 +73,7 @@ def test_a_move_goes_on_as_everyone_says_so() -> None:
     assert step(migration, 61) is None
     migration.mark(1, 60)
     assert step(migration, 61) == PlanStep.FINISH
-    assert migration.state == "DONE"
+    assert migration.state == "NONE"
     assert migration.strategy.plan.route == NEXT.route
     assert step(migration, 62) is None
     [move] = migration.moves
@@ -94,7 +94,7 @@ def test_a_move_is_given_up_before_objects_are_routed_by_it_and_not_after() -> N
     for worker in range(3):
         migration.hot(worker, 20)
     assert step(migration, 21) == PlanStep.SWITCH
-    assert "will be finished" in migration.abort()[1]
+    assert "will be completed" in migration.abort()[1]
 
 
 def test_the_same_request_again_changes_nothing() -> None:
@@ -116,7 +116,7 @@ def test_the_same_request_again_changes_nothing() -> None:
             dataclasses.replace(NEXT, grid=Grid(4, 0)),
             "its grid, .*, is not .* 4 x 4 cells",
         ),
-        (plan(0, version=2, base=1), "there is nothing to move"),
+        (plan(0, version=2, base=1), "nothing would migrate"),
     ],
 )
 def test_a_plan_that_cannot_follow_is_refused(given: RoutingPlan, why: str) -> None:
@@ -134,7 +134,9 @@ def test_one_move_at_a_time_and_no_nonsense() -> None:
 
 def test_a_plan_with_more_workers_waits_for_them() -> None:
     migration = PlanMigration(plan(0))
-    with pytest.raises(Unavailable, match="3 workers; 2 run, and the others are started"):
+    with pytest.raises(
+        Unavailable, match="3 workers are needed; 2 are running, and the others are being started"
+    ):
         migration.begin(json_of(NEXT))
     assert (migration.running, migration.wanted) == (2, 3)
     migration.run(3)
@@ -237,7 +239,7 @@ def test_a_move_knows_nothing_of_the_one_before() -> None:
         record, _ = migration.begin(json_of(plan(number % 2, version=base + 1, base=base)))
         assert record is not None
         migration.apply(record, 100 * number)
-        assert migration.state == "LOADING"  # that all were hot once is nothing to go by
+        assert migration.state == "TRANSFERRING"  # that all were hot once is nothing to go by
         for worker in range(2):
             assert step(migration, 0) is None
             migration.hot(worker, 100 * number, 1, 8)
@@ -274,19 +276,19 @@ def apart() -> PlanMigration:
 
 def test_no_third_plan_before_the_sunset() -> None:
     migration = apart()
-    assert migration.state == "APART"
+    assert migration.state == "COEXISTING"
     third = json_of(plan(2, workers=3, version=3, base=2))
     for beside in (False, True):
         record, problem = migration.begin(third, apart=beside)
         assert record is None
         assert "version 2 coexists with version" in problem
-    assert "the two can be united" in migration.abort()[1]
+    assert "unite the plans instead" in migration.abort()[1]
     assert migration.begin(json_of(NEXT), apart=True) == (None, "")
-    assert "version 2 coexists already" in migration.begin(json_of(NEXT))[1]
+    assert "version 2 already coexists" in migration.begin(json_of(NEXT))[1]
     record, _ = migration.unite()
     assert record is not None
     migration.apply(record, 11)
-    assert migration.state == "LOADING"
+    assert migration.state == "TRANSFERRING"
     assert migration.unite() == (None, "")
     assert "no two plans" in PlanMigration(plan(0)).unite()[1]
 
@@ -330,5 +332,5 @@ def test_an_error_tells_the_story_of_the_plan_change() -> None:
         (PlanStep.BEGIN, 10),
         (PlanSignal.ALL_HOLD, 10),
     ]
-    assert migration.state == "HOT"
+    assert migration.state == "READY"
     assert step(migration, 11) == PlanStep.SWITCH

@@ -105,7 +105,7 @@ def test_a_migration_from_the_request_to_the_end() -> None:
     assert len(ledger.driver.make_record())
     ledger.hold()
     assert ledger.steps == [PlanStep.BEGIN, PlanStep.SWITCH]
-    assert "will be finished" in problem_of(ledger.request(PlanAction.MOVE))
+    assert "will be completed" in problem_of(ledger.request(PlanAction.MOVE))
     ledger.report(1)
     assert ledger.driver.strategy.state is ChangeState.RETIRING
     ledger.report(2)
@@ -114,7 +114,7 @@ def test_a_migration_from_the_request_to_the_end() -> None:
     assert served == [None, 2, None]  # what a restart serves
     assert [move["outcome"] for move in ledger.driver.moves] == ["done"]
     state = json.loads(ledger.request(PlanAction.TELL).state.tobytes())
-    assert (state["state"], state["plan_version"]) == ("DONE", 2)
+    assert (state["state"], state["plan_version"]) == ("NONE", 2)
 
 
 def test_two_plans_that_coexist_are_united() -> None:
@@ -123,7 +123,7 @@ def test_two_plans_that_coexist_are_united() -> None:
     ledger.hold()
     assert ledger.steps == [PlanStep.APART]
     assert ledger.served[0] is not None
-    assert "can be united" in problem_of(ledger.request(PlanAction.MOVE))
+    assert "unite the plans instead" in problem_of(ledger.request(PlanAction.MOVE))
     ledger.request(PlanAction.UNITE)
     ledger.hold()
     assert ledger.steps == [PlanStep.APART, PlanStep.UNITE, PlanStep.SWITCH]
@@ -160,7 +160,7 @@ def test_a_service_that_starts_ends_the_plan_change_under_way() -> None:
 
 def test_a_service_without_a_plan_changes_none() -> None:
     ledger = DriverLedger(None)
-    assert "does not change its plan" in problem_of(ledger.request(PlanAction.MOVE, NEXT))
+    assert "does not support plan changes" in problem_of(ledger.request(PlanAction.MOVE, NEXT))
     assert (ledger.driver.moves, ledger.driver.counters, ledger.driver.run(5)) == ([], {}, 5)
     ledger.report(3)
     ledger.driver.tick(0)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import RectColumns, build_rows
+from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import registry
+from tests.support.sequencing import cut_hashes
 from tests.support.updates import Row, delete, ids_of, insert, query_rows
 
 
@@ -97,17 +104,19 @@ def as_of(rows: QueryRows, lsn: int) -> dict[int, str]:
     return out
 
 
+@pytest.mark.parametrize("bits", [8, 64])
 @settings(deadline=None, max_examples=100)
-@given(st.data())
-def test_it_keeps_exactly_the_live_rows_and_the_lately_deleted(data: st.DataObject) -> None:
-    old, registry.CHUNK = registry.CHUNK, 16
-    try:
+@given(data=st.data())
+def test_it_keeps_exactly_the_live_rows_and_the_lately_deleted(
+    bits: int, data: st.DataObject
+) -> None:
+    with mock.patch.object(registry, "CHUNK", 16), cut_hashes(bits):
         twin, queries, watermark = Twin(), registry.QueryRegistry(), 0
         for _ in range(data.draw(st.integers(1, 12))):
             queries.apply(twin.draw(data))
             assert len(queries) == len(twin.live)
             asked = data.draw(st.permutations(sorted(twin.live)))
-            found = queries.rows(queries.handles([i.encode() for i in asked]))
+            found = queries.rows(queries.handles(*strings_to_column(asked)))
             assert ids_of(found) == asked
             listed = sorted(twin.live, key=twin.live.__getitem__)
             assert ids_of(queries.page(0, 1000)[0]) == listed
@@ -130,8 +139,6 @@ def test_it_keeps_exactly_the_live_rows_and_the_lately_deleted(data: st.DataObje
             slack = 12 + 12  # a batch is forgotten whole
             assert len(whole) <= 2 * (kept + slack)
         assert sum(len(c.live) for c in queries._chunks) <= 2 * len(twin.live)
-    finally:
-        registry.CHUNK = old
 
 
 def test_a_state_is_as_of_when_it_was_taken() -> None:
@@ -182,3 +189,48 @@ def test_a_worker_is_told_the_queries_that_meet_a_box() -> None:
     ]
     assert 0 < len(want) < 100
     assert ids_of(found) == want
+
+
+def test_ids_that_share_a_hash_are_told_apart() -> None:
+    """Thousands of ids under 256 hashes, inserted, deleted and inserted again, against a dict."""
+    rng = np.random.default_rng(4)
+    twin: dict[str, int] = {}
+    lsn = 0
+    with cut_hashes(8):
+        queries = registry.QueryRegistry(salt=3)
+        for _ in range(30):
+            gone = [id for id in twin if rng.random() < 0.3]
+            born = [f"{i}-{'x' * (i % 200)}" for i in rng.choice(2_000, 300, False).tolist()]
+            born = [id for id in born if id not in twin or id in gone]
+            rows = query_rows([delete(id) for id in gone] + [insert(id) for id in born], lsn + 1)
+            handles = [twin.pop(id) for id in gone]
+            twin |= zip(born, range(lsn + len(gone) + 1, lsn + len(rows) + 1), strict=True)
+            queries.apply(rows.replace(handle=np.array(handles + [twin[id] for id in born])))
+            lsn += len(rows)
+            queries.forget(lsn)
+            asked = [*twin, *gone, "never"]
+            found = queries.handles(*strings_to_column(asked)).tolist()
+            assert found == [twin.get(id, 0) for id in asked]
+            assert len(queries) == len(twin)
+        assert ids_of(queries.rows(np.array(list(twin.values())))) == list(twin)
+
+
+def test_the_registry_is_small() -> None:
+    """The columns of short queries with a rectangle, two words and an id of seven bytes."""
+    analyzer = Analyzer(Analysis(salt=1))
+    n = 20_000
+    texts = strings_to_column(f"word{i % 700} AND rain" for i in range(n))
+    compiled = compile_column(*texts, analyzer, Frequencies.of({}, analyzer))
+    west, south = np.random.default_rng(1).random((2, n))
+    ids = strings_to_column(f"q{i:06}" for i in range(n))
+    rows = build_rows(ids, compiled, RectColumns(west, south, west + 0.1, south + 0.1), texts)
+    queries = registry.QueryRegistry()
+    number = np.arange(1, n + 1)
+    rows = rows.replace(lsn=number, handle=number, session=number % 9)
+    with mock.patch.object(registry, "CHUNK", n):
+        queries.apply(rows)
+        queries.apply(query_rows([insert("last")], n + 1))  # the last chunk has room for more
+    assert queries.nbytes < 105 * n
+    again = queries.rows(number)
+    for name in ("id", "term", "box", "geom", "source", "session", "post", "form"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(rows, name))

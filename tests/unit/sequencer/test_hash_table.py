@@ -1,0 +1,67 @@
+"""The table of hashes against a dict, also when nearly all hashes collide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.sequencer.hash_table import HashTable, SaltedHash
+from ps2stream.sequencer.kernels import NONE
+
+
+def candidates(table: HashTable, hash: int) -> list[int]:
+    """All rows of a hash."""
+    found = []
+    slot = np.full(1, NONE)
+    hashes = np.array([hash], np.uint64)
+    while (row := int(table.find(hashes, slot)[0])) != NONE:
+        found.append(row)
+        slot += 1
+    return sorted(found)
+
+
+@pytest.mark.parametrize("bits", [3, 8, 60])
+def test_rows_are_found_by_their_hashes(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    table = HashTable()
+    twin: dict[int, int] = {}  # row: hash
+    top = 0
+    for _ in range(60):
+        hashes = rng.integers(0, 1 << bits, 40).astype(np.uint64) << np.uint64(64 - bits)
+        table.insert(hashes, np.arange(top, top + 40))
+        twin |= zip(range(top, top + 40), hashes.tolist(), strict=True)
+        top += 40
+        gone = rng.choice(list(twin), rng.integers(len(twin)), replace=False)
+        table.remove(np.array([twin.pop(row) for row in gone.tolist()], np.uint64), gone)
+        moved = np.array(list(twin)[::3], np.int64)
+        fresh = np.arange(top, top + len(moved))
+        hashes = np.array([twin.pop(row) for row in moved.tolist()], np.uint64)
+        table.replace(hashes, moved, fresh)
+        twin |= zip(fresh.tolist(), hashes.tolist(), strict=True)
+        top += len(moved)
+        assert len(table) == len(twin)
+    by_hash: dict[int, list[int]] = {}
+    for row, hash in twin.items():
+        by_hash.setdefault(hash >> 32, []).append(row)  # the upper half counts
+    for high in [*by_hash, 1, 2**31 + 5]:
+        assert candidates(table, high << 32) == sorted(by_hash.get(high, []))
+
+
+def test_what_is_not_there_cannot_be_removed_or_replaced() -> None:
+    table = HashTable()
+    one, row = np.array([7 << 40], np.uint64), np.array([5])
+    with pytest.raises(KeyError):
+        table.remove(one, row)
+    table.insert(one, row)
+    with pytest.raises(KeyError):
+        table.replace(one, row + 1, row)
+    table.remove(one, row)
+    assert len(table) == 0
+
+
+def test_all_of_a_key_counts() -> None:
+    """Ids of one tenant may share more than the bytes that a word has."""
+    keys = strings_to_column(["t" * 200 + "a", "t" * 200 + "b", "t" * 200, "t" * 128, "", "t"])
+    assert len(set(SaltedHash(1).hash(*keys).tolist())) == 6
+    assert SaltedHash(1).hash(*keys).tolist() != SaltedHash(2).hash(*keys).tolist()
