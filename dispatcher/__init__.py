@@ -1,1 +1,2 @@
-"""Dispatchers: gridt (H1, H2) and the router machine (PS2Stream, section IV-C)."""
+"""Dispatchers: the dispatcher machine, and in it the router machine with gridt (H1, H2; PS2Stream,
+section IV-C)."""

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import numpy as np
 
+from ps2stream.dispatcher.explanations import ExpandedQuery
 from ps2stream.dispatcher.gateway import QueryEstimate
-from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.ports import NewIndex, TrialIndex
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.tags import QueryTags
+from ps2stream.space.grid import Grid
 
 _LEAST_WINDOW_MS = 1000
 
 
-def priced(
-    gridt: Gridt,
-    lock: AbstractContextManager[object],
-    new_index: NewIndex,
-    costs: Costs,
-    query: QueryRows,
-    sample: ObjectSample,
-    now_ms: int,
+def estimate_query(
+    expanded: ExpandedQuery, new_index: NewIndex, costs: Costs, sample: ObjectSample, now_ms: int
 ) -> QueryEstimate:
     """Estimates matches and costs of one query that is not stored, by a sample of objects that is
     not empty. The estimate is as if there were no other query, so that it reveals nothing about
-    the queries of others. Nothing is changed; `lock`, the gridt's, is held only while the gridt
-    expands the query."""
-    with lock:
-        workers, tags = gridt.workers, gridt.expand(query)
-    row, posting = _find_pairs(gridt, tags, sample)
-    found = _find_matches(new_index(gridt.grid), query, tags, sample, np.unique(row))
+    the queries of others."""
+    query, tags, workers, grid, _ = expanded
+    row, posting = _find_pairs(grid, tags, sample)
+    found = _find_matches(new_index(grid), query, tags, sample, np.unique(row))
     window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_WINDOW_MS) / 1000
     weight = sample.weight / window_s
     owner = tags.worker.astype(np.int64)
@@ -57,12 +48,12 @@ def priced(
     )
 
 
-def _find_pairs(gridt: Gridt, tags: QueryTags, sample: ObjectSample) -> tuple[I64, I64]:
+def _find_pairs(grid: Grid, tags: QueryTags, sample: ObjectSample) -> tuple[I64, I64]:
     """Returns the pairs of an object and a posting that it would meet under one of its terms: the
     object's row, and the posting's number among the tags."""
     cells, terms = np.unique(tags.cell), np.unique(tags.term)
     level = int(cells[0] >> 28)
-    cell = gridt.grid.cells(sample.lon, sample.lat, level)
+    cell = grid.cells(sample.lon, sample.lat, level)
     at = np.minimum(np.searchsorted(cells, cell), len(cells) - 1)
     inside = cells[at] == cell
     which = np.minimum(np.searchsorted(terms, sample.term), len(terms) - 1)

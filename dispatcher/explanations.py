@@ -3,8 +3,7 @@ themselves find them."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,7 +11,9 @@ from ps2stream.dispatcher.gateway import MatchExplanation
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.ports import NewIndex
 from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.routing.tags import QueryTags
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
+from ps2stream.space.grid import Grid
 
 
 class QueryRouter(Protocol):
@@ -23,30 +24,41 @@ class QueryRouter(Protocol):
     def owned_by(self, handle: int) -> int: ...
 
 
+class ExpandedQuery(NamedTuple):
+    """One query with its tags by the plan of `plan_version`, which has this number of workers. All
+    that follows from it is found without the dispatcher's machine."""
+
+    query: QueryRows
+    tags: QueryTags
+    workers: int
+    grid: Grid
+    plan_version: int
+
+
+def expand_query(router: QueryRouter, query: QueryRows) -> ExpandedQuery:
+    """Expands one query, which may be stored or not; nothing is changed."""
+    gridt = router.gridt
+    version = router.owned_by(int(query.handle[0]))
+    return ExpandedQuery(query, gridt.expand(query), gridt.workers, gridt.grid, version)
+
+
 def explain_meeting(
-    router: QueryRouter,
-    lock: AbstractContextManager[object],
-    new_index: NewIndex,
-    query: QueryRows,
-    thing: ObjectRows,
+    expanded: ExpandedQuery, new_index: NewIndex, thing: ObjectRows
 ) -> MatchExplanation:
     """Explains how one query and one object would meet if the object were accepted now and there
-    were no other query. Nothing is changed; `lock`, the router's, is held only while the router
-    expands the query."""
-    gridt, lsn = router.gridt, int(query.handle[0])
-    with lock:
-        tags = gridt.expand(query)
-        version = router.owned_by(lsn)
+    were no other query."""
+    query, tags, grid = expanded.query, expanded.tags, expanded.grid
     level = int(tags.cell[0] >> LEVEL_SHIFT)
-    here = gridt.grid.cells(thing.lon, thing.lat, level)
+    here = grid.cells(thing.lon, thing.lat, level)
     posted_here = tags.cell == here
-    index = new_index(gridt.grid)
+    index = new_index(grid)
     index.insert(query, tags.off, tags.cell, tags.term)
+    lsn = int(query.handle[0])
     found = index.match(lsn, thing.lon, thing.lat, thing.term_off, thing.term)
     owners, sought = tags.worker[posted_here], np.isin(tags.term[posted_here], thing.term)
     return MatchExplanation(
         matches=len(found.row) > 0,
-        plan_version=version,
+        plan_version=expanded.plan_version,
         cells=np.unique(tags.cell),
         terms=np.unique(tags.term),
         postings=len(tags.cell),

@@ -90,12 +90,11 @@ class DeliverStream(Protocol):
         """The number of this stream's epoch, which grows with every stream of the session."""
 
     def credit(self, batches: int, size: int, ack: int) -> None:
-        """Notes that the client took `batches` batches of `size` bytes and acknowledges `ack`.
-        One thread at a time calls this."""
+        """Notes that the client took `batches` batches of `size` bytes and acknowledges `ack`."""
 
     def again(self, go_on: Callable[[], tuple[int, int]]) -> None:
-        """Sends all that is not acknowledged again. `go_on` is called first and returns how many
-        batches and bytes the sink dropped."""
+        """Sends all that is not acknowledged again. `go_on` is called before, on any thread, lets
+        the sink take deliveries, and returns how many batches and bytes it dropped."""
 
     def close(self) -> None:
         """Closes the stream."""
@@ -135,10 +134,14 @@ class DispatcherGateway(Protocol):
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
     ) -> Future[AcceptedBatch]:
         """Publishes a batch. The future resolves once the batch is routed and, if `durable`,
-        synced; until it is routed, `cancel()` withdraws it. The future fails, with nothing
+        synced. The future fails, with nothing
         accepted, with ResourceExhausted if as many batches as may be under way keep waiting for
         `wait_s` seconds, and with Unavailable while the disk is full or the dispatcher catches
         up."""
+
+    def withdraw(self, routing: Future[AcceptedBatch], waited_s: float) -> None:
+        """Withdraws a publication that was not routed within `waited_s`, as its future then says;
+        does nothing if it is routed."""
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
         """Calls `tell` now and at every change with whether routed batches wait for workers or
@@ -162,7 +165,7 @@ class DispatcherGateway(Protocol):
         self, plan: bytes = b"", ask: PlanAction = PlanAction.TELL
     ) -> Future[PlanChangeReply]:
         """Requests the strategy and the migrations that ended, after the change that `ask` names
-        (see StrategyRequest)."""
+        (see PlanChangeRequest)."""
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         """Requests the loads and, if an algorithm is named, what it would migrate now."""

@@ -8,10 +8,8 @@ rows have come; otherwise it leaves at once.
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.protocol.rows import ObjectRows
 
 EAGER = 2
@@ -22,35 +20,59 @@ TEXT_BYTES = 1 << 20
 
 
 class WaitingPublication(NamedTuple):
-    """A publication that came at `since`, monotonic seconds."""
+    """A publication that came at `since`; if there is no room for it, it waits `until` then. Times
+    are monotonic seconds."""
 
+    call: Any
     rows: ObjectRows
-    durable: bool
-    future: Future[AcceptedBatch]
-    since: float
+    durable: bool = True
+    since: float = 0.0
+    until: float = 0.0
 
 
 class PublicationIntake:
-    """Publications in the order they came."""
+    """Publications in the order they came: at most `limit` wait to be routed, and behind them
+    others wait for room."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._waiting: deque[WaitingPublication] = deque()
+        self._outside: deque[WaitingPublication] = deque()
         self._rows = 0
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(
-        self, rows: ObjectRows, durable: bool = True, since: float = 0.0
-    ) -> Future[AcceptedBatch]:
-        """Adds a publication. The future resolves when the rows are routed; before that, `cancel()`
-        withdraws them."""
-        future: Future[AcceptedBatch] = Future()
-        self._waiting.append(WaitingPublication(rows, durable, future, since))
-        self._rows += len(rows)
-        self._bytes += len(rows.text)
-        return future
+    def add(self, publication: WaitingPublication) -> bool:
+        """Adds a publication; returns False if there is no room and it does not wait for any."""
+        if len(self._waiting) < self.limit:
+            self._admit(publication)
+        elif publication.until > publication.since:
+            self._outside.append(publication)
+        else:
+            return False
+        return True
+
+    def withdraw(self, call: Any) -> bool:
+        """Removes the publication of this call; returns False if it was routed before."""
+        for queue in (self._waiting, self._outside):
+            for publication in queue:
+                if publication.call is call:
+                    queue.remove(publication)
+                    if queue is self._waiting:
+                        self._count(publication, -1)
+                        self._fill()
+                    return True
+        return False
+
+    def take_expired(self, now: float) -> list[WaitingPublication]:
+        """Removes and returns the publications that have waited for room for too long."""
+        if not self._outside:
+            return []
+        expired = [waiting for waiting in self._outside if waiting.until <= now]
+        self._outside = deque(waiting for waiting in self._outside if waiting.until > now)
+        return expired
 
     def take(self, in_flight: int) -> list[WaitingPublication]:
         """Returns the publications to route as one batch now, with `in_flight` under way."""
@@ -60,10 +82,21 @@ class PublicationIntake:
         rows = size = 0
         while self._waiting and rows < ROWS and size < TEXT_BYTES:
             waiting = self._waiting.popleft()
-            self._rows -= len(waiting.rows)
-            self._bytes -= len(waiting.rows.text)
-            if waiting.future.set_running_or_notify_cancel():
-                taken.append(waiting)
-                rows += len(waiting.rows)
-                size += len(waiting.rows.text)
+            self._count(waiting, -1)
+            taken.append(waiting)
+            rows += len(waiting.rows)
+            size += len(waiting.rows.text)
+        self._fill()
         return taken
+
+    def _admit(self, publication: WaitingPublication) -> None:
+        self._waiting.append(publication)
+        self._count(publication, 1)
+
+    def _fill(self) -> None:
+        while self._outside and len(self._waiting) < self.limit:
+            self._admit(self._outside.popleft())
+
+    def _count(self, publication: WaitingPublication, sign: int) -> None:
+        self._rows += sign * len(publication.rows)
+        self._bytes += sign * len(publication.rows.text)

@@ -1,456 +1,256 @@
-"""The router machine: the pure logic of one dispatcher (ARCHITECTURE.md, data flow).
+"""The machine of a dispatcher: clients' requests, messages of peers, and time are its events
+(events.py), and what is to be done its instructions (instructions.py).
 
-Objects: the machine stamps a batch with the applied LSN, routes it by gridt, and keeps it open
-until every merger has completed it (open_batches.py). Updates: it applies the sequencer's stream
-in LSN order, counts it in H2, and forwards the ledger batches that this dispatcher owns.
+It has no thread, lock, clock or future. It appends to its object log itself, as the merger does to
+its match log (docs/decisions/0013).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import heapq
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-import numpy as np
-
-from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.dispatcher.open_batches import OpenBatch, OpenBatches
-from ps2stream.dispatcher.throughput import ThroughputMonitor
-from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.protocol.addresses import ROLES, Address, Out, Reply, Send
-from ps2stream.protocol.follower import LedgerFollower
-from ps2stream.protocol.frame import I64, U8, Frame
-from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
-from ps2stream.protocol.messages.loads import AdjustReply
-from ps2stream.protocol.messages.objects import (
-    BatchesCompleted,
-    BatchesPartial,
-    BatchWithdrawal,
-    StaleRoute,
-    SuspectBegin,
-    WatermarkNotice,
+from ps2stream.dispatcher.events import (
+    CongestionWatched,
+    CreditGranted,
+    DeliveryDropped,
+    EstimateRequested,
+    Event,
+    ExplanationRequested,
+    InboxReopened,
+    LogFailed,
+    LogSynced,
+    PeerJoined,
+    PublishRequested,
+    PublishWithdrawn,
+    RequestForwarded,
+    SampleRequested,
+    StatusRequested,
+    StreamClosed,
+    StreamRequested,
+    StreamResumed,
+    TickPassed,
+    UpdateRequested,
+    WatchEnded,
+    WatchRequested,
+    WeightsRequested,
 )
-from ps2stream.protocol.messages.plan import PlanChangeReply, PostingCounts
+from ps2stream.dispatcher.explanations import expand_query
+from ps2stream.dispatcher.hot_cells import report
+from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.open_requests import OpenRequests
+from ps2stream.dispatcher.part_weights import weigh_parts
+from ps2stream.dispatcher.ports import RouterPort
+from ps2stream.dispatcher.publications import PublicationPipeline
+from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.dispatcher.streams import SessionStream, SessionStreams
+from ps2stream.dispatcher.updates import UpdateQueue
+from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
+from ps2stream.errors import Ps2StreamError
+from ps2stream.observability.meter import StageMeter
+from ps2stream.observability.process import counters_of
+from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
+from ps2stream.protocol.messages.loads import AdjustReply, SampleRequest
+from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.messages.plan import PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant, StreamAttached, StreamDelivery
-from ps2stream.protocol.messages.updates import (
-    AppliedReport,
-    LedgerBatch,
-    LedgerTip,
-    LookupReply,
-    MergerQueries,
-    UpdateDecision,
-    UpdateRequest,
-    WorkerUpdates,
-)
+from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from ps2stream.protocol.messages.watch import SeenMatches
-from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind
+from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensReply
-from ps2stream.routing.h1 import H1
-from ps2stream.routing.plan_follower import CompiledRoutes, PlanFollower
-from ps2stream.routing.tags import QueryTags
-from ps2stream.space.grid import Grid
 
-RESEND_TICKS = 20
-SEQUENCER = Address("sequencer", 0)
+ANSWERS = (
+    UpdateDecision, SessionGrant, LookupReply, TokensReply, PlanChangeReply, AdjustReply,
+)  # fmt: skip
 
 
-@dataclasses.dataclass
-class DispatcherCounters:
-    """Totals since the start; in_flight, units and throughput_stalled are present values."""
-
-    objects: int = 0  # accepted
-    discarded: int = 0  # objects that went to no worker
-    routed: int = 0  # copies of objects sent to workers
-    batches: int = 0
-    inserts: int = 0  # applied
-    deletes: int = 0
-    in_flight: int = 0  # batches that are not complete
-    units: int = 0  # units (cell, term) with a query in H2
-    stale: int = 0  # batches that a worker refused because it has another plan
-    quarantined: int = 0  # objects that killed workers
-    delayed: int = 0  # objects whose matches took more than 0.1 s to be durable
-    stalled: int = 0  # the same for more than 1 s
-    collapsed: int = 0  # matches that came from two workers, which the mergers collapsed
-    throughput_stalls: int = 0  # how often hardly any object was completed while some waited
-    throughput_stalled: int = 0  # 1 during such a stall
-
-
-class RouterMachine:
-    """The logic of a dispatcher, in its incarnation `epoch`. `on`, `publish`, `update`, `joined`
-    and `tick` return the messages to send.
-
-    At most `max_in_flight` batches are under way at a time; a batch is identified by the offset
-    of its first object. `replay` holds the batches that an earlier incarnation left open, in the
-    order of their offsets; they are sent as room permits, before any new batch. `strategist`
-    follows changes of the plan. `offset` is the next offset, above all that were used.
-    """
+class DispatcherMachine:
+    """The machine of one dispatcher, around its router machine. `busy` says whether `handle`
+    without events does more: it routes one batch at a time, so that the messages of one leave
+    before the next is routed."""
 
     def __init__(
-        self,
-        index: int,
-        dispatchers: int,
-        mergers: int,
-        h1: H1,
-        grid: Grid,
-        max_in_flight: int,
-        route: int = 0,
-        epoch: int = 0,
-        replay: Sequence[ObjectRecord] = (),
-        offset: int = 0,
-        strategist: PlanFollower | None = None,
+        self, router: RouterPort, log: ObjectLog, reservoir: ObjectReservoir, meter: StageMeter
     ) -> None:
-        self.index = index
-        self.dispatchers = dispatchers
-        self.workers = h1.workers
-        self._strategist = strategist
-        self.mergers = mergers
-        self.max_in_flight = max_in_flight
-        self.epoch = epoch
-        self.gridt = Gridt(h1, grid)
-        self.counters = DispatcherCounters()
-        self._stream: LedgerFollower[LedgerBatch] = LedgerFollower("dispatcher", index)
-        self._visible = 0
-        self._ready_at: int | None = None
-        self._sent_applied = (0, 0)  # applied and watermark as last sent to the sequencer
-        self._offset = offset
-        self._sent_watermark = 0  # the watermark last sent to every worker and merger
-        self._open = OpenBatches(index, mergers, route, epoch)
-        self._throughput = ThroughputMonitor()
-        self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
-        self._replay = deque(replay)
-        # Deleted queries that H2 still counts: last delete LSN, tags, handles.
-        self._deleted: deque[tuple[int, QueryTags, I64]] = deque()
+        self.router = router
+        self.reservoir = reservoir
+        self.meter = meter
+        self._log = log
+        self._now = 0.0
+        self._now_ms = 0
         self._ticks = 0
-        self._requests: dict[int, UpdateRequest] = {}  # not yet decided, by seq
-        self._final_postings: list[Out] = []  # postings due at each worker after the last migration
-        self._decided: list[tuple[int, int, UpdateDecision]] = []  # heap by max LSN
+        self.busy = False
+        self._out: list[Instruction] = []
+        out = self._out
+        self._requests = OpenRequests(out)
+        self._updates = UpdateQueue(self._requests)
+        self._watchers = StreamWatchers(router.index, router.mergers, out)
+        self.streams = SessionStreams(router.index, router.mergers, self._requests, meter, out)
+        self.publications = PublicationPipeline(router, log, reservoir, self._watchers, meter, out)
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            PublishRequested: self.publications.add,
+            PublishWithdrawn: self.publications.withdraw,
+            UpdateRequested: self._add_update,
+            RequestForwarded: self._forward_request,
+            StreamRequested: self.streams.add,
+            CreditGranted: lambda event: self.streams.credit(event, self._now),
+            DeliveryDropped: lambda event: self.streams.pause(event.stream),
+            StreamResumed: lambda event: self.streams.resume(event.stream),
+            InboxReopened: self.streams.restart,
+            StreamClosed: lambda event: self.streams.close(event.stream),
+            WatchRequested: self._add_watcher,
+            WatchEnded: lambda event: self._watchers.drop(event.watcher),
+            CongestionWatched: lambda event: self.publications.add_listener(event.listener),
+            SampleRequested: self._answer_inquiry,
+            WeightsRequested: self._answer_inquiry,
+            EstimateRequested: self._answer_inquiry,
+            ExplanationRequested: self._answer_inquiry,
+            StatusRequested: self._answer_inquiry,
+            PeerJoined: self._handle_join,
+            TickPassed: self._handle_tick,
+            LogSynced: lambda event: self.publications.synced(event, self._now),
+            LogFailed: self.publications.failed,
+            SampleRequest: self._report_cells,
+            BatchesCompleted: self._complete_batches,
+        }
 
-    @property
-    def applied(self) -> int:
-        """The LSN up to which every update is in the gridt; 0 while the state is received."""
-        return 0 if self._stream.amid else self._stream.applied
-
-    @property
-    def plan_version(self) -> int:
-        """The version of the plan by which objects are routed; 0 without a strategist."""
-        strategist = self._strategist
-        return 0 if strategist is None else strategist.strategy.serving.version
-
-    def owned_by(self, handle: int) -> int:
-        """Returns the version of the plan that says who owns the query of this handle; 0 without
-        a strategist. It is `plan_version`, but while two plans coexist, queries inserted after
-        the new plan came belong to the new one."""
-        if self._strategist is None:
-            return 0
-        strategy = self._strategist.strategy
-        plan = strategy.following if 0 < strategy.apart < handle else None
-        return (plan or strategy.serving).version
-
-    @property
-    def route(self) -> int:
-        """The number of the plan by which objects are routed."""
-        return self._open.route
-
-    @property
-    def ready(self) -> bool:
-        """Returns whether objects may be accepted: everything that was visible when this
-        incarnation started is applied."""
-        return self._ready_at is not None and self.applied >= self._ready_at
-
-    @property
-    def in_flight(self) -> int:
-        """The number of batches that some merger has not yet completed, up to `max_in_flight`.
-        Batches that only silent workers keep open count together, by their size."""
-        return self._open.in_flight
-
-    def is_open(self, batch: int) -> bool:
-        """Returns whether a batch is not complete."""
-        return batch in self._open
-
-    @property
-    def active(self) -> int:
-        """The number of batches in flight that are not kept open by silent workers alone."""
-        return self._open.active
-
-    @property
-    def offset(self) -> int:
-        """The offset of the next object."""
-        return self._offset
-
-    @property
-    def undecided(self) -> int:
-        """The number of update requests that the sequencer has not answered."""
-        return len(self._requests)
-
-    @property
-    def oldest(self) -> int:
-        """The offset below which every batch is complete."""
-        first = self._replay[0].batch if self._replay else self._offset
-        return min(first, self._open.oldest(first))
-
-    @property
-    def watermark(self) -> int:
-        """The LSN below which no batch, under way or to come, is stamped."""
-        # A higher offset never has a lower LSN.
-        replay = self._replay[0].lsn if self._replay else self.applied
-        return min(replay, self._open.watermark(self.applied), self.applied)
-
-    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Out]]:
-        """Accepts a whole batch. Returns (the offset of its first object, the LSN as of which it
-        is matched, the messages to send, which are none if it goes to no worker). Raises
-        ResourceExhausted at `max_in_flight` and Unavailable before `ready`; nothing is accepted
-        then."""
-        if not self.ready:
-            raise Unavailable("the dispatcher is catching up with the ledger")
-        if self.in_flight >= self.max_in_flight:
-            raise ResourceExhausted(
-                f"publish: {self.max_in_flight} batches are in flight, the limit (max_in_flight)"
-            )
-        batch, lsn = self._offset, self.applied
-        self._offset += len(rows)
-        self.counters.batches += 1
-        self.counters.objects += len(rows)
-        return batch, lsn, self._route_batch(batch, lsn, rows)
-
-    def update(self, request: UpdateRequest) -> list[Out]:
-        """Sends inserts and deletes to the sequencer; a Reply with the UpdateDecision of the same
-        `seq` follows once every dispatcher has applied them."""
-        settled = min(self._requests, default=request.seq)
-        request = dataclasses.replace(
-            request, dispatcher=self.index, epoch=self.epoch, settled=settled
+    def handle(self, events: Iterable[Event], now: float, now_ms: int) -> list[Instruction]:
+        """Handles events that have come by `now`, monotonic seconds, and `now_ms`, Unix time."""
+        self._now, self._now_ms = now, now_ms
+        for event in events:
+            self._handlers.get(type(event), self._handle_frame)(event)
+        if not self.router.undecided:  # otherwise updates gather while the sequencer is busy
+            for update in self._updates.take():
+                self._take_out(self.router.update(update))
+        waiting = self.publications.intake
+        # What the events have caused leaves before a batch is routed, which takes longer.
+        self.busy = bool(self._out and waiting) or (
+            self.publications.route_batch(now, now_ms) and len(waiting) > 0
         )
-        self._requests[request.seq] = request
-        return [Send(SEQUENCER, request)]
+        out = self._out[:]
+        self._out.clear()
+        return out
 
-    def on(self, frame: Frame) -> list[Out]:
-        """Handles a message from the sequencer, a worker or a merger."""
-        match frame:
-            case BatchesCompleted():
-                return self._complete_batches(frame)
-            case LedgerBatch():
-                return self._receive_updates(frame)
-            case LedgerTip():
-                return self._receive_tip(frame)
-            case UpdateDecision():
-                if self._requests.pop(frame.seq, None) is not None:
-                    lsn = int(frame.lsn.max(initial=0))
-                    heapq.heappush(self._decided, (lsn, frame.seq, frame))
-                return self._release_decisions()
-            case BatchesPartial():
-                self._open.note_partial(frame)
-                return self._send_replay()
-            case SuspectBegin():
-                self._open.note_begun(frame)
-                return []
-            case StaleRoute():
-                self.counters.stale += 1
-                self._open.note_refusal(frame)
-                return []
-            case SessionGrant() | LookupReply() | TokensReply() | PlanChangeReply() | AdjustReply():
-                return [Reply(frame)]
-            case StreamDelivery() | StreamAttached() | SeenMatches():
-                return [Reply(frame)]
-        raise TypeError(f"a dispatcher does not accept {type(frame).__name__}")
+    # --- from clients -------------------------------------------------------
 
-    def joined(self, peer: Address) -> list[Out]:
-        """Sends a new incarnation of `peer` again what the old one may not have handled."""
-        if peer.role == "sequencer":
-            return [*map(_send_to_sequencer, self._requests.values()), *self._send_applied()]
-        return [*self._open.resend_to(peer), *self._split_fatal_batches()]
+    def _add_update(self, event: UpdateRequested) -> None:
+        try:
+            self._updates.add(event)
+        except Ps2StreamError as error:
+            self._out.append(RefuseCall(event.call, error))
 
-    def tick(self) -> list[Out]:
-        """Does the periodic work, ten times a second: requests what was lost, repeats what was
-        not answered, and sends the watermark to all workers and mergers if it has risen, so that
-        an idle dispatcher does not keep deleted queries in their memory."""
-        out: list[Out] = []
-        out += self._stream.tick()
+    def _forward_request(self, event: RequestForwarded) -> None:
+        try:
+            self._requests.ask(event.call, event.request, event.to)
+        except Ps2StreamError as error:
+            self._out.append(RefuseCall(event.call, error))
+
+    def _add_watcher(self, event: WatchRequested) -> None:
+        try:
+            self._watchers.add(StreamWatcher(event.tenant, event.watcher))
+        except Ps2StreamError as error:
+            self._out.append(RefuseCall(event.call, error))
+        else:
+            self._out.append(AnswerCall(event.call, None))
+
+    def _answer_inquiry(self, event: Any) -> None:
+        """Answers a request that changes nothing, so that an error in it concerns nobody else."""
+        try:
+            answer = self._find_answer(event)
+        except Exception as error:  # noqa: BLE001
+            self._out.append(RefuseCall(event.call, error))
+        else:
+            self._out.append(AnswerCall(event.call, answer))
+
+    def _find_answer(self, event: object) -> object:
+        match event:
+            case EstimateRequested(_, query):
+                recent = self.reservoir.recent(self._now_ms)
+                return expand_query(self.router, query), recent, self._now_ms
+            case ExplanationRequested(_, query):
+                return expand_query(self.router, query)
+            case SampleRequested():
+                return self.reservoir.held()
+            case WeightsRequested():
+                return weigh_parts(self.router.gridt, self.reservoir.sample())
+            case _:
+                return self._list_figures()
+
+    def _list_figures(self) -> dict[str, Any]:
+        router = self.router
+        return {
+            "dispatcher": router.index,
+            "plan_version": router.plan_version,
+            "in_flight": router.in_flight,
+            "watchers": len(self._watchers),
+            "applied": router.applied,
+            "intake": len(self.publications.intake),
+            "undecided": router.undecided,
+            **self.streams.counters,
+            "log_bytes": self._log.log.bytes,
+            **counters_of(router),
+            "stages": self.meter.stages,
+        }
+
+    # --- from peers and timers ----------------------------------------------
+
+    def _handle_frame(self, frame: Frame) -> None:
+        self._take_out(self.router.on(frame))
+
+    def _complete_batches(self, frame: BatchesCompleted) -> None:
+        self._take_out(self.router.on(frame))
+        self._watchers.completed(frame, self._now)
+        self.publications.completed(frame.batch.tolist(), self._now)
+
+    def _report_cells(self, request: SampleRequest) -> None:
+        router = self.router
+        found = report(request, router.index, router.route, self.reservoir, router.gridt)
+        self._out.append(Send(CONTROLLER, found))
+
+    def _handle_join(self, event: PeerJoined) -> None:
+        self._take_out(self.router.joined(event.peer))
+        self.streams.joined(event.peer)
+        if event.peer in (SEQUENCER, CONTROLLER):
+            self._requests.repeat()
+
+    def _handle_tick(self, _: TickPassed) -> None:
+        """Does the periodic work: gathered credits, watermarks of an idle dispatcher, repeats."""
+        self.streams.tick()
+        self._watchers.tick()
+        self._take_out(self.router.tick())
+        self.publications.report_stall(self.router.stall_report)
         self._ticks += 1
-        again = self._ticks % RESEND_TICKS == 0
-        if again:
-            out += [*map(_send_to_sequencer, self._requests.values()), *self._final_postings]
-        unseen = again and self._visible < self.applied  # an acknowledgement may be lost
-        if unseen or (self.applied, self.watermark) != self._sent_applied:
-            out += self._send_applied()
-        out += self._open.tick()
-        reports = self._throughput.tick(self._open.completed, self._open.oldest_age)
-        self.stall_report = self._open.describe_oldest() if reports else ""
-        self.counters.throughput_stalls = self._throughput.stalls
-        self.counters.throughput_stalled = int(self._throughput.stalled)
-        if self.watermark > self._sent_watermark:
-            self._sent_watermark = self.watermark
-            frame = WatermarkNotice(self.index, self._sent_watermark)
-            out += self._send_to_workers(frame) + self._send_to_mergers(frame)
-        return out
+        if self._ticks % REPEAT_TICKS == 0:
+            self._requests.repeat()
+            self.publications.note_progress()
 
-    # --- objects ------------------------------------------------------------
+    def _take_out(self, out: Sequence[Send | Reply]) -> None:
+        """Passes on what the router machine returned."""
+        for each in out:
+            if isinstance(each, Send):
+                self._out.append(each)
+            else:
+                self._handle_reply(each.frame)
 
-    def _route_batch(
-        self, batch: int, lsn: int, rows: ObjectRows, part_of: OpenBatch | None = None
-    ) -> list[Out]:
-        shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
-        self.counters.discarded += discarded
-        if not shares:
-            return []
-        self.counters.routed += sum(len(share.row) for share in shares)
-        watermark, oldest = min(self.watermark, lsn), min(self.oldest, batch)
-        sends = self._open.add(batch, lsn, rows, shares, watermark, oldest, part_of)
-        self.counters.in_flight = len(self._open)
-        return list(sends)
+    def _handle_reply(self, frame: Frame) -> None:
+        match frame:
+            case SplitRecord() | QuarantineRecord():
+                self._log.note(frame)  # before the messages that follow from it
+            case StreamDelivery() | StreamAttached():
+                self.streams.on(frame, self._now)
+            case SeenMatches():
+                self._watchers.on(frame)
+            case _ if isinstance(frame, ANSWERS):
+                self._handle_answer(frame)
 
-    def _complete_batches(self, frame: BatchesCompleted) -> list[Out]:
-        self._open.complete(frame)
-        for name in ("delayed", "stalled", "collapsed"):
-            setattr(self.counters, name, getattr(self._open, name))
-        return self._send_replay()
-
-    def _send_replay(self) -> list[Out]:
-        """Sends as many batches of the replay as there is room for, and removes deleted queries
-        from H2."""
-        out: list[Out] = []
-        if self.ready:
-            while self._replay and self.in_flight < self.max_in_flight:
-                record = self._replay.popleft()
-                out += self._route_batch(
-                    record.batch, record.lsn, ObjectRows.decode(record.rows.data)
-                )
-        self.counters.in_flight = len(self._open)
-        self._retire_deleted()
-        return out
-
-    def _split_fatal_batches(self) -> list[Out]:
-        """Sends each batch that killed workers again as two halves, or quarantines it if it is a
-        single object. A Reply with the record comes before the messages that follow from it."""
-        out: list[Out] = []
-        for batch, suspect in self._open.take_fatal():
-            rows = suspect.rows
-            half = len(rows) // 2
-            record = SplitRecord(batch + half) if half else QuarantineRecord(batch)
-            withdraw = BatchWithdrawal(self.index, batch, suspect.payload.attempt)
-            out += [Reply(record), *self._send_to_mergers(withdraw)]
-            self.counters.quarantined += not half
-            for start, stop in ((0, half), (half, len(rows))) if half else ():
-                part = rows.take(np.arange(start, stop))
-                out += self._route_batch(batch + start, suspect.lsn, part, part_of=suspect)
-        return out
-
-    # --- updates ------------------------------------------------------------
-
-    def _receive_tip(self, tip: LedgerTip) -> list[Out]:
-        """Notes how far the ledger goes and how far it is visible."""
-        out: list[Out] = [*self._stream.hear(tip.lsn)]
-        if self._ready_at is None:
-            self._ready_at = tip.lsn
-        self._visible = max(self._visible, tip.visible)
-        return out + self._send_replay() + self._release_decisions()
-
-    def _send_applied(self) -> list[Out]:
-        self._sent_applied = (self.applied, self.watermark)
-        c = self.counters
-        totals = (c.objects, c.delayed, c.stalled, c.collapsed)
-        return [Send(SEQUENCER, AppliedReport(self.index, *self._sent_applied, *totals))]
-
-    def _receive_updates(self, frame: LedgerBatch) -> list[Out]:
-        if frame.owner >= 0:
-            self._stream.add(frame.lsn_from, frame.lsn_to, frame)
-        elif self._stream.fetched(frame):
-            self.gridt.clear()
-            self._deleted.clear()
-            if self._strategist is not None:
-                self._use_routes(self._strategist.reset())
-        out: list[Out] = []
-        while (ready := self._stream.next()) is not None:
-            out += self._apply_updates(ready)
-        # A repeat is acknowledged again: its first acknowledgement may be what got lost.
-        out += self._send_applied()
-        if frame.owner < 0:
-            out += self._stream.ask()
-        if self.dispatchers == 1 and not self._stream.amid:
-            self._visible = self.applied  # there is no other dispatcher
-        return out + self._send_replay() + self._release_decisions()
-
-    def _follow_plan_change(self, frame: LedgerBatch) -> list[Out]:
-        if self._strategist is None:
-            raise TypeError("this dispatcher does not support plan changes")
-        migrates = self._strategist.strategy.following is not None
-        self._use_routes(self._strategist.take(frame.strategy, frame.lsn_to))
-        self._final_postings = []
-        # In a state, deletes may be later than the change of plan: then the count would be wrong.
-        early = any(last > frame.lsn_to for last, _, _ in self._deleted)
-        if migrates and self._strategist.strategy.following is None and not early:
-            wanted = self.gridt.postings(tags for _, tags, _ in self._deleted)
-            me = ROLES.index("dispatcher"), self.index
-            self._final_postings = [_send_to_sequencer(PostingCounts(*me, frame.lsn_to, wanted))]
-        return self._final_postings
-
-    def _use_routes(self, routes: CompiledRoutes) -> None:
-        """Routes objects and updates by `routes` from now on."""
-        self.gridt.follow(routes)
-        self._open.route = routes.route
-        self.workers = routes.workers
-
-    def _apply_updates(self, frame: LedgerBatch) -> list[Out]:
-        out = self._follow_plan_change(frame) if len(frame.strategy) else []
-        rows = QueryRows.decode(frame.rows.data)
-        whole = frame.lsn_from == self._stream.before + 1
-        if not whole:  # the batch repeats updates that are already applied
-            rows = rows.take(np.flatnonzero(rows.lsn > self._stream.before))
-        tags = self.gridt.expand(rows)
-        deleted = rows.kind == UpdateKind.DELETE
-        dead = int(deleted.sum())
-        self.gridt.insert(tags.of(~deleted) if dead else tags, rows.handle[~deleted])
-        if dead:
-            last = int(rows.lsn[deleted].max())
-            self._deleted.append((last, tags.of(deleted), rows.handle[deleted]))
-        self.counters.deletes += dead
-        self.counters.inserts += len(rows) - dead
-        self._retire_deleted()
-        mine = frame.owner == self.index and whole
-        return [*out, *(self._forward_updates(frame, rows, tags) if mine else [])]
-
-    def _retire_deleted(self) -> None:
-        """Removes from H2 the deleted queries that no batch, present or future, can match."""
-        watermark = self.watermark
-        while self._deleted and self._deleted[0][0] <= watermark:
-            self.gridt.retire(*self._deleted.popleft()[1:])
-        self.counters.units = len(self.gridt)
-
-    def _forward_updates(self, frame: LedgerBatch, rows: QueryRows, tags: QueryTags) -> list[Out]:
-        """Forwards a ledger batch that this dispatcher owns: to every worker its rows, to every
-        merger the names of the queries."""
-        head = (frame.lsn_from, frame.lsn_to, self.index, self.watermark)
-        self._sent_watermark = max(self._sent_watermark, self.watermark)
-        names = MergerQueries(
-            *head, rows.kind, rows.lsn, rows.handle, rows.session, rows.id_off, rows.id
-        )
-        none, blank = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
-        bare = rows.replace(id_off=none, id=blank, source_off=none, source=blank)
-        out = self._send_to_mergers(names)
-        for worker, share in enumerate(self.gridt.split(tags)):
-            held = _encode_rows(bare if len(share.row) == len(rows) else bare.take(share.row))
-            update = WorkerUpdates(
-                *head, held, share.off, share.cell, share.term, strategy=frame.strategy
-            )
-            out.append(Send(Address("worker", worker), update))
-        return out
-
-    def _release_decisions(self) -> list[Out]:
-        """Returns the decisions on updates that every dispatcher has applied."""
-        out: list[Out] = []
-        while self._decided and self._decided[0][0] <= self._visible:
-            out.append(Reply(heapq.heappop(self._decided)[2]))
-        return out
-
-    def _send_to_workers(self, frame: Frame) -> list[Out]:
-        return [Send(Address("worker", i), frame) for i in range(self.workers)]
-
-    def _send_to_mergers(self, frame: Frame) -> list[Out]:
-        return [Send(Address("merger", i), frame) for i in range(self.mergers)]
-
-
-def _send_to_sequencer(frame: Frame) -> Send:
-    return Send(SEQUENCER, frame)
-
-
-def _encode_rows(rows: QueryRows) -> U8:
-    return np.frombuffer(rows.encode(), np.uint8)
+    def _handle_answer(self, frame: Any) -> None:
+        caller = self._requests.take(frame.seq)
+        if isinstance(frame, UpdateDecision):
+            self._updates.answered(frame.seq)
+        if isinstance(caller, SessionStream):
+            self.streams.granted(caller, frame)
+        elif caller is not None:
+            self._out.append(AnswerCall(caller, frame))

@@ -71,11 +71,11 @@ class ObjectLog:
         return out
 
     def append(self, batch: int, lsn: int, rows: ObjectRows) -> int:
-        """Appends a batch and returns the position behind its record. Raises Unavailable, with
-        nothing appended, if the disk is full."""
+        """Appends a batch. It is durable once the log is synced up to the returned position. Raises
+        Unavailable, with nothing appended, if the disk is full."""
         position = self.log.append(ObjectRecord(batch, lsn, column(rows)).encode())
         self._at.append((batch, position))
-        return self.log.end
+        return position + 1  # any end beyond the record's first byte is behind all of it
 
     def note(self, what: SplitRecord | QuarantineRecord) -> None:
         """Appends a record of a split or a quarantine and syncs it: it must be durable before any
@@ -113,13 +113,14 @@ class ObjectLog:
         self._spare = self.log.end, self._at[0][1] if self._at else position
         return True
 
-    def synced(self, end: int) -> None:
-        """Trims what is not needed, after the log became durable up to `end`. Raises Unavailable,
-        for good."""
+    def find_spare(self, end: int) -> int | None:
+        """Returns the position before which nothing is needed, after the log became durable up to
+        `end`, if it may be trimmed now."""
         spare = self._spare
-        if spare is not None and spare[0] <= end:
-            self._spare = None
-            self.log.trim(spare[1])
+        if spare is None or spare[0] > end:
+            return None
+        self._spare = None
+        return spare[1]
 
 
 def column(rows: ObjectRows) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

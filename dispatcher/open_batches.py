@@ -25,6 +25,7 @@ from ps2stream.protocol.messages.objects import (
     SuspectBegin,
 )
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.ticks import RESEND_TICKS
 
 ROWS, TEXT_BYTES = 8_192, 1 << 20
 """The size of a full batch."""
@@ -34,9 +35,6 @@ DEATHS = 3
 DELAYED_TICKS, STALLED_TICKS = 2, 11
 """Ticks that pass in more than 0.1 s, and in more than 1 s."""
 DEPTH_BITS = 8  # the bits of an attempt that count how often the batch was halved
-RESEND_TICKS = 30
-"""Ticks at the front of its workers' queues after which a batch is sent again, then after twice as
-many, and so on."""
 OVERTAKEN_TICKS = 10
 """Ticks after which a batch is sent again if something shows that a message was lost."""
 
@@ -89,12 +87,11 @@ class OpenBatch:
             self.suspect, self.deaths = True, 0
             self.shares = {w: dataclasses.replace(r, suspect=1) for w, r in self.shares.items()}
 
-    def sends(self, shares: bool = True) -> Iterator[Send]:
+    def sends(self) -> Iterator[Send]:
         for merger in sorted(self.waiting):
             yield Send(Address("merger", merger), self.payload)
-        if shares:
-            for worker, routed in self.shares.items():
-                yield Send(Address("worker", worker), routed)
+        for worker, routed in self.shares.items():
+            yield Send(Address("worker", worker), routed)
 
 
 class OpenBatches:

@@ -1,13 +1,59 @@
-"""The port to a worker's index, which a dispatcher needs to explain and price a query."""
+"""The ports of the dispatcher's machine: to its router machine, and to a worker's index, by which
+queries are explained and priced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from ps2stream.protocol.frame import F64, I64, U32, U64
-from ps2stream.protocol.rows import QueryRows
+from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.protocol.addresses import Address, Reply, Send
+from ps2stream.protocol.frame import F64, I64, U32, U64, Frame
+from ps2stream.protocol.messages.updates import UpdateRequest
+from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.space.grid import Grid
+
+
+class PublishingRouter(Protocol):
+    """The port to `ps2stream.dispatcher.router.RouterMachine`, as publications need it."""
+
+    index: int
+    max_in_flight: int
+
+    @property
+    def applied(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def oldest(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def active(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send]]: ...
+    def is_open(self, batch: int) -> bool: ...
+
+
+class RouterPort(PublishingRouter, Protocol):
+    """The same port, as the dispatcher's machine needs it."""
+
+    mergers: int
+    gridt: Gridt
+    stall_report: str
+
+    @property
+    def plan_version(self) -> int: ...
+    @property
+    def route(self) -> int: ...
+    def owned_by(self, handle: int) -> int: ...
+    @property
+    def undecided(self) -> int: ...
+    def update(self, request: UpdateRequest) -> list[Send | Reply]: ...
+    def on(self, frame: Frame) -> list[Send | Reply]: ...
+    def joined(self, peer: Address) -> list[Send | Reply]: ...
+    def tick(self) -> list[Send | Reply]: ...
 
 
 class FoundRows(Protocol):

@@ -3,54 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import threading
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from ps2stream.dispatcher.events import LogFailed, LogSynced, PublishRequested, PublishWithdrawn
 from ps2stream.dispatcher.gateway import AcceptedBatch
+from ps2stream.dispatcher.instructions import (
+    AnnounceCongestion,
+    AnswerCall,
+    Instruction,
+    RefuseCall,
+    ReportStall,
+    SyncLog,
+    TraceStage,
+    TrimLog,
+)
 from ps2stream.dispatcher.intake import PublicationIntake, WaitingPublication
 from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.ports import PublishingRouter
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.dispatcher.watchers import StreamWatchers
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
 from ps2stream.observability.meter import StageMeter
-from ps2stream.observability.traces import unix_ns
-from ps2stream.protocol.addresses import Reply, Send
+from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.rows import ObjectRows
 
-log = logging.getLogger("ps2stream.cluster")
 OPEN_BYTES = 64 << 20
 """The bytes of columns of routed batches that are not complete, which are kept to be sent again.
 From there on large publications wait before they are accepted."""
 RESERVED = 8
 """One in this many batches under way is reserved for small publications."""
-Settle = Callable[[Future[Any], object], None]
-
-
-class PublishingMachine(Protocol):
-    """The port to the router machine, as publications need it."""
-
-    index: int
-    max_in_flight: int
-
-    @property
-    def applied(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def oldest(self) -> int: ...
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def active(self) -> int: ...
-    @property
-    def ready(self) -> bool: ...
-    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send | Reply]]: ...
-    def is_open(self, batch: int) -> bool: ...
 
 
 class _AcceptedPublication(NamedTuple):
@@ -70,168 +53,162 @@ class _RoutedBatch(NamedTuple):
 
 
 class PublicationPipeline:
-    """The publications of one dispatcher. `settle` answers a future; after `wake` a thread of its
-    own calls `sync`."""
+    """The publications of one dispatcher; instructions go to `out`."""
 
     def __init__(
         self,
-        machine: PublishingMachine,
+        router: PublishingRouter,
         log: ObjectLog,
         reservoir: ObjectReservoir,
         watchers: StreamWatchers,
-        lock: threading.RLock,
-        settle: Settle,
-        wake: Callable[[], None],
         meter: StageMeter,
+        out: list[Instruction],
     ) -> None:
-        self.intake = PublicationIntake()
-        self._machine = machine
+        self.intake = PublicationIntake(router.max_in_flight)
+        self._router = router
         self._log = log
         self._reservoir = reservoir
         self._watchers = watchers
-        self._lock = lock
-        self._settle = settle
-        self._wake = wake
         self._meter = meter
+        self._out = out
         self._open: dict[int, _RoutedBatch] = {}  # by batch
         self.open_bytes = 0
-        self._room = threading.Condition(lock)
-        # One publisher at a time requests the lock, so that frames of peers, updates and
-        # acknowledgements do not have to queue behind many publishers.
-        self._gate = threading.Lock()
         self._unsynced: deque[_AcceptedPublication] = deque()
         self._congested = False
-        self._listeners: list[Callable[[bool], None]] = []
+        self._listeners: list[Any] = []
 
-    def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        """Calls `tell` now and at every change with whether routed batches wait. Called under the
-        lock."""
-        self._listeners.append(tell)
-        tell(self._congested)
+    def add_listener(self, listener: Any) -> None:
+        """Informs a listener, now and at every change, whether routed batches wait."""
+        self._listeners.append(listener)
+        self._out.append(AnnounceCongestion([listener], self._congested))
 
-    def add(
-        self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]
-    ) -> Future[AcceptedBatch]:
-        """Adds a batch, as Gateway.publish says, and calls `route` under the lock."""
-        since = time.monotonic()
-        until = since + wait_s
-        limit = self._machine.max_in_flight
-        if self._gate.acquire(timeout=wait_s):
-            try:
-                with self._room:
-                    left = until - time.monotonic()
-                    if self._room.wait_for(lambda: len(self.intake) < limit, left):
-                        future = self.intake.add(rows, durable, since)
-                        route()
-                        return future
-            finally:
-                self._gate.release()
-        full: Future[AcceptedBatch] = Future()
-        problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
-        full.set_exception(ResourceExhausted(problem))
-        return full
+    def add(self, event: PublishRequested) -> None:
+        """Takes a publication in, or refuses it."""
+        call, rows, durable, since, wait_s = event
+        if not self.intake.add(WaitingPublication(call, rows, durable, since, since + wait_s)):
+            self._refuse_for_room(call)
 
-    def route(self, out: Callable[[Sequence[Send | Reply]], None], now_ms: int) -> None:
-        """Routes the publications that should leave now. Called under the lock."""
-        machine = self._machine
-        while machine.in_flight < machine.max_in_flight and (
-            taken := self.intake.take(machine.active)
-        ):
+    def withdraw(self, event: PublishWithdrawn) -> None:
+        """Refuses a publication that has waited too long, unless it is routed."""
+        if self.intake.withdraw(event.call):
+            problem = f"publish: not routed within {event.waited_s:g} s"
+            self._out.append(RefuseCall(event.call, ResourceExhausted(problem)))
+
+    def route_batch(self, now: float, now_ms: int) -> bool:
+        """Routes one batch of publications, if one should leave now; returns whether it did."""
+        for waiting in self.intake.take_expired(now):
+            self._refuse_for_room(waiting.call)
+        router, taken = self._router, list[WaitingPublication]()
+        if router.in_flight < router.max_in_flight:
+            taken = self.intake.take(router.active)
+        if taken:
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
-            begun = time.monotonic()
             try:
                 end = self._append_batch(rows, taken)
-                offset, lsn, sends = machine.publish(rows)
+                offset, lsn, sends = router.publish(rows)
             except Ps2StreamError as error:
-                for waiting in taken:
-                    waiting.future.set_exception(error)
-                self._room.notify_all()
-                continue
-            now = time.monotonic()
-            if sends:
-                opened = self._open[offset] = _RoutedBatch(taken[0].since, len(rows), rows.nbytes)
-                self.open_bytes += opened.size_bytes
-                self._trace_batch(offset, len(rows), taken[0].since, begun)
-            self._watchers.accepted(rows, offset, bool(sends))
-            out(sends)
-            self._reservoir.add(rows, now_ms)
-            for waiting in taken:
-                self._meter.add("intake", now - waiting.since, len(waiting.rows))
-                publication = AcceptedBatch(machine.index, offset, lsn)
-                if waiting.durable:
-                    self._unsynced.append(_AcceptedPublication(end, waiting, publication))
-                else:
-                    self._settle(waiting.future, publication)
-                offset += len(waiting.rows)
-            if end:
-                self._wake()
-            self._room.notify_all()
+                self._out += [RefuseCall(waiting.call, error) for waiting in taken]
+            else:
+                self._note_batch(offset, rows, taken, sends, now)
+                self._reservoir.add(rows, now_ms)
+                self._note_accepted(AcceptedBatch(router.index, offset, lsn), end, taken, now)
         self._look_for_congestion()
+        return bool(taken)
 
-    def completed(self, batches: Sequence[int]) -> None:
+    def completed(self, batches: Sequence[int], now: float) -> None:
         """Notes that a merger, perhaps the last one, has completed batches."""
-        now = time.monotonic()
         for batch in batches:
-            if batch in self._open and not self._machine.is_open(batch):
+            if batch in self._open and not self._router.is_open(batch):
                 since, objects, size_bytes = self._open.pop(batch)
                 self.open_bytes -= size_bytes
                 self._meter.add("complete", now - since, objects)
-                traces, key = self._meter.traces, (self._machine.index, batch)
-                if traces is not None and traces.wanted(key):
-                    traces.whole(key, unix_ns(since), time.time_ns(), objects=objects)
+                if (traces := self._meter.traces) is not None:
+                    key = self._router.index, batch
+                    if traces.wanted(key):
+                        self._out.append(TraceStage("batch", key, since, now, objects))
 
     def note_progress(self) -> None:
         """Notes in the log how far objects are complete."""
-        for batch in [b for b in self._open if b < self._machine.oldest]:  # quarantined
+        for batch in [b for b in self._open if b < self._router.oldest]:  # quarantined
             self.open_bytes -= self._open.pop(batch).size_bytes
         with contextlib.suppress(Unavailable):  # a full disk; it is noted again
-            if self._log.progress(self._machine.oldest):
-                self._wake()
+            if self._log.progress(self._router.oldest):
+                self._out.append(SyncLog())
 
     def report_stall(self, report: str) -> None:
-        """Logs that objects wait while hardly any are completed, unless `report` is empty."""
+        """Reports that objects wait while hardly any are completed, unless `report` is empty."""
         if report:
-            log.warning(
-                "objects wait and hardly any are completed: %s; batches under way: %d, "
-                "publications in the intake: %d",
-                report, self._machine.in_flight, len(self.intake),
-            )  # fmt: skip
+            self._out.append(ReportStall(report, self._router.in_flight, len(self.intake)))
 
-    def sync(self) -> None:
-        """Makes durable what was accepted, and answers. Raises Unavailable, for good."""
-        with self._meter.time("sync"):
-            end = self._log.log.sync()
-        with self._lock:
-            now = time.monotonic()
-            while self._unsynced and self._unsynced[0].end <= end:
-                _, waiting, publication = self._unsynced.popleft()
-                self._meter.add("durable", now - waiting.since, len(waiting.rows))
-                self._settle(waiting.future, publication)
-        self._log.synced(end)  # trims the log: nobody waits for that
+    def synced(self, event: LogSynced, now: float) -> None:
+        """Answers what has become durable."""
+        while self._unsynced and self._unsynced[0].end <= event.end:
+            _, waiting, publication = self._unsynced.popleft()
+            self._meter.add("durable", now - waiting.since, len(waiting.rows))
+            self._out.append(AnswerCall(waiting.call, publication))
+        if (position := self._log.find_spare(event.end)) is not None:
+            self._out.append(TrimLog(position))
+
+    def failed(self, event: LogFailed) -> None:
+        """Refuses what will not become durable."""
+        while self._unsynced:
+            self._out.append(RefuseCall(self._unsynced.popleft().waiting.call, event.error))
+
+    def _refuse_for_room(self, call: Any) -> None:
+        problem = f"publish: {self.intake.limit} batches are waiting, the limit (max_in_flight)"
+        self._out.append(RefuseCall(call, ResourceExhausted(problem)))
 
     def _look_for_congestion(self) -> None:
-        most = self._machine.max_in_flight
+        most = self._router.max_in_flight
         congested = (
-            self.open_bytes >= OPEN_BYTES or self._machine.in_flight >= most - most // RESERVED
+            self.open_bytes >= OPEN_BYTES or self._router.in_flight >= most - most // RESERVED
         )
         if congested != self._congested:
             self._congested = congested
-            for tell in self._listeners:
-                tell(congested)
+            self._out.append(AnnounceCongestion(tuple(self._listeners), congested))
 
-    def _trace_batch(self, batch: int, objects: int, since: float, begun: float) -> None:
-        traces, key = self._meter.traces, (self._machine.index, batch)
-        if traces is not None and traces.wanted(key):
-            traces.open(key, objects)
-            traces.part("publish", key, unix_ns(since), unix_ns(begun))
-            traces.part("route", key, unix_ns(begun), time.time_ns())
+    def _note_batch(
+        self,
+        offset: int,
+        rows: ObjectRows,
+        taken: Sequence[WaitingPublication],
+        sends: Sequence[Send],
+        now: float,
+    ) -> None:
+        """Notes a batch that is routed now, and sends it to those who complete it."""
+        since = taken[0].since
+        self._watchers.accepted(rows, offset, bool(sends), now)
+        if not sends:
+            return
+        self._out += sends
+        opened = self._open[offset] = _RoutedBatch(since, len(rows), rows.nbytes)
+        self.open_bytes += opened.size_bytes
+        if (traces := self._meter.traces) is not None:
+            key = self._router.index, offset
+            if traces.wanted(key):
+                traces.open(key, len(rows))
+                self._out.append(TraceStage("publish", key, since, now))
+                self._out.append(TraceStage("route", key, now, None))
+
+    def _note_accepted(
+        self, batch: AcceptedBatch, end: int, taken: Sequence[WaitingPublication], now: float
+    ) -> None:
+        """Answers the publications of a batch, now or when the log is durable up to `end`."""
+        for waiting in taken:
+            self._meter.add("intake", now - waiting.since, len(waiting.rows))
+            if waiting.durable:
+                self._unsynced.append(_AcceptedPublication(end, waiting, batch))
+            else:
+                self._out.append(AnswerCall(waiting.call, batch))
+            batch = batch._replace(offset=batch.offset + len(waiting.rows))
 
     def _append_batch(self, rows: ObjectRows, taken: Sequence[WaitingPublication]) -> int:
-        """Appends a batch to the log if some of it must be durable. Returns its end there, 0 if it
-        was not appended."""
-        if not self._machine.ready:
+        """Appends a batch to the log if some of it must be durable. Returns the end of the log from
+        which on it is durable, 0 if it was not appended."""
+        if not self._router.ready:
             raise Unavailable("the dispatcher is catching up with the ledger")
-        self._log.reserve(self._machine.offset + len(rows))
+        self._log.reserve(self._router.offset + len(rows))
         if not any(waiting.durable for waiting in taken):
             return 0
-        return self._log.append(self._machine.offset, self._machine.applied, rows)
+        self._out.append(SyncLog())
+        return self._log.append(self._router.offset, self._router.applied, rows)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from concurrent.futures import Future
-from typing import Any
+from typing import NamedTuple
 
+from ps2stream.dispatcher.events import UpdateRequested
 from ps2stream.dispatcher.open_requests import OpenRequests
 from ps2stream.errors import ResourceExhausted
 from ps2stream.limits import WAITING_BYTES, WAITING_UPDATES
@@ -14,43 +13,51 @@ from ps2stream.protocol.messages.updates import UpdateRequest
 LANES = ("deletes", "inserts")
 
 
-class UpdateQueue:
-    """A queue of updates; those that come while the sequencer is busy leave together. Called under
-    the edge's lock, except the futures' call-backs, which take it."""
+class OpenUpdate(NamedTuple):
+    """The room that an update takes until it is answered."""
 
-    def __init__(self, questions: OpenRequests, lock: Any) -> None:
-        self._questions = questions
-        self._lock = lock
+    lane: int
+    rows: int
+    size_bytes: int
+
+
+class UpdateQueue:
+    """A queue of updates; those that come while the sequencer is busy leave together."""
+
+    def __init__(self, requests: OpenRequests) -> None:
+        self._requests = requests
         self._queue: list[UpdateRequest] = []  # not yet sent
-        self._rows = [0, 0]  # by lane: not yet answered
+        self._open: dict[int, OpenUpdate] = {}  # not yet answered, by number
+        self._rows = [0, 0]  # of those, by lane
         self._bytes = [0, 0]
 
-    def add(self, request: UpdateRequest, rows: int, inserts: bool) -> Future[Any]:
-        """Adds a request and returns the future of its answer, which fails with ResourceExhausted
-        if too much waits. Deletes have a limit of their own, since they end an overload."""
-        lane, size = int(inserts), len(request.rows)
+    def add(self, event: UpdateRequested) -> None:
+        """Adds an update. Raises ResourceExhausted if too much waits. Deletes have a limit of their
+        own, since they end an overload."""
+        lane, size = int(event.inserts), len(event.request.rows)
         for waiting, more, limit, unit, name in (
-            (self._rows[lane], rows, WAITING_UPDATES, "", "waiting_updates"),
+            (self._rows[lane], event.rows, WAITING_UPDATES, "", "waiting_updates"),
             (self._bytes[lane], size, WAITING_BYTES, "bytes of ", "waiting_bytes"),
         ):
             if waiting and waiting + more > limit:
-                full: Future[Any] = Future()
                 problem = f"{waiting} {unit}{LANES[lane]} are waiting, the limit {limit} ({name})"
-                full.set_exception(ResourceExhausted(f"update: {problem}"))
-                return full
-        self._rows[lane] += rows
-        self._bytes[lane] += size
-        seq, future = self._questions.expect()
-        future.add_done_callback(functools.partial(self._release_room, lane, rows, size))
-        self._queue.append(request.numbered(seq))
-        return future
+                raise ResourceExhausted(f"update: {problem}")
+        seq = self._requests.expect(event.call)
+        self._count(seq, OpenUpdate(lane, event.rows, size))
+        self._queue.append(event.request.numbered(seq))
 
     def take(self) -> list[UpdateRequest]:
         """Removes and returns the requests to send now."""
         queue, self._queue = self._queue, []
         return queue
 
-    def _release_room(self, lane: int, rows: int, size: int, _: Future[Any]) -> None:
-        with self._lock:
-            self._rows[lane] -= rows
-            self._bytes[lane] -= size
+    def answered(self, seq: int) -> None:
+        """Releases the room of an update that is answered."""
+        if (done := self._open.pop(seq, None)) is not None:
+            self._rows[done.lane] -= done.rows
+            self._bytes[done.lane] -= done.size_bytes
+
+    def _count(self, seq: int, update: OpenUpdate) -> None:
+        self._open[seq] = update
+        self._rows[update.lane] += update.rows
+        self._bytes[update.lane] += update.size_bytes

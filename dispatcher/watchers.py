@@ -5,16 +5,16 @@ Without watchers a batch costs one test here, and mergers get no requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from ps2stream.dispatcher.instructions import Instruction, ShowSample
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import column_to_strings, take_ragged
 from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import (
-    TICKS_PER_S,
     SeenMatches,
     SeenObjects,
     WatchAllowance,
@@ -23,6 +23,7 @@ from ps2stream.protocol.messages.watch import (
     beginnings,
 )
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.ticks import TICKS_PER_S
 from ps2stream.tenants import key, key_of
 
 MAX_WATCHERS = 16
@@ -31,12 +32,12 @@ TIMED = 1024
 
 
 class StreamWatcher:
-    """A watcher of `tenant`, which gets the matches of that tenant's queries. `tell` must not
-    block."""
+    """A watcher of `tenant`, which gets the matches of that tenant's queries. `handle` is the
+    shell's."""
 
-    def __init__(self, tenant: str, tell: Callable[[WatchSample], None]) -> None:
+    def __init__(self, tenant: str, handle: Any) -> None:
         self.key = key(tenant)
-        self.tell = tell
+        self.handle = handle
         self.allowance = WatchAllowance()
 
     def own(self, seen: SeenMatches) -> SeenMatches:
@@ -48,19 +49,12 @@ class StreamWatcher:
 
 
 class StreamWatchers:
-    """All watchers of dispatcher `index`. Called under the edge's lock; `clock` in seconds."""
+    """All watchers of dispatcher `index`; instructions go to `out`. Times are seconds."""
 
-    def __init__(
-        self,
-        index: int,
-        mergers: int,
-        send: Callable[[list[Send]], None],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, index: int, mergers: int, out: list[Instruction]) -> None:
         self._index = index
         self._mergers = mergers
-        self._send = send
-        self._clock = clock
+        self._out = out
         self._all: list[StreamWatcher] = []
         self._ticks = 0
         self._allowance = WatchAllowance()
@@ -80,21 +74,20 @@ class StreamWatchers:
         self._all.append(watcher)
         self._request_matches()
 
-    def drop(self, watcher: StreamWatcher) -> None:
+    def drop(self, handle: Any) -> None:
         """Removes a watcher, which may have been removed before."""
-        if watcher in self._all:
-            self._all.remove(watcher)
+        self._all = [watcher for watcher in self._all if watcher.handle is not handle]
         if not self._all:
             self._clear_gathered()
             self._waiting.clear()
 
-    def accepted(self, rows: ObjectRows, offset: int, routed: bool) -> None:
+    def accepted(self, rows: ObjectRows, offset: int, routed: bool, now: float) -> None:
         """Notes an accepted batch; `routed` says whether mergers will complete it."""
         if not self._all:
             return
         self._accepted += len(rows)
         if routed and len(self._waiting) < TIMED:
-            self._waiting[offset] = (self._clock(), self._mergers)
+            self._waiting[offset] = (now, self._mergers)
         chosen = self._allowance.of(len(rows))
         if len(chosen):
             id_off, ids = take_ragged(rows.id_off, rows.id, chosen)
@@ -112,7 +105,7 @@ class StreamWatchers:
             )
             self._objects.append(some)
 
-    def completed(self, frame: BatchesCompleted) -> None:
+    def completed(self, frame: BatchesCompleted, now: float) -> None:
         """Notes that a merger has made the matches of these batches durable."""
         if not self._waiting:
             return
@@ -121,7 +114,7 @@ class StreamWatchers:
             if mergers > 1:
                 self._waiting[batch] = (since, mergers - 1)
             elif mergers:
-                self._latency.append(self._clock() - since)
+                self._latency.append(now - since)
 
     def on(self, seen: SeenMatches) -> None:
         """Gathers matches from a merger."""
@@ -130,8 +123,7 @@ class StreamWatchers:
             self._matches.append(seen)
 
     def tick(self) -> None:
-        """Calls the watchers, ten times a second, with what was gathered; once a second also with
-        nothing."""
+        """Shows the watchers, ten times a second, what was gathered; once a second also nothing."""
         if not self._all:
             return
         self._ticks += 1
@@ -147,7 +139,8 @@ class StreamWatchers:
             matches = [own for seen in self._matches if len((own := watcher.own(seen)).handle)]
             if is_due or matches:
                 counts = (self._accepted, matched, self._latency)
-                watcher.tell(WatchSample(self._objects, matches, *counts))
+                sample = WatchSample(self._objects, matches, *counts)
+                self._out.append(ShowSample(watcher.handle, sample))
         matched = self._matched - matched
         self._clear_gathered()
         self._matched = matched
@@ -159,4 +152,4 @@ class StreamWatchers:
     def _request_matches(self) -> None:
         """Requests matches from the mergers."""
         request = WatchNotice(self._index)
-        self._send([Send(Address("merger", merger), request) for merger in range(self._mergers)])
+        self._out += [Send(Address("merger", merger), request) for merger in range(self._mergers)]

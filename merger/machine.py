@@ -9,6 +9,7 @@ see `unsynced`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ps2stream.merger.retention import LogRetention
 from ps2stream.merger.subscribers import MergerSessions
 from ps2stream.merger.updates import MergerUpdates
 from ps2stream.merger.watching import WatchedMatches
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
     BatchContent,
@@ -46,6 +47,15 @@ DAY_MS = 24 * 3600 * 1000
 SECOND = 10  # ticks
 
 Done = dict[int, list[int]]  # dispatcher: batches
+
+
+class MergerTurn(NamedTuple):
+    """The outcome of a turn: the messages to send, whether the log must be synced before, and
+    whether a turn without messages sends more."""
+
+    sends: list[Send]
+    must_sync: bool
+    is_busy: bool
 
 
 class MergerMachine:
@@ -133,11 +143,6 @@ class MergerMachine:
         return max((session.next - 1 for session in self._sessions), default=0)
 
     @property
-    def backlog_bytes(self) -> int:
-        """The bytes of the log that sessions have not acknowledged."""
-        return sum(session.backlog.size for session in self._sessions)
-
-    @property
     def counters(self) -> dict[str, int]:
         """Totals since the start, and present sizes. Any thread may read them."""
         sizes = {"pending": self.pending, "names": self.names, "applied": self.applied}
@@ -183,6 +188,11 @@ class MergerMachine:
                 case _:
                     raise TypeError(f"a merger does not accept {type(frame).__name__}")
         return out + self._finish_call(done)
+
+    def take_turn(self, frames: Iterable[Frame]) -> MergerTurn:
+        """Handles several messages in order, and says what there is to do besides sending."""
+        sends = self.on_many(frames)
+        return MergerTurn(sends, self.hand_over(), self.busy)
 
     def joined(self, address: Address) -> list[Send]:
         """Handles a new incarnation of a peer: the streams of a former dispatcher are gone."""
@@ -307,7 +317,7 @@ class MergerMachine:
         lowest = min(window.watermark for window in self._windows)
         kept = self._updates.forget(lowest, self._sessions.last_kept_number)
         self._forgotten.join_many(self._sessions.floor)
-        return [Send(Address("sequencer", 0), NamesKept(self._index, kept))]
+        return [Send(SEQUENCER, NamesKept(self._index, kept))]
 
     def _retain_chapters(self) -> None:
         """Begins a chapter of the log when it is time, and drops old ones."""

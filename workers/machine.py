@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.addresses import CONTROLLER, Address, Send
 from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import Frame, take_ragged
 from ps2stream.protocol.messages.loads import LoadRequest
@@ -36,7 +36,6 @@ from ps2stream.workers.load import LoadCounter
 from ps2stream.workers.pending import WaitingObjects
 from ps2stream.workers.portion import OwnedUnits
 
-CONTROLLER = Address("controller", 0)
 STRATEGY = "strategy"  # the part of a snapshot that holds the plans
 SWEEP = 64  # lists searched with every update
 FORCED_SWEEP = 1 << 15  # instead, while more than FORCED of the live queries are tombstones

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
+from ps2stream.protocol.addresses import ROLES, SEQUENCER, Send, nothing
 from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import I64, U8, U32, U64, take_ragged
 from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.plan import PostingCounts, TransferChunk, TransferDone
 from ps2stream.protocol.messages.updates import LedgerBatch, WorkerUpdates
 from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.ticks import TRANSFER_TICKS
 from ps2stream.routing.plan_changes import step_of
 from ps2stream.routing.plan_follower import CompiledRoutes, PlanFollower
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.routing.tags import QueryTagger, TagShare, starts
 from ps2stream.workers.index import Index, Mask
 from ps2stream.workers.transfer import QueryTransfer
-
-SEQUENCER = Address("sequencer", 0)
-HOT_TICKS = 10  # between reports that the transfer is complete
 
 Tags = tuple[I64, U32, U64]
 """Offsets by row, cells and terms."""
@@ -155,7 +153,7 @@ class OwnedUnits:
         self._ticks += 1
         if self._transfer is not None and not self._transfer.done:
             return self._transfer.tick()
-        if self._ticks % HOT_TICKS != 0:
+        if self._ticks % TRANSFER_TICKS != 0:
             return []
         return self._report_transfer_done() + self._end_report
 

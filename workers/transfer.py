@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.addresses import SEQUENCER, Send
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.protocol.messages.plan import TransferChunk, TransferRequest
 from ps2stream.protocol.rows import QueryRows, UpdateKind
-
-SEQUENCER = Address("sequencer", 0)
-REPEAT_TICKS = 10
+from ps2stream.protocol.ticks import TRANSFER_TICKS
 
 
 class QueryTransfer:
@@ -46,7 +44,7 @@ class QueryTransfer:
     def tick(self) -> list[Send]:
         """Requests the chunk again if nothing came for long."""
         self._ticks += 1
-        return self.ask() if self._ticks >= REPEAT_TICKS else []
+        return self.ask() if self._ticks >= TRANSFER_TICKS else []
 
     def note(self, handles: I64, lsns: I64) -> None:
         """Notes that these queries were deleted meanwhile."""

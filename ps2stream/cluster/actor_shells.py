@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+from ps2stream.cluster.allocator import return_free_memory
 from ps2stream.cluster.log_pairing import pair_logs
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
@@ -221,6 +222,7 @@ class SequencerShell(ActorShell):
         self._found_lsn = self._ledger.lsn
         super().__init__(address, self._ledger.epoch(address.role, address.index))
         self.machine = topology.sequencer(self._ledger, self.epoch, restarts=first)
+        return_free_memory()  # what the replay has freed
         self._lock = threading.Lock()
 
     def pair_logs(self, logs: ServiceLogs, accept_loss: bool) -> None:

@@ -9,9 +9,8 @@ columns of a full batch, since the pages of a mapping are cleared each time.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
-
-import pyarrow as pa
 
 from ps2stream.observability.process import resident_bytes
 
@@ -36,8 +35,9 @@ def bound_heaps() -> None:
 
 
 def return_free_memory() -> None:
-    """Returns the free memory of the heaps to the system."""
-    pa.default_memory_pool().release_unused()
+    """Returns the free memory of the heaps to the system, and of Arrow where it is in use."""
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

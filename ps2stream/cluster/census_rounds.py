@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ps2stream.cluster.intervals import JOIN_S
 from ps2stream.observability.census import CensusTaker, Statuses
 from ps2stream.observability.process import wall_clock_ms
 
 log = logging.getLogger("ps2stream.cluster")
 EVERY_S = 2.0
 """Time between two censuses; the status that each asks for takes an actor under 1 ms."""
-STOP_S = 1.0
 
 
 class CensusRounds:
@@ -36,7 +36,7 @@ class CensusRounds:
     def stop(self) -> None:
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_S)
+            self._thread.join(JOIN_S)
 
     def _take_censuses(self) -> None:
         failed = False

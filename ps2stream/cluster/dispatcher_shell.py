@@ -1,4 +1,4 @@
-"""The shell of a dispatcher: its machine behind the edge, and the gRPC server."""
+"""The shell of a dispatcher: a queue of events around its machine, its log, and the gRPC server."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps2stream.cluster.allocator import MemoryReturn, bound_heaps
+from ps2stream.cluster.dispatcher_driver import DispatcherDriver, replaced
+from ps2stream.cluster.dispatcher_edge import DispatcherEdge
+from ps2stream.cluster.event_queue import EventQueue
+from ps2stream.cluster.intervals import MEMORY_S
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.edge import DispatcherEdge
-from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.observability.process import wall_clock_ms
+from ps2stream.dispatcher.events import Event, LogSynced, PeerJoined, TickPassed
 from ps2stream.observability.traces import NO_TRACES, TraceSampling
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
@@ -22,10 +24,6 @@ from ps2stream.security import PortSecurity
 
 if TYPE_CHECKING:
     from ps2stream.service.server import GrpcServer
-
-
-LOOK_S = 2.0
-"""Time between two checks whether to return memory to the system."""
 
 
 class DispatcherShell(ActorShell):
@@ -36,49 +34,46 @@ class DispatcherShell(ActorShell):
     ) -> None:
         super().__init__(address, epoch)
         bound_heaps()
-        analyzer = topology.analyzer()
         self._log = logs.open(address)
-        objects = ObjectLog(self._log)
         self._unsynced = threading.Event()
-        self.edge = DispatcherEdge(
-            topology.router(address.index, analyzer, epoch, objects),
-            analyzer,
-            topology.frequencies(analyzer),
-            self.post,
-            wall_clock_ms,
-            objects,
-            topology.index_factory(),
-            reservoir=topology.reservoir(address.index),
-            wake=self._unsynced.set,
-            lapsed=lambda: self.lapsed,
-            incarnation=identity,
-            meter=self.meter,
-            costs=topology.policy.rules.costs,
+        machine = topology.dispatcher(address.index, epoch, self._log, self.meter)
+        self._router = machine.router
+        self._driver = DispatcherDriver(
+            machine, self._log, self.post, self._unsynced.set, lambda: self.lapsed
         )
+        self._events: EventQueue[Event] = EventQueue(self._handle_events)
+        self.edge = DispatcherEdge(machine, topology, identity, self._events.put)
         self._reporter = LogReporter(address, self._log)
         self._servers: list[GrpcServer] = []
 
     def handle(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            self.edge.on(frame)
+        self._events.put(*frames)
 
     def joined(self, peer: Address) -> None:
-        self.edge.joined(peer)
+        self._events.put(PeerJoined(peer))
 
     def tick(self) -> None:
-        self.edge.tick()
+        self._events.put(TickPassed())
         if self._reporter.due:
-            self.edge.send(self._reporter.report(self.edge.machine.offset))
+            self.post(self._reporter.report(self._router.offset))
+
+    def sync(self) -> None:
+        """Makes durable what was accepted. Raises Unavailable, for good: this incarnation must
+        end."""
+        with self.meter.time("sync"):
+            end = self._log.sync()
+        self._events.put(LogSynced(end))
 
     def start(
         self, exits: bool = False, metrics_s: float = 0.0, tracing: TraceSampling = NO_TRACES
     ) -> None:
         super().start(exits, metrics_s, tracing)
+        self._events.start_relief(f"{self.name}-events")
         threading.Thread(target=self._sync_objects, daemon=True, name=f"{self.name}-log").start()
 
     def ready(self) -> bool:
         """Returns whether the dispatcher has caught up with the ledger and may serve."""
-        return self.edge.machine.ready
+        return self._router.ready
 
     def serve(
         self, host: str, port: int, security: PortSecurity, private: Path | None = None
@@ -105,21 +100,31 @@ class DispatcherShell(ActorShell):
         for server in self._servers:
             server.stop(1.0)
         super().stop()  # a straggling handler finds the links closed
+        self._events.close()
         self._unsynced.set()
 
     def status(self) -> dict[str, Any]:
         of_server = self._servers[0].status() if self._servers else {}
         return super().status() | self.edge.status() | of_server
 
+    def _handle_events(self, events: list[Event]) -> bool:
+        if not self.failure:
+            with self.watched():
+                return self._driver.handle(events)
+        for event in events:  # nobody answers any more
+            if (call := getattr(event, "call", None)) is not None and not call.done():
+                call.set_exception(replaced())
+        return False
+
     def _sync_objects(self) -> None:
         memory, look_at = MemoryReturn(), 0.0
         while not self._stopping.is_set():
-            due = self._unsynced.wait(LOOK_S)
+            due = self._unsynced.wait(MEMORY_S)
             if time.monotonic() >= look_at:
-                look_at = time.monotonic() + LOOK_S
+                look_at = time.monotonic() + MEMORY_S
                 memory.look(self._log.end)
             if due:
                 self._unsynced.clear()
                 with self.watched():
-                    self.edge.sync()
+                    self.sync()
         self._log.close()

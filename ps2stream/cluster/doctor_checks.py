@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from ps2stream.cluster.running_service import ports
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError
+from ps2stream.extras import describe_install
 from ps2stream.store.access import find_foreign, find_obstacle
 from ps2stream.store.inspection import inspect
 from ps2stream.store.ledger import Ledger
@@ -32,7 +33,7 @@ FILES = 4096
 LOW_BYTES, LOW_SHARE = 1 << 30, 0.1
 SHARED_BYTES = 160 << 20
 """Ray's object store, and some more."""
-_PACKAGES = ("apsw", "grpcio", "numba", "numpy", "protobuf", "pyarrow", "pyzmq", "ray")
+_PACKAGES = ("apsw", "grpcio", "numba", "numpy", "protobuf", "pyarrow", "pyzmq")
 
 
 class CheckFinding(NamedTuple):
@@ -47,7 +48,7 @@ class CheckFinding(NamedTuple):
 def check_all(settings: Settings) -> Iterator[CheckFinding]:
     """Makes all checks, those of the machine first."""
     yield check_python()
-    yield check_packages()
+    yield check_packages(settings.runtime)
     yield check_files()
     yield check_java()
     if settings.runtime == "ray":
@@ -69,18 +70,17 @@ def check_python() -> CheckFinding:
     return CheckFinding("ok", "python", found)
 
 
-def check_packages() -> CheckFinding:
+def check_packages(runtime: str) -> CheckFinding:
     """Checks the packages that the service needs, and the version of SQLite."""
     import apsw
 
     versions: dict[str, str] = {}
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, "ray") if runtime == "ray" else _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            return CheckFinding(
-                "fail", "packages", f"{name} is missing", "pip install ps2stream again"
-            )
+            extra = "server" if runtime == "ray" else "local"
+            return CheckFinding("fail", "packages", f"{name} is missing", describe_install(extra))
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     library = apsw.sqlite_lib_version()
     if tuple(map(int, library.split("."))) < SQLITE:

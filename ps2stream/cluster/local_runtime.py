@@ -6,27 +6,39 @@ it is, and the thread that publishes does the matching.
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from ps2stream.cluster.dispatcher_driver import DispatcherDriver
+from ps2stream.cluster.dispatcher_edge import DispatcherEdge, begin_call
+from ps2stream.cluster.event_queue import EventQueue
 from ps2stream.cluster.logs import LogReporter
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.edge import DispatcherEdge
-from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.events import Event, LogFailed, LogSynced, StatusRequested, TickPassed
+from ps2stream.errors import Unavailable
 from ps2stream.observability.meter import StageMeter, matched
 from ps2stream.observability.process import counters_of, wall_clock_ms
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address, Send
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Log, Store
+from ps2stream.store.group_sync import sync_logs
 from ps2stream.store.memory import MemoryLog
+
+RuntimeEvent = tuple[Address, Event] | TickPassed | StatusRequested
+"""An event of a dispatcher, or one of the runtime itself."""
+LOGGED = ("dispatcher", "merger")
+"""The roles that have a log."""
 
 
 class LocalRuntime:
-    """All machines under one lock; `edges[i]` is the edge of dispatcher i. `open_log` opens the
-    log of a dispatcher or merger."""
+    """All machines, behind one queue of events; `edges[i]` is the edge of dispatcher i. `open_log`
+    opens the log of a dispatcher or merger.
+
+    Events are taken in between two steps. In a step one machine handles all that has gathered for
+    it: first the sequencer, then workers and mergers; then the logs are synced; and only then do
+    dispatchers route what came meanwhile.
+    """
 
     def __init__(
         self,
@@ -35,63 +47,159 @@ class LocalRuntime:
         open_log: Callable[[Address], Log] = lambda _: MemoryLog(),
         meter: Callable[[], StageMeter] = StageMeter,
     ) -> None:
-        self._lock = threading.RLock()
-        self._inbox: deque[Send] = deque()
-        self._is_delivering = False
-        analyzer = topology.analyzer()
-        frequencies = topology.frequencies(analyzer)
+        self._events: EventQueue[RuntimeEvent] = EventQueue(self._handle_events)
         epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
         self._topology = topology
-        self._sequencer = topology.sequencer(store, epochs[Address("sequencer", 0)], restarts=True)
-        self._controller = topology.controller(epochs[Address("controller", 0)])
+        self._sequencer = topology.sequencer(store, epochs[SEQUENCER], restarts=True)
+        self._controller = topology.controller(epochs[CONTROLLER])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
         self._epochs = epochs
         self._make_meter = meter
         self._meters = {peer: meter() for peer in epochs}
-        self._logs = {
-            peer: open_log(peer)
-            for peer in topology.addresses()
-            if peer.role in ("dispatcher", "merger")
-        }
+        self._logs = {peer: open_log(peer) for peer in epochs if peer.role in LOGGED}
         self._reporters = {peer: LogReporter(peer, log) for peer, log in self._logs.items()}
         self._mergers = [
             topology.merger(i, self._logs[Address("merger", i)]) for i in range(topology.mergers)
         ]
+        self._unsynced: set[Address] = set()
+        self._held: list[Send] = []  # what mergers send once their logs are synced
+        self._routing: set[Address] = set()  # dispatchers that have more to do without events
+        self._busy: set[int] = set()  # mergers that send more in a turn without messages
+        self._drivers: list[DispatcherDriver] = []
         self.edges: list[DispatcherEdge] = []
         for i in range(topology.dispatchers):
-            address = Address("dispatcher", i)
-            objects = ObjectLog(self._logs[address])
-            edge = DispatcherEdge(
-                topology.router(i, analyzer, epochs[address], objects),
-                analyzer,
-                frequencies,
-                self._post_sends,
-                wall_clock_ms,
-                objects,
-                topology.index_factory(),
-                self._lock,
-                topology.reservoir(i),
-                wake=functools.partial(self._sync_edge, i),
-                incarnation=store.identity,
-                meter=self._meters[address],
-                costs=topology.policy.rules.costs,
-            )
-            self.edges.append(edge)
+            self._add_dispatcher(Address("dispatcher", i), store.identity)
+        self._inboxes: dict[Address, list[Any]] = {}
+        self._make_inboxes()
         self._post_sends(self._sequencer.tick(wall_clock_ms()))
+        while self._handle_events([]):
+            pass
 
     def tick(self) -> None:
         """Does the periodic work; to be called ten times a second."""
-        with self._lock:
-            self._post_sends(self._sequencer.tick(wall_clock_ms()))
-            self._post_sends(self._controller.tick())
-            self._scale_workers()
-            self._report_logs()
-            for worker in self._workers:
-                self._post_sends(worker.tick())
-            for i, merger in enumerate(self._mergers):
-                self._commit_merger(i, merger.tick(wall_clock_ms()))
-            for edge in self.edges:
-                edge.tick()
+        self._events.put(TickPassed())
+
+    def status(self) -> dict[str, Any]:
+        """Returns the counters of every machine, by name (`worker-0`)."""
+        found = {Address("dispatcher", i): edge.status() for i, edge in enumerate(self.edges)}
+        call = begin_call()
+        self._events.put(StatusRequested(call))
+        found |= call.result()
+        common = {peer: {"up": 1, "epoch": self._epochs.get(peer, 0)} for peer in found}
+        return {f"{p.role}-{p.index}": common[p] | status for p, status in found.items()}
+
+    def close(self) -> None:
+        """Closes the logs; nothing may be called afterwards."""
+        for log in self._logs.values():
+            log.sync()
+            log.close()
+
+    # --- the turn of a thread -------------------------------------------------
+
+    def _handle_events(self, events: list[RuntimeEvent]) -> bool:
+        for event in events:
+            match event:
+                case TickPassed():
+                    self._tick_machines()
+                case StatusRequested(call):
+                    call.set_result(self._list_figures())
+                case (to, what):
+                    self._inboxes[to].append(what)
+        return (
+            self._handle_inbox(of_dispatchers=False)
+            or self._sync_logs()
+            or self._handle_inbox(of_dispatchers=True)
+            or self._continue_mergers()
+        )
+
+    def _handle_inbox(self, of_dispatchers: bool) -> bool:
+        """Lets the first machine that has messages, a dispatcher or another one, handle them."""
+        for to, inbox in self._inboxes.items():
+            is_dispatcher = to.role == "dispatcher"
+            if is_dispatcher is of_dispatchers and (inbox or to in self._routing):
+                self._inboxes[to] = []
+                self._handle_frames(to, inbox)
+                return True
+        return False
+
+    def _handle_frames(self, to: Address, frames: list[Any]) -> None:
+        if to.role == "dispatcher":
+            more = self._drivers[to.index].handle(frames)
+            (self._routing.add if more else self._routing.discard)(to)
+        elif to.role == "worker":
+            for frame in frames:
+                self._post_sends(matched(self._workers[to.index], frame, self._meters[to]))
+        elif to.role == "merger":
+            self._turn_merger(to.index, frames)
+        elif to.role == "controller":
+            for frame in frames:
+                self._post_sends(self._controller.on(frame))
+        else:
+            updates = [frame for frame in frames if isinstance(frame, UpdateRequest)]
+            if updates:
+                self._post_sends(self._sequencer.append(updates))
+            for frame in frames:
+                if not isinstance(frame, UpdateRequest):
+                    self._post_sends(self._sequencer.on(frame))
+
+    def _post_sends(self, sends: list[Send]) -> None:
+        for to, frame in sends:
+            if (inbox := self._inboxes.get(to)) is not None:  # otherwise it was stopped
+                inbox.append(frame)
+
+    def _turn_merger(self, merger: int, frames: list[Any]) -> None:
+        address = Address("merger", merger)
+        with self._meters[address].time("merge"):
+            turn = self._mergers[merger].take_turn(frames)
+        (self._busy.add if turn.is_busy else self._busy.discard)(merger)
+        self._commit_merger(address, turn.sends, turn.must_sync)
+
+    def _commit_merger(self, merger: Address, sends: list[Send], must_sync: bool) -> None:
+        """Sends what a merger returned, once what it follows from is durable."""
+        if must_sync:
+            self._unsynced.add(merger)
+        if self._held or must_sync:
+            self._held += sends
+        else:
+            self._post_sends(sends)
+
+    def _sync_logs(self) -> bool:
+        """Syncs the logs that have to be, and sends what waited for that."""
+        if not self._unsynced and not self._held:
+            return False
+        ends = sync_logs({peer: (self._logs[peer], self._meters[peer]) for peer in self._unsynced})
+        self._unsynced.clear()
+        held, self._held = self._held, []
+        for peer, end in ends.items():
+            if peer.role == "dispatcher":
+                event = LogFailed(end) if isinstance(end, Unavailable) else LogSynced(end)
+                self._inboxes[peer].append(event)
+            elif isinstance(end, Unavailable):
+                raise end
+        self._post_sends(held)
+        return True
+
+    def _continue_mergers(self) -> bool:
+        if not self._busy:
+            return False
+        for merger in tuple(self._busy):
+            self._turn_merger(merger, [])
+        return True
+
+    # --- periodic work --------------------------------------------------------
+
+    def _tick_machines(self) -> None:
+        self._post_sends(self._sequencer.tick(wall_clock_ms()))
+        self._post_sends(self._controller.tick())
+        self._scale_workers()
+        self._report_logs()
+        for worker in self._workers:
+            self._post_sends(worker.tick())
+        for i, merger in enumerate(self._mergers):
+            sends = merger.tick(wall_clock_ms())
+            self._commit_merger(Address("merger", i), sends, merger.hand_over())
+        for i in range(len(self._drivers)):
+            self._inboxes[Address("dispatcher", i)].append(TickPassed())
 
     def _report_logs(self) -> None:
         """Reports to the sequencer how far the logs have come, where that is due."""
@@ -100,7 +208,7 @@ class LocalRuntime:
                 if address.role == "merger":
                     highest = self._mergers[address.index].highest
                 else:
-                    highest = self.edges[address.index].machine.offset
+                    highest = self.edges[address.index].machine.router.offset
                 self._post_sends(reporter.report(highest))
 
     def _scale_workers(self) -> None:
@@ -109,74 +217,39 @@ class LocalRuntime:
         if wanted != len(self._workers):
             more = range(len(self._workers), wanted)
             self._workers = self._workers[:wanted] + [self._topology.worker(i) for i in more]
+            self._make_inboxes()
             self._sequencer.run(wanted)
 
-    def status(self) -> dict[str, Any]:
-        """Returns the counters of every machine, by name (`worker-0`)."""
-        with self._lock:
-            machines: dict[Address, Any] = {
-                Address("sequencer", 0): self._sequencer,
-                Address("controller", 0): self._controller,
-                **{Address("worker", i): w for i, w in enumerate(self._workers)},
-                **{Address("merger", i): m for i, m in enumerate(self._mergers)},
-            }
-            found = {Address("dispatcher", i): e.status() for i, e in enumerate(self.edges)}
-            found |= {peer: self._status_of(peer, machine) for peer, machine in machines.items()}
-            common = {peer: {"up": 1, "epoch": self._epochs.get(peer, 0)} for peer in found}
-            return {f"{p.role}-{p.index}": common[p] | status for p, status in found.items()}
+    # --- parts ----------------------------------------------------------------
 
-    def _status_of(self, peer: Address, machine: object) -> dict[str, Any]:
+    def _add_dispatcher(self, address: Address, identity: int) -> None:
+        log, meter = self._logs[address], self._meters[address]
+        machine = self._topology.dispatcher(address.index, self._epochs[address], log, meter)
+        wake = partial(self._unsynced.add, address)
+        self._drivers.append(DispatcherDriver(machine, log, self._post_sends, wake))
+        put: Callable[[Event], None] = lambda event: self._events.put((address, event))  # noqa: E731
+        self.edges.append(DispatcherEdge(machine, self._topology, identity, put))
+
+    def _make_inboxes(self) -> None:
+        """Makes the inboxes of all machines that run, in the order of the data flow."""
+        workers = [Address("worker", i) for i in range(len(self._workers))]
+        mergers = [Address("merger", i) for i in range(len(self._mergers))]
+        dispatchers = [Address("dispatcher", i) for i in range(len(self._drivers))]
+        order = (SEQUENCER, CONTROLLER, *workers, *mergers, *dispatchers)
+        self._inboxes = {peer: self._inboxes.get(peer, []) for peer in order}
+        for peer in workers:
+            self._meters.setdefault(peer, self._make_meter())
+
+    def _list_figures(self) -> dict[Address, dict[str, Any]]:
+        machines: dict[Address, Any] = {
+            SEQUENCER: self._sequencer,
+            CONTROLLER: self._controller,
+            **{Address("worker", i): w for i, w in enumerate(self._workers)},
+            **{Address("merger", i): m for i, m in enumerate(self._mergers)},
+        }
+        return {peer: self._figures_of(peer, machine) for peer, machine in machines.items()}
+
+    def _figures_of(self, peer: Address, machine: object) -> dict[str, Any]:
         meter, log = self._meters.get(peer), self._logs.get(peer)
         stages = {} if meter is None else {"stages": meter.stages}
         return stages | ({} if log is None else {"log_bytes": log.bytes}) | counters_of(machine)
-
-    def close(self) -> None:
-        """Closes the logs; nothing may be called afterwards."""
-        with self._lock:
-            for log in self._logs.values():
-                log.sync()
-                log.close()
-
-    def _post_sends(self, sends: list[Send]) -> None:
-        with self._lock:
-            self._inbox.extend(sends)
-            if self._is_delivering:
-                return
-            self._is_delivering = True
-            try:
-                while self._inbox:
-                    self._deliver_send(self._inbox.popleft())
-            finally:
-                self._is_delivering = False
-
-    def _deliver_send(self, send: Send) -> None:
-        to: Address = send.to
-        if to.role == "dispatcher":
-            self.edges[to.index].on(send.frame)
-        elif to.role == "worker":
-            if to.index < len(self._workers):  # otherwise it was stopped
-                meter = self._meters.setdefault(to, self._make_meter())
-                self._inbox.extend(matched(self._workers[to.index], send.frame, meter))
-        elif to.role == "merger":
-            with self._meters[to].time("merge"):
-                sends = self._mergers[to.index].on(send.frame)
-            self._commit_merger(to.index, sends)
-        elif to.role == "controller":
-            self._inbox.extend(self._controller.on(send.frame))
-        elif isinstance(send.frame, UpdateRequest):
-            self._inbox.extend(self._sequencer.append([send.frame]))
-        else:
-            self._inbox.extend(self._sequencer.on(send.frame))
-
-    def _sync_edge(self, dispatcher: int) -> None:
-        self.edges[dispatcher].sync()
-
-    def _commit_merger(self, merger: int, sends: list[Send]) -> None:
-        """Sends what a merger returned, once what it follows from is durable."""
-        machine = self._mergers[merger]
-        if machine.unsynced:
-            with self._meters[Address("merger", merger)].time("sync"):
-                machine.sync()
-        self._post_sends(sends)
-        while machine.busy and not self._is_delivering:
-            self._post_sends(machine.on_many([]))

@@ -14,11 +14,11 @@ from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.replanning import PeriodicReplanning
 from ps2stream.cluster.running_service import RunningService, place_of, ports, target
-from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.observability.metrics_port import MetricsPort
 from ps2stream.observability.process import disk
+from ps2stream.protocol.ticks import TICK_S
 from ps2stream.service.server import GrpcServer, serve, serve_privately
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import DataDirectoryError
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.ports import Log, LogNote, LogReached
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.places import StoragePlace
@@ -104,7 +104,7 @@ class LogReporter:
     def report(self, highest: int) -> list[Send]:
         """Returns the report to send; see LogNote for `highest`."""
         self._reported = self._log.synced
-        return [Send(Address("sequencer", 0), LogReached(self._reported, highest, self._name))]
+        return [Send(SEQUENCER, LogReached(self._reported, highest, self._name))]
 
 
 def _count_actors(role: str, names: Sequence[str]) -> int:

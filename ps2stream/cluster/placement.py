@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ps2stream.cluster.actor_home import ActorHome
+from ps2stream.cluster.intervals import LOOK_S
 from ps2stream.cluster.shell import LanSettings
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address
@@ -22,7 +23,7 @@ from ps2stream.protocol.addresses import Address
 log = logging.getLogger("ps2stream.cluster")
 SILENT_S = 2.0
 """A host none of whose actors has answered for so long may be dead."""
-LOOK_S, LOG_S = 0.5, 15.0
+LOG_S = 15.0
 Homes = Mapping[Address, ActorHome]
 Silence = Callable[[Address], float]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ps2stream.cluster import ray_environment
+from ps2stream.cluster.intervals import LOOK_S
 from ps2stream.cluster.placement import ActorPlacement, ClusterPlacement, OneHostPlacement
 from ps2stream.cluster.private_folder import end_processes, end_writers, find_writers
 from ps2stream.cluster.ray_probe import RayProbe
@@ -31,7 +32,6 @@ DAEMONS = {"raylet": "raylet", "gcs_server": "GCS"}
 """Names of the processes that Ray cannot go on without, and Ray's names for them."""
 ACTION_BYTES = 1024
 """Room for a struct sigaction, more than it needs on any system."""
-LOOK_S = 0.25
 KEEP_S = 0.005
 CLOSE_S = 3.0
 """How long Ray may take to end by itself; with both daemons dead it would take ten seconds."""

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from ps2stream.cluster.intervals import NODE_STOP_S
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.errors import Unavailable
 
 UP_S = 60.0
-STOP_S = 20.0
 STARTING_S = 1.0
 """How long a node that is not up may take to stop: it holds nothing, and may ignore SIGTERM until
 it has connected."""
@@ -107,8 +107,8 @@ class RayNode:
         if self._child.poll() is None:
             self._child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._child.wait(STOP_S if self.address else STARTING_S)
-        deadline = time.monotonic() + STOP_S
+                self._child.wait(NODE_STOP_S if self.address else STARTING_S)
+        deadline = time.monotonic() + NODE_STOP_S
         while (pids := list(_list_session(self._child.pid))) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

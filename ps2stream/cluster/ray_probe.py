@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-LOOK_S = 0.5
+from ps2stream.cluster.intervals import PROBE_S
+
 CONNECT_S = 1.0
 LOST_S = 2.0
 """A daemon that has refused connections for so long has ended."""
@@ -27,7 +28,7 @@ Connect = Callable[[tuple[str, int]], None]
 
 
 class RayProbe:
-    """Checks the daemons, at most every LOOK_S; from any thread."""
+    """Checks the daemons, at most every PROBE_S; from any thread."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class RayProbe:
         """Returns "raylet" or "GCS" if it has not answered for too long, else an empty string."""
         now = time.monotonic()
         if now >= self._next_look:
-            self._next_look = now + LOOK_S
+            self._next_look = now + PROBE_S
             for name, address in self._daemons.items():
                 try:
                     self._try_connection(address)

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ps2stream.cluster import ray_environment
+from ps2stream.cluster import intervals, ray_environment
 from ps2stream.cluster.actor_home import here
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.log_lines import LogReceiver
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.ray_instance import LOOK_S, NAMESPACE, RayInstance
+from ps2stream.cluster.ray_instance import NAMESPACE, RayInstance
 from ps2stream.cluster.replanning import PeriodicReplanning
 from ps2stream.cluster.running_service import RunningService, place_of, ports, target
 from ps2stream.cluster.shell import ActorIncarnation
@@ -31,20 +31,10 @@ from ps2stream.cluster.worker_scaling import WorkerScaler
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
 from ps2stream.observability.traces import tracing_of
-from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.addresses import SEQUENCER, Address
 
 log = logging.getLogger("ps2stream.cluster")
-READY_S = 300.0
-BIND_S = 120.0
-STOP_S = 5.0
-"""How long all actors together may take to stop in order; then their processes are killed."""
-LEAVE_S = 10.0
-"""How long a worker that is dismissed may take to stop."""
-WATCH_S = 2.0
-"""How long a start of Ray that is under way may take to notice that it is no longer wanted."""
-RETRY_S = 5.0
 STOP_ORDER = ("controller", "dispatcher", "sequencer", "worker", "merger")
-SEQUENCER = Address("sequencer", 0)
 
 
 class RayService(RunningService):
@@ -84,7 +74,6 @@ class RayService(RunningService):
         self._scaling: WorkerScaler | None = None
         self._replanning = PeriodicReplanning(settings, self._folder.path, self._note_parts)
         self._census = CensusRounds(self.status, self._note_parts)
-        self._replaced = 0
         self._generation = 0  # of the actors: rises when Ray is started again
         self._has_token_file = False
         try:
@@ -117,7 +106,7 @@ class RayService(RunningService):
         self._census.stop()
         self._replanning.stop()
         if self._watching.is_alive():
-            self._watching.join(WATCH_S)
+            self._watching.join(intervals.JOIN_S)
         self._stop_watching_actors()
         if self._has_token_file:
             ray_environment.remove_token_file(self._settings.data_dir)
@@ -129,11 +118,11 @@ class RayService(RunningService):
         self._folder.remove()
 
     def _stop_actors(self) -> None:
-        ray, deadline = self._ray, time.monotonic() + STOP_S
+        ray, deadline = self._ray, time.monotonic() + intervals.ACTORS_STOP_S
         actors = list(self._actors.items())
         for role in STOP_ORDER:
-            mine = [(address, actor) for address, actor in actors if address.role == role]
-            for address, actor, call in [(*each, each[1].stop.remote()) for each in mine]:
+            mine = [(*each, each[1].stop.remote()) for each in actors if each[0].role == role]
+            for address, actor, call in mine:
                 try:
                     ray.get(call, timeout=max(0.0, deadline - time.monotonic()))
                 except ray.exceptions.RayError as error:
@@ -143,7 +132,7 @@ class RayService(RunningService):
     # --- Ray itself ------------------------------------------------------------------
 
     def _watch_ray(self) -> None:
-        while not self._ending.wait(LOOK_S):
+        while not self._ending.wait(intervals.LOOK_S):
             lost = self._instance.find_loss()
             if not lost:
                 continue
@@ -159,8 +148,8 @@ class RayService(RunningService):
             except Exception:
                 if self._ending.is_set() or self._stopping.is_set():
                     return
-                log.exception("Ray was not started again; retrying in %g s", RETRY_S)
-                self._ending.wait(RETRY_S)
+                log.exception("Ray was not started again; retrying in %g s", intervals.RESTART_S)
+                self._ending.wait(intervals.RESTART_S)
             else:
                 log.warning("serving again after %.1f s", time.monotonic() - begun)
 
@@ -244,11 +233,13 @@ class RayService(RunningService):
         if self._supervisor is not None:
             self._supervisor.stop()
 
-    def _note_parts(self, parts: Mapping[str, Any]) -> None:
+    def _list_dispatchers(self) -> list[Any]:
         with self._lock:
-            actors = list(self._actors.items())
-        for actor in (actor for address, actor in actors if address.role == "dispatcher"):
-            actor.note.remote(parts)
+            return [actor for peer, actor in self._actors.items() if peer.role == "dispatcher"]
+
+    def _note_parts(self, parts: Mapping[str, Any]) -> None:
+        for dispatcher in self._list_dispatchers():
+            dispatcher.note.remote(parts)
 
     # --- workers that come and go ----------------------------------------------------
 
@@ -283,7 +274,7 @@ class RayService(RunningService):
             del self._peers[address]
         self._announce_peers({address: None}, self._list_others(address))
         try:
-            self._get_result(actor.stop.remote(), LEAVE_S)
+            self._get_result(actor.stop.remote(), intervals.LEAVE_S)
         except ray.exceptions.RayError as error:
             log.warning("%s-%d did not stop cleanly: %s", *address, error)
         ray.kill(actor)
@@ -309,7 +300,6 @@ class RayService(RunningService):
                 return  # it has been dismissed
         log.warning("%s-%d is replaced", *address)
         self._add_actor(address)
-        self._replaced += 1
 
     def _add_actor(self, address: Address) -> None:
         """Starts an actor in a service that runs."""
@@ -349,7 +339,7 @@ class RayService(RunningService):
 
     def _bind_inbox(self, actor: Any) -> ActorIncarnation:
         call = actor.bind.remote(self._folder.path, self._instance.placement.lan)
-        incarnation: ActorIncarnation = self._get_result(call, BIND_S)
+        incarnation: ActorIncarnation = self._get_result(call, intervals.BIND_S)
         return incarnation
 
     def _open_endpoint(self, address: Address) -> None:
@@ -364,19 +354,16 @@ class RayService(RunningService):
             before = self._targets.get(address.index)
             now = self._targets[address.index] = target(settings.host, port, home)
             self.targets = [found for _, found in sorted(self._targets.items())]
-            dispatchers = [
-                actor for peer, actor in self._actors.items() if peer.role == "dispatcher"
-            ]
         if before not in (None, now):
             log.warning("dispatcher-%d now listens at %s", address.index, now)
-        for dispatcher in dispatchers:
+        for dispatcher in self._list_dispatchers():
             dispatcher.locate.remote(self.targets)
 
     def _await_ready(self, address: Address) -> None:
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + intervals.READY_S
         while not self._get_result(self._actors[address].ready.remote()):
             if time.monotonic() > deadline:
-                raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
+                raise Unavailable(f"the ledger was not replayed within {intervals.READY_S:.0f} s")
             time.sleep(0.02)
 
     def _silent_s(self, address: Address) -> float:
@@ -388,19 +375,11 @@ class RayService(RunningService):
     def _create_actor(self, address: Address, epoch: int, first: bool = True) -> Any:
         ray = self._ray
         self._check_running()
-        shell, args = find_shell(
-            address,
-            epoch,
-            self._topology,
-            self._logs,
-            self._read_identity,
-            self._settings.snapshot_s,
-            first,
-        )
+        common = self._topology, self._logs, self._read_identity, self._settings.snapshot_s
+        shell, args = find_shell(address, epoch, *common, first)
         with self._lock:
             generation = self._generation
-            found = {peer: known.home for peer, known in self._peers.items()}
-        homes = {peer: home for peer, home in found.items() if home is not None}
+            homes = {a: peer.home for a, peer in self._peers.items() if peer.home is not None}
         placed = self._instance.placement.options(address, homes, self._silent_s)
         alone = first and self._instance.placement.lan is None  # otherwise the name may be taken
         made = ray.remote(shell).options(

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import ps2stream
+from ps2stream.cluster.intervals import REPLAN_STOP_S
 from ps2stream.config import Settings
 
 log = logging.getLogger("ps2stream.cluster")
 LIMIT_S = 3600.0
 """How long a run may take."""
-STOP_S = 10.0
 PROGRAM = """
 import ctypes, os, signal
 os.nice(10)
@@ -80,7 +80,7 @@ class PeriodicReplanning:
             if self._child is not None:
                 _kill_group(self._child)
         if self._thread.is_alive():
-            self._thread.join(STOP_S)
+            self._thread.join(REPLAN_STOP_S)
 
     def status(self) -> dict[str, Any]:
         """Returns a status like an actor's: replans and replans_failed, and of the last run its

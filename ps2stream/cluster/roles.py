@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ps2stream.cluster.placement import resource
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, invalid
 
 ROLES = ("dispatcher", "worker", "merger", "sequencer", "controller")
 PLENTY = 10_000
@@ -38,4 +38,4 @@ def resources(offered: dict[str, int]) -> dict[str, int]:
 
 
 def _make_error(problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation("--roles", problem)])
+    return invalid("--roles", problem)

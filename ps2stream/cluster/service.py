@@ -14,22 +14,20 @@ import json
 import logging
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running_service import RunningService, place_of
-from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.warm import compile_kernels, warm
+from ps2stream.cluster.warm import compile_kernels, load_kernels
 from ps2stream.config import Settings
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.errors import DataDirectoryError, PlanError
-from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.language.analyzer import Analysis
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.adjust.strategy import HOUR_MS, CoexistenceLimit
-from ps2stream.protocol.frame import F64
+from ps2stream.protocol.ticks import TICK_S
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan, built_in_plan
 from ps2stream.routing.plan_file import load_plan
@@ -57,7 +55,7 @@ def start(
     topology = topology_of(settings, plan)
     begin_stage("preparing kernels (the first start on a machine compiles them)")
     if settings.runtime == "local":
-        warm(topology)  # always: this process needs the code loaded
+        load_kernels(topology)
         begin_stage("replaying ledger and logs")
         return LocalService(settings, topology, accept_loss)
     compile_kernels(topology)
@@ -145,14 +143,3 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
             f"{place} has {ours[name]!r}"
         )
     return dataclasses.replace(plan, analysis=analysis)
-
-
-def sampled_plan(
-    settings: Settings, lon: F64, lat: F64, texts: Sequence[str], grid: Grid | None = None
-) -> RoutingPlan:
-    """Returns a built-in plan for objects like these: a kd-tree over their places, and the
-    frequencies of their terms, by which posting terms are chosen."""
-    analysis = fitted_plan(settings, None).analysis
-    analyzer = Analyzer(analysis)
-    counts = Counter(token for text in texts for token in analyzer.tokens(text))
-    return built_in_plan(analysis, grid or Grid(), settings.workers, (lon, lat), counts)

@@ -30,9 +30,9 @@ from ps2stream.observability.process import resident_bytes
 from ps2stream.observability.traces import NO_TRACES, ActorTraces, TraceSampling
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode
+from ps2stream.protocol.ticks import TICK_S
 
 log = logging.getLogger("ps2stream.cluster")
-TICK_S = 0.1
 GRACE_S = 30.0
 """How long an actor whose lease has run out may wait for a renewal before it ends."""
 RENEWAL_S = 0.01

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ps2stream.cluster.intervals import JOIN_S, REPLACE_S
 from ps2stream.cluster.lease_rules import LATE_S, ActorSilence, ReplacementPace
 from ps2stream.cluster.shell import PingAnswer
 from ps2stream.errors import Unavailable
@@ -34,8 +35,6 @@ log = logging.getLogger("ps2stream.cluster")
 PING_S = 0.25
 START_S = 120.0
 """How much longer an actor that starts may be silent."""
-RETRY_S = 0.5
-STOP_S = 2.0
 
 
 class ActorSupervisor:
@@ -87,7 +86,7 @@ class ActorSupervisor:
     def stop(self) -> None:
         """Ends the watch: no actor is replaced any more."""
         self._stopping.set()
-        deadline = time.monotonic() + STOP_S
+        deadline = time.monotonic() + JOIN_S
         for thread in (self._thread, *self._replacements.values()):
             if thread.is_alive():
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -235,14 +234,14 @@ class ActorSupervisor:
         except Unavailable as error:
             log.warning("%s-%d was not replaced; retrying: %s", *address, error)
             self._end_successor(address, actor)
-            self._stopping.wait(RETRY_S)
+            self._stopping.wait(REPLACE_S)
         except Exception:
             if self._stopping.is_set():
                 return
             log.exception("%s-%d was not replaced; retrying", *address)
             self._pace_of(address).replace(time.monotonic())
             self._end_successor(address, actor)
-            self._stopping.wait(RETRY_S)
+            self._stopping.wait(REPLACE_S)
 
     def _end_successor(self, address: Address, actor: Any) -> None:
         """Kills the unfinished successor of an actor that could not be replaced: it would answer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
-from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address
 from ps2stream.protocol.ports import Log, Store
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_follower import PlanFollower
@@ -23,10 +23,12 @@ from ps2stream.space.grid import Grid
 
 if TYPE_CHECKING:
     from ps2stream.controller.machine import ControllerMachine
-    from ps2stream.dispatcher.machine import RouterMachine
+    from ps2stream.dispatcher.machine import DispatcherMachine
     from ps2stream.dispatcher.object_log import ObjectLog
     from ps2stream.dispatcher.reservoir import ObjectReservoir
+    from ps2stream.dispatcher.router import RouterMachine
     from ps2stream.merger.machine import MergerMachine
+    from ps2stream.observability.meter import StageMeter
     from ps2stream.sequencer.machine import SequencerMachine
     from ps2stream.workers.index import Index, Parts, SavedIndex
     from ps2stream.workers.machine import WorkerMachine
@@ -62,8 +64,8 @@ class Topology:
         return [
             *(Address("merger", i) for i in range(self.mergers)),
             *(Address("worker", i) for i in range(self.workers)),
-            Address("controller", 0),
-            Address("sequencer", 0),
+            CONTROLLER,
+            SEQUENCER,
             *(Address("dispatcher", i) for i in range(self.dispatchers)),
         ]
 
@@ -80,10 +82,19 @@ class Topology:
 
         return ObjectReservoir(self.sample_objects, seed=index)
 
+    def dispatcher(self, index: int, epoch: int, log: Log, meter: StageMeter) -> DispatcherMachine:
+        """Returns the machine of a dispatcher, with what its log holds."""
+        from ps2stream.dispatcher.machine import DispatcherMachine
+        from ps2stream.dispatcher.object_log import ObjectLog
+
+        objects = ObjectLog(log)
+        router = self.router(index, self.analyzer(), epoch, objects)
+        return DispatcherMachine(router, objects, self.reservoir(index), meter)
+
     def router(
         self, index: int, analyzer: Analyzer, epoch: int, objects: ObjectLog
     ) -> RouterMachine:
-        from ps2stream.dispatcher.machine import RouterMachine
+        from ps2stream.dispatcher.router import RouterMachine
 
         return RouterMachine(
             index=index,

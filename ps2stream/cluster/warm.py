@@ -36,6 +36,8 @@ from ps2stream.store.memory import MemoryStore
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
 log = logging.getLogger("ps2stream.cluster")
+_LOADED: set[frozenset[str]] = set()
+"""The kinds of leaves of the plans that were rehearsed in this process."""
 TICKS = 20
 QUERIES = 3_000
 """More queries than the first tables of gridt and GI2 have room for."""
@@ -54,6 +56,14 @@ def compile_kernels(topology: Topology) -> None:
         cache.mark()
 
 
+def load_kernels(topology: Topology) -> None:
+    """Rehearses, unless an earlier rehearsal has loaded all kernels into this process."""
+    kinds = frozenset(type(leaf).__name__ for leaf in topology.plan.leaves)
+    if kinds not in _LOADED:
+        warm(topology)
+        _LOADED.add(kinds)
+
+
 def warm(topology: Topology) -> None:
     """Runs an insert, publication, delivery and delete under the topology's plan, and a plan
     change to another number of workers."""
@@ -62,7 +72,8 @@ def warm(topology: Topology) -> None:
     runtime = LocalRuntime(small, MemoryStore())
     edge = runtime.edges[0]
     edge.attach("warm", 7, 1, 1 << 20, lambda _: None)
-    expressions = [f"warm{i} OR (up AND now)" for i in range(QUERIES)]
+    # Nested ones are not for a kernel, and take long.
+    expressions = [f"warm{i} OR {'now' if i % 50 else '(up AND now)'}" for i in range(QUERIES)]
     ids = strings_to_column([str(i) for i in range(QUERIES)])
     compiled = compile_column(*strings_to_column(expressions), edge.analyzer, edge.frequencies)
     regions = [REGIONS[i % len(REGIONS)] for i in range(QUERIES)]
@@ -86,9 +97,14 @@ def warm(topology: Topology) -> None:
     )  # the first is refused if more workers are needed than run
     for _ in range(2 * TICKS):  # workers also report their loads meanwhile
         runtime.tick()
-    if edge.machine.plan_version != plan.version:
+    if edge.machine.router.plan_version != plan.version:
         log.warning("the first plan change will be slow, because its rehearsal did not finish")
-    edge.machine.gridt.postings([])  # as at the end of a plan change
+    edge.machine.router.gridt.postings([])  # as at the end of a plan change
+    # Most are deleted by a request, which comes again: the sequencer rewrites what is left.
+    most = QUERIES * 2 // 3
+    for _ in range(2):
+        rows = delete_rows((ids[0][: most + 1], ids[1][: ids[0][most]]))
+        edge.update(rows, sessions[:most], ["warm"] * most)
     edge.update(delete_rows(ids), sessions, no_requests)
 
 

@@ -11,12 +11,10 @@ import logging
 import threading
 from typing import Protocol
 
+from ps2stream.cluster.intervals import JOIN_S, LOOK_S
 from ps2stream.errors import Unavailable
 
 log = logging.getLogger("ps2stream.cluster")
-LOOK_S = 0.25
-STOP_S = 2.0
-"""How long the start of a worker may take to notice that it is no longer wanted."""
 
 
 class WorkerPool(Protocol):
@@ -49,7 +47,7 @@ class WorkerScaler:
         self._service = service
         self._stopping = threading.Event()
         self._without_place = ""
-        self._thread = threading.Thread(target=self._run_steps, daemon=True, name="manning")
+        self._thread = threading.Thread(target=self._run_steps, daemon=True, name="worker-scaling")
 
     def start(self) -> None:
         self._thread.start()
@@ -58,7 +56,7 @@ class WorkerScaler:
         """Ends the scaling: no worker is started or stopped any more."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_S)
+            self._thread.join(JOIN_S)
 
     def _run_steps(self) -> None:
         while not self._stopping.wait(LOOK_S):

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, Violation, invalid
 from ps2stream.limits import BATCH_ROWS
 from ps2stream.protocol.frame import F64, I64, U8, Array
 from ps2stream.service.calls import rows_problem
 
+FIELD = "batch.arrow"
 STRING = "string or large_string"
 DOUBLE = "double"
 TIME = "timestamp, or int64 Unix milliseconds"
@@ -26,31 +27,27 @@ _RECORD_BATCH = 3  # MessageHeader.RecordBatch
 _MILLISECONDS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # negative: divide
 
 
-def open_batch(
-    data: bytes, columns: Mapping[str, str], required: Sequence[str], field: str = "batch.arrow"
-) -> pa.RecordBatch:
+def open_batch(data: bytes, columns: Mapping[str, str], required: Sequence[str]) -> pa.RecordBatch:
     """Returns the one record batch of an Arrow IPC stream.
 
     `columns` maps the names that may occur to what is expected of each (STRING, DOUBLE, TIME).
-    Raises InvalidArgument, naming `field` and the column.
+    Raises InvalidArgument, naming the column.
     """
     try:
         source = pa.BufferReader(data)
         with pa.ipc.open_stream(source) as reader:
             schema = reader.schema
-        bad = _find_violations(schema, columns, required, field)
+        bad = _find_violations(schema, columns, required)
         if bad:
             raise InvalidArgument(bad)
         source.seek(0)
-        _check_heads(source, field)
+        _check_heads(source)
         source.seek(0)
         with pa.ipc.open_stream(source) as reader:
             batch = reader.read_next_batch()
         batch.validate(full=True)
     except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
-        raise InvalidArgument(
-            [Violation(field, f"is not an Arrow IPC stream of one record batch: {error}")]
-        ) from None
+        raise invalid(FIELD, f"is not an Arrow IPC stream of one record batch: {error}") from None
     return batch
 
 
@@ -104,9 +101,7 @@ def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
         limit = np.iinfo(np.int64).max // factor
         far = np.flatnonzero(((value > limit) | (value < -limit)) & ~absent)
         if len(far):
-            raise InvalidArgument(
-                [Violation(f"batch.objects[{far[0]}].time", "is beyond 64-bit milliseconds")]
-            )
+            raise invalid(f"batch.objects[{far[0]}].time", "is beyond 64-bit milliseconds")
         value = np.where(absent, 0, value) * factor
     elif factor < 0:
         value = value // -factor
@@ -132,21 +127,21 @@ def _view_values(column: pa.Array, dtype: type[np.generic]) -> Any:
 
 
 def _find_violations(
-    schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str], field: str
+    schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str]
 ) -> list[Violation]:
     names = list(schema.names)
     if len(names) > 2 * len(columns):
-        problem = f"holds {len(names)} columns; there may be: {', '.join(columns)}"
-        return [Violation(field, problem)]
+        problem = f"contains {len(names)} columns; allowed are: {', '.join(columns)}"
+        return [Violation(FIELD, problem)]
     bad = [
-        Violation(f"{field}.{name}", f"missing column, expected {columns[name]}")
+        Violation(f"{FIELD}.{name}", f"missing column, expected {columns[name]}")
         for name in required
         if name not in names
     ]
     for name, kind in zip(names, schema.types, strict=True):
-        at = f"{field}.{name}"
+        at = f"{FIELD}.{name}"
         if name not in columns:
-            bad.append(Violation(at, f"unknown column; there may be: {', '.join(columns)}"))
+            bad.append(Violation(at, f"unknown column; allowed are: {', '.join(columns)}"))
         elif names.count(name) > 1:
             bad.append(Violation(at, "the column occurs more than once"))
         elif not _has_type(kind, columns[name]):
@@ -188,7 +183,7 @@ def _read_head(message: Any) -> _MessageHead:
     return _MessageHead(1, max(rows, 0), _find_slot(head, table, 3) is not None)
 
 
-def _check_heads(source: pa.BufferReader, field: str) -> None:
+def _check_heads(source: pa.BufferReader) -> None:
     """Reads the heads of the messages before any column. Raises InvalidArgument unless there is
     one record batch of at most BATCH_ROWS rows, not compressed."""
     batches = 0
@@ -196,17 +191,13 @@ def _check_heads(source: pa.BufferReader, field: str) -> None:
         head = _read_head(message)
         batches += head.batches
         if batches > 1:
-            raise _invalid_field(field, "expected one record batch, got 2 or more")
+            raise invalid(FIELD, "expected one record batch, got 2 or more")
         if head.compressed:
-            raise _invalid_field(field, "compressed buffers are not taken")
+            raise invalid(FIELD, "compressed buffers are not supported")
         if head.rows > BATCH_ROWS:
-            raise _invalid_field(field, rows_problem())
+            raise invalid(FIELD, rows_problem())
     if not batches:
-        raise _invalid_field(field, "expected one record batch, got 0")
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])
+        raise invalid(FIELD, "expected one record batch, got 0")
 
 
 def _find_slot(head: memoryview, table: int, index: int) -> int | None:

@@ -101,10 +101,9 @@ class PerCaller:
         raise PermissionDenied("the caller was not identified")  # the guard prevents this
 
 
-class CallGuard(grpc.ServerInterceptor):
-    """The interceptor that authenticates and authorises every call, and ends streams whose token
-    was revoked or has expired. `end` ends a stream with an error, or returns False where it
-    cannot."""
+class CallGuard:
+    """The guard that authenticates and authorises every call, and ends streams whose token was
+    revoked or has expired. `end` ends a stream with an error, or returns False where it cannot."""
 
     def __init__(
         self,
@@ -131,7 +130,10 @@ class CallGuard(grpc.ServerInterceptor):
         if self.requires_identity:
             self._identities.refresh()
             if not self._identities:
-                log.warning("nobody can call: there is no token, and no certificate is known")
+                log.warning(
+                    "nobody can call the service, for it knows no token and no certificate; "
+                    "create a token with `ps2stream token create`"
+                )
             threading.Thread(
                 target=self._keep_refreshing, daemon=True, name="ps2stream-auth"
             ).start()
@@ -141,22 +143,31 @@ class CallGuard(grpc.ServerInterceptor):
         self._half_open.stop()
         self._timers.stop()
 
-    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Returns the handler of a call; gRPC asks for it before it reads any message of the
-        call."""
-        handler = continuation(handler_call_details)
-        method = handler_call_details.method
+    def guard_unary(self, method: str, handler: Any) -> Any:
+        """Returns the handler of all calls of a unary method. The caller's token is checked before
+        a message is read."""
+
+        def choose(context: grpc.ServicerContext) -> Behaviour:
+            rule = RULES.get(method, _NO_RULE)
+            caller = self._identify_caller(method, rule, context.invocation_metadata())
+            return _guard_unary(self._make_admit(method, rule, caller), handler.unary_unary)
+
+        lane = self._lanes.of(method, streaming=False)
+        parse, write = handler.request_deserializer, handler.response_serializer
+        called = self._unary.handler(lane, choose, parse, write)
+        return grpc.stream_stream_rpc_method_handler(called)
+
+    def choose_handler(self, handler: Any, details: Any) -> Any:
+        """Returns the handler of one call of a method, None: of an unknown one; gRPC asks for it
+        before it reads any message of the call."""
+        method = details.method
         rule = RULES.get(method, _NO_RULE) if handler is not None else AccessRule()
-        caller: CallerIdentity | None = CallerIdentity()
         if self.requires_identity and rule.open:
             return self._serve_strangers(handler)
-        if self.requires_identity:
-            try:
-                caller = self._identities.by_token(handler_call_details.invocation_metadata)
-                if caller is not None:
-                    _check_scopes(method, rule, caller)
-            except Exception as error:  # noqa: BLE001
-                return self._make_refusal(error)
+        try:
+            caller = self._identify_caller(method, rule, details.invocation_metadata)
+        except Exception as error:  # noqa: BLE001
+            return self._make_refusal(error)
         admit = self._make_admit(method, rule, caller)
         if handler is None:
             return grpc.stream_stream_rpc_method_handler(self._guard_stream(admit, _refuse_unknown))
@@ -174,7 +185,8 @@ class CallGuard(grpc.ServerInterceptor):
         parse, write = handler.request_deserializer, handler.response_serializer
         # All methods are streams to gRPC, which holds a thread while it waits for a unary message.
         if not (handler.request_streaming or handler.response_streaming):
-            called = self._unary.handler(lane, _guard_unary(admit, inner), parse, write)
+            behaviour = _guard_unary(admit, inner)
+            called = self._unary.handler(lane, lambda _: behaviour, parse, write)
             return grpc.stream_stream_rpc_method_handler(called)
         hasty = _is_lasting(inner) or not handler.request_streaming
         guarded = (self._guard_lasting if _is_lasting(inner) else self._guard_stream)(
@@ -196,6 +208,17 @@ class CallGuard(grpc.ServerInterceptor):
             except Ps2StreamError as error:
                 if not self._end(context, error):
                     context.cancel()
+
+    def _identify_caller(
+        self, method: str, rule: AccessRule, metadata: Any
+    ) -> CallerIdentity | None:
+        """Returns the caller by its token; None if it has to have a certificate."""
+        if not self.requires_identity:
+            return CallerIdentity()
+        caller = self._identities.by_token(metadata)
+        if caller is not None:
+            _check_scopes(method, rule, caller)
+        return caller
 
     def _make_refusal(self, error: Exception) -> Any:
         """Returns a handler that ends the call at once. It is a stream's, which waits for no

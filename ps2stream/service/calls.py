@@ -13,14 +13,15 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from ps2stream.errors import InvalidArgument, Unavailable, Violation
+from ps2stream.errors import InvalidArgument, Unavailable, invalid
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, ID_BYTES, SESSION_BYTES
 from ps2stream.protocol.wire_kernels import BAD, count_entries
 from ps2stream.service.status import HeldBack
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
-PATIENCE_S = 60.0
+ANSWER_S = 60.0
+"""How long a call without a deadline waits for its answer."""
 PIPELINE = 8
 """The number of batches of one stream that may wait for their answers."""
 
@@ -64,36 +65,36 @@ def check_batch(kind: type[Message], data: bytes, rows: RowField) -> int:
     if count == BAD:
         raise _malformed_message(kind)
     if count > BATCH_ROWS:
-        raise InvalidArgument([Violation(rows.path, rows_problem())])
+        raise invalid(rows.path, rows_problem())
     return int(count)
 
 
 def rows_problem() -> str:
     """Returns the error text for a batch of too many rows."""
-    return f"holds more rows than the limit batch_rows {BATCH_ROWS}"
+    return f"contains more rows than the limit batch_rows {BATCH_ROWS}"
 
 
 def _check_size(data: bytes, limit: int, name: str) -> None:
     if len(data) > limit:
         problem = f"{len(data)} bytes are over the limit {name} {limit}"
-        raise InvalidArgument([Violation("request", problem)])
+        raise invalid("request", problem)
 
 
 def _malformed_message(kind: type[Message]) -> InvalidArgument:
     problem = f"is not a {kind.DESCRIPTOR.full_name}"
-    return InvalidArgument([Violation("request", problem)])
+    return invalid("request", problem)
 
 
 def wait(future: Future[T], context: grpc.ServicerContext) -> T:
     """Returns the future's result within the call's deadline. Raises TimeoutError at the deadline,
-    and Unavailable when there is no deadline and no result within PATIENCE_S."""
+    and Unavailable when there is no deadline and no result within ANSWER_S."""
     left = context.time_remaining()
     try:
-        return future.result(PATIENCE_S if left is None else min(left, PATIENCE_S))
+        return future.result(ANSWER_S if left is None else min(left, ANSWER_S))
     except TimeoutError:
-        if left is not None and left <= PATIENCE_S:
+        if left is not None and left <= ANSWER_S:
             raise TimeoutError("the deadline has passed; the update may still be done") from None
-        raise Unavailable(f"no answer within {PATIENCE_S:g} s") from None
+        raise Unavailable(f"no answer within {ANSWER_S:g} s") from None
 
 
 def name_problem(name: str, kind: Literal["id", "session"]) -> str:
@@ -102,12 +103,12 @@ def name_problem(name: str, kind: Literal["id", "session"]) -> str:
     limit = ID_BYTES if kind == "id" else SESSION_BYTES
     if not 0 < size <= limit:
         return f"expected 1 to {limit} bytes, got {size} (limit {kind}_bytes)"
-    return "holds a NUL character" if "\0" in name else ""
+    return "contains a NUL character" if "\0" in name else ""
 
 
 def session_not_made() -> Unavailable:
     """Returns the error for a session that got no number."""
-    return Unavailable("the ledger could not be written; the session was not made")
+    return Unavailable("the ledger could not be written; the session was not created")
 
 
 def check_deadline(context: grpc.ServicerContext) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import grpc
 
 from ps2stream.dispatcher.gateway import DeliverStream, DispatcherGateway, Sink
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
+from ps2stream.errors import FailedPrecondition, Unavailable, invalid
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.calls import name_problem, parse, session_not_made, wait
 from ps2stream.service.inbox import InboxCut, InboxEnd, StreamInbox, StreamInboxes
@@ -136,7 +136,8 @@ class DeliverStreams:
             return 0
         if start.cursor.incarnation != self._gateway.incarnation:
             raise FailedPrecondition(
-                "cursor: it is of another service: start without it, and expect numbers from 1"
+                "cursor: it belongs to another service or data directory; start without it, and "
+                "numbers begin at 1"
             )
         return min(start.cursor.session_seq, (1 << 63) - 1)
 
@@ -199,10 +200,16 @@ class DeliverRelay:
 
     def _restart_after_cut(self) -> None:
         try:
-            self._stream.again(self._inbox.go_on)
+            self._stream.again(self._reopen_inbox)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
+            self._schedule_write()
+
+    def _reopen_inbox(self) -> InboxCut:
+        """Takes batches again, and returns what was dropped."""
+        cut = self._inbox.go_on()
         self._schedule_write()
+        return cut
 
     def _end_call(self, error: Exception | None) -> None:
         try:
@@ -220,7 +227,7 @@ class DeliverRelay:
         try:
             request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
             if request.WhichOneof("event") != "credit":
-                raise _invalid_field("event", "expected a credit after the start")
+                raise invalid("event", "expected a credit after the start")
             self._grant_credit(request.credit)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
@@ -238,26 +245,22 @@ class DeliverRelay:
 def _read_start(data: bytes) -> delivery_pb2.Start:
     request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
     if request.WhichOneof("event") != "start":
-        raise _invalid_field("event", "the first message must be a start")
+        raise invalid("event", "the first message must be a start")
     start = request.start
     if problem := name_problem(start.session, "session"):
-        raise _invalid_field("start.session", problem)
+        raise invalid("start.session", problem)
     for name, value, limit in (
         ("credit_batches", start.credit_batches, MAX_CREDIT_BATCHES),
         ("credit_bytes", start.credit_bytes, MAX_CREDIT_BYTES),
     ):
         if value > limit:
-            raise _invalid_field(f"start.{name}", f"{value} is over the limit {name} {limit}")
+            raise invalid(f"start.{name}", f"{value} is over the limit {name} {limit}")
     return start
 
 
 def _close_late(attaching: Future[DeliverStream]) -> None:
     if not attaching.cancelled() and attaching.exception() is None:
         attaching.result().close()
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])
 
 
 def _service_stopping() -> Unavailable:

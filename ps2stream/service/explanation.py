@@ -39,7 +39,7 @@ def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTes
             detail = f"{where} is {far} km from {centre}, the radius {_format_exactly(radius)} km"
             return explain_pb2.RegionTest(inside=inside, detail=detail, distance_km=away)
         case Polygon():
-            bounds = ", ".join(map(_format_exactly, region.geometry.bounds))
+            bounds = ", ".join(map(_format_exactly, region.bounds))
             detail = f"{where} lies {'in' if inside else 'outside'} the polygon within {bounds}"
             return explain_pb2.RegionTest(inside=inside, detail=detail)
     return explain_pb2.RegionTest(inside=True, detail="the whole world")

@@ -19,9 +19,9 @@ HOLD_S = 5.0
 class PublishGate:
     """The one admission of a server, with a budget of `limit_bytes`. It is safe for threads."""
 
-    def __init__(self, limit_bytes: int, turns: int | None = None) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._admission = PublishAdmission(limit_bytes, turns or max(2, os.cpu_count() or 1))
+        self._admission = PublishAdmission(limit_bytes, max(2, os.cpu_count() or 1))
         self._pace = RefusalPace(REFUSED_BYTES_PER_S, HOLD_S)
         self._lock = threading.Lock()
         self._waiting: dict[AdmissionTicket, threading.Event] = {}
@@ -49,8 +49,8 @@ class PublishGate:
                     return ticket
                 self._wake_admitted(self._admission.leave(ticket))
         raise ResourceExhausted(
-            f"publish: the caller's share of {self._limit_bytes} bytes on their way is taken, "
-            "the limit (intake_bytes)",
+            f"publish: this caller has used its share of the {self._limit_bytes} bytes that may be "
+            "under way, the limit (intake_bytes)",
             RETRY_MS,
         )
 

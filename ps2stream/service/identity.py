@@ -14,7 +14,8 @@ from ps2stream.protocol import tokens
 from ps2stream.protocol.tokens import TokenIndex
 from ps2stream.security import AccessScope, PortSecurity
 
-PATIENCE_S = 1.0
+TOKENS_S = 1.0
+"""How long a request for the tokens waits for its answer."""
 STALE_S = 60.0
 """A dispatcher that has not received the tokens for this long cannot know what was revoked."""
 _NOBODY = "send a token (authorization: Bearer ...) or a known certificate"
@@ -48,7 +49,7 @@ class KnownIdentities:
         with self._refreshing:
             requested_ms = self._gateway.clock_ms()
             try:
-                reply = self._gateway.tokens().result(PATIENCE_S)
+                reply = self._gateway.tokens().result(TOKENS_S)
             except TimeoutError:
                 return  # the next refresh comes soon; STALE_S bounds how long this may go on
             self._table = TokenIndex(tokens.decode(reply.tokens.tobytes()))

@@ -42,6 +42,11 @@ class StreamInbox:
         self.size = 0
         self.moved = 0
 
+    @property
+    def waiting(self) -> int:
+        """The number of batches to take."""
+        return len(self._items)
+
     def put(self, data: bytes) -> bool:
         """Stores a batch, or drops it while the inbox is cut. Returns whether it is cut."""
         with self._held.lock:

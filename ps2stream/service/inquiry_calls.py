@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 
 from ps2stream.dispatcher.gateway import DispatcherGateway, QueryEstimate
-from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation
+from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation, invalid
 from ps2stream.language.boolean import Expr, terms_of
 from ps2stream.language.expression import parse as parse_expression
 from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
@@ -44,7 +44,7 @@ class InquiryCalls:
     def _explain_match(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(explain_pb2.ExplainMatchRequest, data, REQUEST_BYTES, "request_bytes")
         if problem := name_problem(request.query_id, "id"):
-            raise InvalidArgument([Violation("query_id", problem)])
+            raise invalid("query_id", problem)
         batch = object_pb2.ObjectBatch(objects=[request.object])
         objects = read_objects(batch, self._gateway.clock_ms())
         if refused := objects.refusals():
@@ -102,8 +102,8 @@ class InquiryCalls:
         price = self._gateway.price(rows.replace(handle=np.array([NEWEST])))
         if price is None:
             raise FailedPrecondition(
-                "no object was lately accepted by this dispatcher (sample_objects), so there is "
-                "nothing to estimate by"
+                "this dispatcher has no sample of recent objects to estimate from: it accepted "
+                "none, or sample_objects is 0"
             )
         return answer_of(price).SerializeToString()
 

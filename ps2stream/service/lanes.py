@@ -52,16 +52,24 @@ class CallLane(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         with self._lock:
             self.calls += 1
-        future = super().submit(fn, *args, **kwargs)
-        future.add_done_callback(self._count_ended)
-        return future
+        try:
+            return super().submit(self._run_counted, fn, *args, **kwargs)
+        except BaseException:
+            self._count_ended()
+            raise
 
     def check(self) -> None:
         """Raises ResourceExhausted when as many calls wait as may."""
         if self.calls >= self.limit:
             raise ResourceExhausted(f"{self.waiting} calls are waiting, the limit ({self._name})")
 
-    def _count_ended(self, _: Future[Any]) -> None:
+    def _run_counted(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self._count_ended()
+
+    def _count_ended(self) -> None:
         with self._lock:
             self.calls -= 1
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import grpc
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.service import query_columns
 from ps2stream.service.calls import wait
 from ps2stream.v1 import admin_pb2, pubsub_pb2
@@ -30,7 +30,7 @@ def page(
     """Fills `answer` with the page that follows on `token` and returns it. `session` is a number, 0
     for all; `size` is 0 for PAGE. Raises InvalidArgument."""
     if size < 0:
-        raise _invalid_field("page_size", f"{size} is negative")
+        raise invalid("page_size", f"expected 0 or more, got {size}")
     size = min(size or PAGE, MAX_PAGE)
     reply = wait(gateway.lookup(None, session, _parse_page_token(token), size), context)
     answer.total_live = reply.live
@@ -50,9 +50,5 @@ def _parse_page_token(token: str) -> int:
     if not token:
         return 0
     if not (token.isascii() and token.isdigit() and len(token) <= 18):
-        raise _invalid_field("page_token", "is not a next_page_token of this service")
+        raise invalid("page_token", "is not a next_page_token of this service")
     return int(token)
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

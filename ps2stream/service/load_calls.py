@@ -31,7 +31,7 @@ class LoadCalls:
 
     def _get_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetLoadRequest, data, REQUEST_BYTES, "request_bytes")
-        report = _load_to_json(_read_report(wait(self._gateway.adjustment(), context)))
+        report = _read_report(wait(self._gateway.adjustment(), context))
         change = wait(self._gateway.strategy(), context).strategy
         if len(change):  # the controller may not know of it yet
             reported = report["plan_version"]
@@ -48,8 +48,8 @@ class LoadCalls:
         if problem := reply.problem.tobytes().decode():
             raise FailedPrecondition(problem)
         report = _read_report(reply)
-        proposal = _adjustment_to_json(report["adjustment"])
-        answer = ParseDict(proposal, admin_pb2.RebalanceResponse(sigma=report["sigma"]))
+        answer = admin_pb2.RebalanceResponse(sigma=report["sigma"])
+        ParseDict(report["adjustment"], answer)
         if len(reply.plan) and not request.dry_run:
             plan = reply.plan.tobytes()
             began = wait(self._gateway.strategy(plan, PlanAction.MOVE), context)
@@ -62,29 +62,3 @@ class LoadCalls:
 def _read_report(reply: AdjustReply) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(reply.told.tobytes())
     return report
-
-
-def _load_to_json(report: dict[str, Any]) -> dict[str, Any]:
-    """Returns a report of the controller with the names of GetLoadResponse."""
-    renamed = report | {"following_version": report["moving_to"]}
-    del renamed["moving_to"]
-    for name in ("workers", "hottest"):
-        if name in report:
-            renamed[name] = [_rename_postings(load) for load in report[name]]
-    return renamed
-
-
-def _rename_postings(load: dict[str, Any]) -> dict[str, Any]:
-    """Returns a load with its number of postings as `postings`; the controller counts them as
-    `queries`."""
-    return {"postings" if name == "queries" else name: value for name, value in load.items()}
-
-
-def _adjustment_to_json(adjustment: dict[str, Any]) -> dict[str, Any]:
-    """Returns an adjustment of the controller with the names of RebalanceResponse."""
-    renamed = {name: value for name, value in adjustment.items() if name != "moves"}
-    renamed["migrations"] = [
-        part | {"kind": "migrate" if part["kind"] == "move" else part["kind"]}
-        for part in adjustment["moves"]
-    ]
-    return renamed

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.batch_tokenizer import find_overlong, is_always_wanted
 from ps2stream.limits import (
@@ -127,7 +127,7 @@ class ObjectColumns:
 
 def _degrees_problem(value: float, limit: float) -> str:
     if math.isnan(value):
-        return "is required; it is absent, or not a number"
+        return "is missing, or not a number"
     return coordinate_problem(value, limit)
 
 
@@ -137,13 +137,13 @@ def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> ObjectColumns:
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         problem = f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}"
-        raise InvalidArgument([Violation("batch", problem)])
+        raise invalid("batch", problem)
     data = batch.arrow  # every access copies it
     if batch.objects and data:
-        raise InvalidArgument([Violation("batch", "holds both objects and arrow; send one")])
+        raise invalid("batch", "contains both objects and arrow; send one of them")
     found = _read_arrow(data, now_ms) if data else _read_messages(batch, now_ms)
     if not len(found):
-        raise InvalidArgument([Violation("batch", "holds no object")])
+        raise invalid("batch", "contains no objects")
     return found
 
 

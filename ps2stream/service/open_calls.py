@@ -61,9 +61,9 @@ class OpenCall:
         if greet:
             context.send_initial_metadata(())
 
-    def read(self, then: Callable[[bytes | None], None]) -> None:
-        """Begins to read. `then` gets the next message, or None at the end of the client's side,
-        and is not called once the call is over."""
+    def read(self, then: Callable[[bytes | None], None]) -> bool:
+        """Begins to read. `then` gets the next message, or None at the end of the client's side or
+        of the call. Returns False, and never calls it, if the call is over."""
         state = self._state
         taken = _server._receive_message(state, self._call, None)
 
@@ -73,7 +73,7 @@ class OpenCall:
             then(data)
             return found
 
-        self._begin_operation(
+        return self._begin_operation(
             cygrpc.ReceiveMessageOperation(0), done, _server._RECEIVE_MESSAGE_TOKEN
         )
 
@@ -106,8 +106,10 @@ class OpenCall:
             set_status(self._context, error)
         self._send(None)
 
-    def _begin_operation(self, operation: Any, done: Callable[[Any], Any], token: str) -> None:
+    def _begin_operation(self, operation: Any, done: Callable[[Any], Any], token: str) -> bool:
         with self._state.condition:
-            if self._context.is_active():
-                self._call.start_server_batch((operation,), done)
-                self._state.due.add(token)
+            if not self._context.is_active():
+                return False
+            self._call.start_server_batch((operation,), done)
+            self._state.due.add(token)
+            return True

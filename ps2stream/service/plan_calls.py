@@ -12,10 +12,9 @@ from google.protobuf.message import Message
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     FailedPrecondition,
-    InvalidArgument,
     PlanError,
     Unavailable,
-    Violation,
+    invalid,
 )
 from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
 from ps2stream.planner.adjust.scale import scaled
@@ -27,17 +26,6 @@ from ps2stream.space.grid import Grid
 from ps2stream.v1 import admin_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]
-STATES = {
-    "DONE": admin_pb2.MIGRATION_STATE_NONE,
-    "LOADING": admin_pb2.MIGRATION_STATE_TRANSFERRING,
-    "HOT": admin_pb2.MIGRATION_STATE_READY,
-    "RETIRING": admin_pb2.MIGRATION_STATE_RETIRING,
-    "APART": admin_pb2.MIGRATION_STATE_COEXISTING,
-}
-OUTCOMES = {
-    "done": admin_pb2.MIGRATION_OUTCOME_DONE,
-    "aborted": admin_pb2.MIGRATION_OUTCOME_ABORTED,
-}
 FIELDS = {
     "from": "from_version",
     "to": "to_version",
@@ -50,7 +38,7 @@ FIELDS = {
 }
 """The API's names for what the sequencer calls otherwise in its JSON."""
 
-UNMOVED = "this service does not change its plan"
+UNMOVED = "this service does not support plan changes"
 
 
 class PlanCalls:
@@ -77,9 +65,9 @@ class PlanCalls:
             plan = RoutingPlan.from_dict(body, self._gateway.analyzer.analysis)
             plan.compile(self._gateway.analyzer)
         except PlanError as error:
-            raise _invalid_field("plan", str(error)) from None
+            raise invalid("plan", str(error)) from None
         except (ValueError, TypeError, RecursionError) as error:
-            raise _invalid_field("plan", f"is not a plan in JSON: {error}") from None
+            raise invalid("plan", f"is not a plan in JSON: {error}") from None
         ask = PlanAction.COEXIST if request.coexist else PlanAction.MOVE
         return self._begin_plan_change(plan, admin_pb2.ApplyPlanResponse, context, ask)
 
@@ -97,8 +85,8 @@ class PlanCalls:
     def _scale_workers(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(admin_pb2.ScaleWorkersRequest, data, REQUEST_BYTES, "request_bytes")
         if not 1 <= request.workers <= MAX_WORKERS:
-            problem = f"{request.workers} workers; 1 to {MAX_WORKERS} are possible"
-            raise _invalid_field("workers", problem)
+            problem = f"expected 1 to {MAX_WORKERS} workers, got {request.workers}"
+            raise invalid("workers", problem)
         reply = wait(self._gateway.strategy(), context)
         change = self._read_plan_change(reply)
         follow = change.following
@@ -151,13 +139,14 @@ class PlanCalls:
         fields = json.loads(reply.state.tobytes())
         if not fields:
             raise FailedPrecondition(UNMOVED)
-        state = STATES[fields.pop("state")]
+        state = admin_pb2.MigrationState.Value(f"MIGRATION_STATE_{fields.pop('state')}")
         ended = fields.pop("moves")
         fields.pop("apart_for", None)
         fields |= {"live_queries": reply.live, "old_queries": reply.old}
         answer = admin_pb2.GetMigrationsResponse(state=state, **_rename_fields(fields))
         for migration in ended:
-            outcome = OUTCOMES[migration.pop("outcome")]
+            name = f"MIGRATION_OUTCOME_{migration.pop('outcome').upper()}"
+            outcome = admin_pb2.MigrationOutcome.Value(name)
             answer.migrations.add(**_rename_fields(migration), outcome=outcome)
         return _serialize_answer(answer)
 
@@ -180,7 +169,3 @@ def _check_reply(reply: PlanChangeReply) -> PlanChangeReply:
 
 def _serialize_answer(answer: Message) -> bytes:
     return answer.SerializeToString()
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

@@ -20,6 +20,7 @@ from ps2stream.errors import (
     ResourceExhausted,
     Unavailable,
     Violation,
+    invalid,
 )
 from ps2stream.limits import BATCH_BYTES, VIOLATIONS
 from ps2stream.service.admission import AdmissionTicket, PublishRates
@@ -168,7 +169,7 @@ class TenantPublications:
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = resolve_level(request.level)
         if request.producer or request.seq:
-            raise FailedPrecondition("producer and seq are not yet available")
+            raise FailedPrecondition("producer and seq are not supported")
         objects = read_objects(request.batch, self._gateway.clock_ms())
         refused = objects.refusals(None if request.allow_partial else VIOLATIONS)
         if refused:
@@ -197,7 +198,7 @@ class TenantPublications:
 
         def finish() -> PublishOutcome:
             try:
-                return PublishOutcome(level, _await_routing(routing, wait_s), count, refused)
+                return PublishOutcome(level, self._await_routing(routing, wait_s), count, refused)
             except ResourceExhausted as error:
                 return self._refuse_batch(level, count, error)._replace(refused=refused)
             except Unavailable:
@@ -205,6 +206,15 @@ class TenantPublications:
                 raise
 
         return finish
+
+    def _await_routing(self, routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
+        """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing
+        accepted, when the batch still waits after `wait_s` seconds."""
+        try:
+            return routing.result(wait_s)
+        except TimeoutError:
+            self._gateway.withdraw(routing, wait_s)
+            return routing.result()
 
     def _refuse_unread(
         self, kind: type[Request], data: bytes, rows: int, error: ResourceExhausted
@@ -235,24 +245,13 @@ def _make_raiser(error: Exception) -> Callable[[], bytes]:
     return raise_error
 
 
-def _await_routing(routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
-    """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing
-    accepted, when the batch still waits after `wait_s` seconds."""
-    try:
-        return routing.result(wait_s)
-    except TimeoutError:
-        if routing.cancel():
-            raise ResourceExhausted(f"publish: not routed within {wait_s:g} s") from None
-        return routing.result()
-
-
 def resolve_level(level: Level) -> Level:
     """Returns the level that takes effect for the requested one. Raises InvalidArgument for an
     unknown level."""
     if level == object_pb2.PUBLISH_LEVEL_UNSPECIFIED:
         return object_pb2.PUBLISH_LEVEL_DURABLE
     if level not in object_pb2.PublishLevel.values():
-        raise InvalidArgument([Violation("level", f"there is no level {level}")])
+        raise invalid("level", f"unknown level {level}")
     return level
 
 

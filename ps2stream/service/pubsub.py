@@ -15,11 +15,10 @@ import grpc
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     AlreadyExists,
-    InvalidArgument,
     NotFound,
     ResourceExhausted,
     Unavailable,
-    Violation,
+    invalid,
 )
 from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
@@ -181,7 +180,7 @@ class PubSub:
         request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data, ID_ROWS)
         _check_request_id(request.request_id)
         if not request.ids:
-            raise _invalid_field("ids", "holds no id")
+            raise invalid("ids", "holds no id")
         ids = list(request.ids)
         refused = [
             RowRefusal(i, "id", problem)
@@ -275,16 +274,10 @@ _EXISTS = "exists with another expression, region or session"
 
 def _check_name(field: Literal["id", "session"], value: str) -> None:
     if problem := name_problem(value, field):
-        raise _invalid_field(field, problem)
+        raise invalid(field, problem)
 
 
 def _check_request_id(value: str) -> None:
     size = len(value.encode())
     if size > ID_BYTES:
-        raise _invalid_field(
-            "request_id", f"expected 0 to {ID_BYTES} bytes, got {size} (limit id_bytes)"
-        )
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])
+        raise invalid("request_id", f"expected 0 to {ID_BYTES} bytes, got {size} (limit id_bytes)")

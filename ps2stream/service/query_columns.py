@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, Violation, invalid
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import RectColumns, Regions, build_rows, check_rows, delete_rows
 from ps2stream.language.query_rows import describe as describe_source
@@ -91,17 +91,17 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> Que
     whole."""
     size = batch.ByteSize()
     if size > BATCH_BYTES:
-        raise _invalid_field("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
+        raise invalid("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
     if batch.queries and batch.arrow:
-        raise _invalid_field("batch", "holds both queries and arrow; send one")
+        raise invalid("batch", "contains both queries and arrow; send one of them")
     if batch.arrow:
         if problem := name_problem(batch.session, "session"):
-            raise _invalid_field("batch.session", problem)
+            raise invalid("batch.session", problem)
         found = _read_arrow(batch.arrow, batch.session)
     else:
         found = _read_messages(batch.queries, batch.session)
     if not found.sessions:
-        raise _invalid_field("batch", "holds no query")
+        raise invalid("batch", "holds no query")
     return _compile_inserts(found, gateway)
 
 
@@ -205,7 +205,7 @@ def _read_region(query: query_pb2.Query) -> Region:
         case "geojson":
             return _read_polygon(query.region.geojson)
         case _:
-            raise _invalid_field("region", "has no shape")
+            raise invalid("region", "has no shape")
 
 
 def _read_numbers(
@@ -220,18 +220,14 @@ def _read_numbers(
 def _read_polygon(text: str) -> Region:
     if text.count(",") > _MOST_COMMAS:
         problem = f"more vertices than the limit polygon_vertices {POLYGON_VERTICES}"
-        raise _invalid_field("region.geojson", problem)
+        raise invalid("region.geojson", problem)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _invalid_field("region.geojson", f"is not JSON: {error}") from None
+        raise invalid("region.geojson", f"is not JSON: {error}") from None
     if not isinstance(value, dict) or value.get("type") not in ("Polygon", "MultiPolygon"):
-        raise _invalid_field("region.geojson", "expected a GeoJSON Polygon or MultiPolygon")
+        raise invalid("region.geojson", "expected a GeoJSON Polygon or MultiPolygon")
     try:
         return geojson.from_json(value)
     except OverflowError:
-        raise _invalid_field("region.geojson", "a number is too large") from None
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])
+        raise invalid("region.geojson", "a number is too large") from None

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, invalid
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.security import PortSecurity, is_loopback
 from ps2stream.service import admin, pubsub, tls
@@ -49,6 +50,28 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+class GuardedHandlers(grpc.GenericRpcHandler):
+    """The handlers of all methods that are chosen call by call, behind the guard. Services are
+    added to it as to a server."""
+
+    def __init__(self, guard: CallGuard) -> None:
+        self._guard = guard
+        self._handlers: list[grpc.GenericRpcHandler] = []
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Adds handlers."""
+        self._handlers.extend(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        """Adds nothing: a service adds the same handlers as generic ones."""
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Returns the handler of a call."""
+        found = (handler.service(handler_call_details) for handler in self._handlers)
+        handler = next((each for each in found if each is not None), None)
+        return self._guard.choose_handler(handler, handler_call_details)
+
+
 class GrpcServer:
     """A running server on `port`."""
 
@@ -70,15 +93,22 @@ class GrpcServer:
         self._server = grpc.server(
             lanes.streams,
             options=OPTIONS,
-            interceptors=[self._guard],
             maximum_concurrent_rpcs=lanes.limit,
         )
+        unary, streams = self._tenants.handlers()
         # Registered methods have queues of their own: a delete does not wait behind publications.
-        self._server.add_registered_method_handlers(pubsub.SERVICE, self._tenants.handlers())
-        self._server.add_generic_rpc_handlers((self._admin.handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_registered_method_handlers(
+            pubsub.SERVICE,
+            {n: self._guard.guard_unary(f"/{pubsub.SERVICE}/{n}", h) for n, h in unary.items()},
+        )
+        guarded = GuardedHandlers(self._guard)
+        guarded.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(pubsub.SERVICE, streams), self._admin.handler())
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        reflection.enable_server_reflection(names, guarded)
+        self._server.add_generic_rpc_handlers((guarded,))
         try:
             self.port = _bind_port(self._server, host, port, security)
         except InvalidArgument:
@@ -135,17 +165,15 @@ def _bind_port(server: grpc.Server, host: str, port: int, security: PortSecurity
             probe.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise _invalid_field("port", f"{port} on {host} is in use") from None
-            raise _invalid_field(
-                "port", f"{host}:{port}: {os.strerror(error.errno or 0)}"
-            ) from None
+                raise invalid("port", f"{port} on {host} is in use") from None
+            raise invalid("port", f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
     address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
     try:
         if trust is not None:
             return server.add_secure_port(address, trust)
         return server.add_insecure_port(address)
     except RuntimeError as error:
-        raise _invalid_field("port", f"{port} on {host} cannot be opened: {error}") from None
+        raise invalid("port", f"{port} on {host} cannot be opened: {error}") from None
 
 
 def _resolve_address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
@@ -154,16 +182,12 @@ def _resolve_address(host: str, secret: bool) -> tuple[str, socket.AddressFamily
     try:
         plain = is_loopback(host)
     except ValueError:
-        raise _invalid_field("host", f"{host!r} is not an IP address or localhost") from None
+        raise invalid("host", f"{host!r} is not an IP address or localhost") from None
     if not (plain or secret):
-        raise _invalid_field(
+        raise invalid(
             "host",
             f"{host} is not a loopback address, which needs TLS; set tls_cert and tls_key",
         )
     if host == "localhost":
         host = "127.0.0.1"
     return host, socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _invalid_field(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

@@ -73,6 +73,9 @@ class TenantGateway:
     ) -> Future[AcceptedBatch]:
         return self._gateway.publish(rows, wait_s, durable)
 
+    def withdraw(self, routing: Future[AcceptedBatch], waited_s: float) -> None:
+        self._gateway.withdraw(routing, waited_s)
+
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
         self._gateway.tell_congestion(tell)
 

@@ -41,18 +41,18 @@ class TenantServices:
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
 
-    def handlers(self) -> dict[str, Any]:
-        """Returns the handlers for a gRPC server, by method."""
-        handlers: dict[str, Any] = {}
+    def handlers(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the handlers for a gRPC server, by method: of unary methods, and of streams."""
+        unary: dict[str, Any] = {}
+        streams: dict[str, Any] = {}
         for method in pubsub_pb2.DESCRIPTOR.services_by_name["PubSub"].methods:
-            make = (
-                grpc.stream_stream_rpc_method_handler
-                if method.client_streaming
-                else grpc.unary_unary_rpc_method_handler
-            )
             name = method.name
-            handlers[name] = make(PerCaller(self._choose_behaviour(name), name == "Deliver"))
-        return handlers
+            called = PerCaller(self._choose_behaviour(name), name == "Deliver")
+            if method.client_streaming:
+                streams[name] = grpc.stream_stream_rpc_method_handler(called)
+            else:
+                unary[name] = grpc.unary_unary_rpc_method_handler(called)
+        return unary, streams
 
     def refused(self) -> Counter[str]:
         """Returns the number of objects that were not accepted, by reason; see

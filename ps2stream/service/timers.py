@@ -42,7 +42,7 @@ class TaskTimers:
             try:
                 do()
             except Exception:
-                log.exception("what was to be done later failed")
+                log.exception("a delayed task failed")
 
     def _await_due(self) -> Callable[[], object] | None:
         """Waits for the next task that is due and returns it, or None once stopped."""

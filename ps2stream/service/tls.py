@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, invalid
 from ps2stream.security import PortSecurity
 
 log = logging.getLogger("ps2stream.service")
@@ -75,7 +75,7 @@ class _CertificateFiles:
     def _check_files(self) -> None:
         """Checks the files, for gRPC itself would only report that the handshake failed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with _name_setting("tls_cert, tls_key", "do not fit each other, or are not in PEM"):
+        with _name_setting("tls_cert, tls_key", "do not belong together, or are not in PEM"):
             context.load_cert_chain(self._paths["tls_cert"], self._paths["tls_key"], password="")
         if (authority := self._paths.get("tls_client_ca")) is not None:
             with _name_setting("tls_client_ca", "is not in PEM"):
@@ -87,7 +87,7 @@ def _stat_file(name: str, path: Path) -> os.stat_result:
         with path.open("rb") as file:
             return os.fstat(file.fileno())
     except OSError as error:
-        raise InvalidArgument([Violation(name, f"{path}: {error.strerror}")]) from None
+        raise invalid(name, f"{path}: {error.strerror}") from None
 
 
 @contextmanager
@@ -95,4 +95,4 @@ def _name_setting(name: str, problem: str) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:
-        raise InvalidArgument([Violation(name, f"{problem} ({error.reason or error})")]) from None
+        raise invalid(name, f"{problem} ({error.reason or error})") from None

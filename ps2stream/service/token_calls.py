@@ -15,6 +15,7 @@ from ps2stream.errors import (
     ResourceExhausted,
     Unavailable,
     Violation,
+    invalid,
 )
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.protocol import tokens
@@ -52,7 +53,7 @@ class TokenCalls:
         now = self._gateway.clock_ms()
         bad = []
         if request.tenant and not TENANT.fullmatch(request.tenant):
-            bad.append(Violation("tenant", f"{request.tenant!r} does not fit {TENANT.pattern}"))
+            bad.append(Violation("tenant", f"{request.tenant!r} does not match {TENANT.pattern}"))
         if not request.scopes or any(scope not in SCOPES for scope in request.scopes):
             bad.append(Violation("scopes", "expected one or more of publish, subscribe, admin"))
         if request.expires_ms and request.expires_ms <= now:
@@ -76,7 +77,7 @@ class TokenCalls:
         request = parse(admin_pb2.RevokeTokenRequest, data, REQUEST_BYTES, "request_bytes")
         self._require_auth()
         if not request.id:
-            raise InvalidArgument([Violation("id", "is missing")])
+            raise invalid("id", "is missing")
         self._apply_reply(wait(self._gateway.tokens(drop=request.id), context), request.id)
         return admin_pb2.RevokeTokenResponse().SerializeToString()
 

@@ -21,7 +21,7 @@ def typed_clause(
 
 
 class _ClauseReader:
-    """A recursive descent parser as in language/expression.py, which has refused what is malformed
+    """A recursive descent parser as in language/parser.py, which has refused what is malformed
     or too deep."""
 
     def __init__(

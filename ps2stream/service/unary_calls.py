@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from ps2stream.errors import InvalidArgument, Ps2StreamError, ResourceExhausted, Violation
+from ps2stream.errors import InvalidArgument, ResourceExhausted, Violation, invalid
 from ps2stream.service.half_open import HalfOpenCalls
 from ps2stream.service.lanes import CallLane, CallLanes
 from ps2stream.service.open_calls import OpenCall
@@ -23,6 +23,7 @@ from ps2stream.service.timers import TaskTimers
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Behaviour = Callable[[Any, grpc.ServicerContext], Any]
 UnaryHandler = Callable[[Any, grpc.ServicerContext, Callable[[None], None]], None]
 
 
@@ -50,70 +51,75 @@ class UnaryCalls:
     def handler(
         self,
         lane: CallLane,
-        behaviour: Callable[[Any, grpc.ServicerContext], Any],
+        choose: Callable[[grpc.ServicerContext], Behaviour],
         read: Callable[[bytes], Any] | None,
         write: Callable[[Any], bytes] | None,
     ) -> UnaryHandler:
-        """Returns a handler that answers on a thread of `lane`; `read` and `write` parse and
-        serialize messages."""
+        """Returns a handler that answers on a thread of `lane` by the behaviour that `choose`
+        returns, which must not block, and which raises where the caller is refused; `read` and
+        `write` parse and serialize messages."""
 
-        def answer(data: bytes, call: OpenCall, context: grpc.ServicerContext) -> None:
-            answer_with(call, context, lambda: behaviour(_parse_message(data, read), context))
+        def answer(
+            behaviour: Behaviour, data: bytes, call: OpenCall, context: grpc.ServicerContext,
+            peer: str,
+        ) -> None:  # fmt: skip
+            find = partial(_answer_message, behaviour, data, read, context)
+            answer_with(call, context, peer, find)
 
         def answer_with(
-            call: OpenCall, context: grpc.ServicerContext, find: Callable[[], Any]
+            call: OpenCall, context: grpc.ServicerContext, peer: str, find: Callable[[], Any]
         ) -> None:
             try:
                 found = find()
+                if isinstance(found, HeldBack):
+                    again = partial(answer_with, call, context, peer, found.finish)
+                    self._timers.after(found.seconds, again)
+                    return
+                call.answer(found if write is None else write(found))
             except Exception as error:  # noqa: BLE001
                 # What `abort` raises says nothing: the status is in the context.
                 call.end(error if context.code() is None else None)  # type: ignore[attr-defined]
-                return
-            if isinstance(found, HeldBack):
-                self._timers.after(found.seconds, partial(answer_with, call, context, found.finish))
-                return
-            call.answer(found if write is None else write(found))
+            lane.shares.leave(peer)
 
-        def take(call: OpenCall, context: grpc.ServicerContext, data: bytes | None) -> None:
-            if not self._half_open.drop(call):
-                return  # it has been ended
-            if data is None:
-                if context.is_active():
-                    problem = Violation("request", "expected one message, got none")
-                    self._refuse_call(call, InvalidArgument([problem]))
-                return
-            try:
-                lane.check()
-            except ResourceExhausted as error:
-                self._refuse_call(call, error)
-                return
-            lane.submit(answer, data, call, context)
+        def take(
+            behaviour: Behaviour, call: OpenCall, context: grpc.ServicerContext, peer: str,
+            data: bytes | None,
+        ) -> None:  # fmt: skip
+            waits = self._half_open.drop(call)  # otherwise it has been ended
+            if waits and data is not None:
+                try:
+                    lane.check()
+                except ResourceExhausted as error:
+                    self._refuse_call(call, error)
+                else:
+                    lane.submit(answer, behaviour, data, call, context, peer)
+                    return
+            elif waits and context.is_active():
+                problem = Violation("request", "expected one message, got none")
+                self._refuse_call(call, InvalidArgument([problem]))
+            lane.shares.leave(peer)
 
         def handle(_: Any, context: grpc.ServicerContext, send: Callable[[None], None]) -> None:
             call, peer = OpenCall(context, send, greet=False), context.peer()
             try:
+                behaviour = choose(context)
+                lane.check()
                 lane.shares.enter(peer)
-            except ResourceExhausted as error:
+            except Exception as error:  # noqa: BLE001
                 self._refuse_call(call, error)
                 return
-            leave = partial(self._leave_lane, lane, call, peer)
-            if not context.add_callback(leave):
-                leave()
-                return
             limit = f"{self._half_open.limit_s:g} s, the limit (half_open_s)"
-            late = TimeoutError(f"no message came within {limit}")
+            late = TimeoutError(f"no message arrived within {limit}")
             self._half_open.add(call, partial(call.end, late))
-            call.read(partial(take, call, context))
+            then = partial(take, behaviour, call, context, peer)
+            if not call.read(then):
+                then(None)
 
         handle.experimental_non_blocking = True  # type: ignore[attr-defined]
         handle.experimental_thread_pool = self.executor  # type: ignore[attr-defined]
         return handle
 
-    def _leave_lane(self, lane: CallLane, call: OpenCall, peer: str) -> None:
-        self._half_open.drop(call)
-        lane.shares.leave(peer)
-
-    def _refuse_call(self, call: OpenCall, error: Ps2StreamError) -> None:
+    def _refuse_call(self, call: OpenCall, error: Exception) -> None:
         """Ends the call with `error` soon, on the threads that refuse."""
 
         def end() -> None:
@@ -129,9 +135,18 @@ class UnaryCalls:
         self._lanes.refusals.submit(end)
 
 
+def _answer_message(
+    behaviour: Behaviour,
+    data: bytes,
+    read: Callable[[bytes], Any] | None,
+    context: grpc.ServicerContext,
+) -> Any:
+    return behaviour(_parse_message(data, read), context)
+
+
 def _parse_message(data: bytes, read: Callable[[bytes], Any] | None) -> Any:
     """Returns the message. Raises InvalidArgument."""
     try:
         return data if read is None else read(data)
     except Exception:  # noqa: BLE001
-        raise InvalidArgument([Violation("request", "is not the method's message")]) from None
+        raise invalid("request", "cannot be read as the message of this method") from None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from ps2stream.errors import FailedPrecondition
+from ps2stream.extras import name_missing_extra
 from ps2stream.protocol.ports import Log, Store
 from ps2stream.protocol.tokens import Token
 from ps2stream.store import ledger
@@ -210,10 +210,7 @@ def place(
     InvalidArgument when the URL is none, FailedPrecondition when psycopg is not installed."""
     if database_url is None:
         return DataDirectory(data_dir.absolute())
-    try:
+    with name_missing_extra("database_url"):
         from ps2stream.store.postgres_session import PostgresDatabase
-    except ImportError as error:
-        raise FailedPrecondition(
-            "database_url: psycopg is not installed; pip install 'ps2stream[postgres]'"
-        ) from error
+
     return PostgresSchema(PostgresDatabase(database_url, schema))

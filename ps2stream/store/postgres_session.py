@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ps2stream.errors import DataDirectoryError, InvalidArgument, Unavailable, Violation
+from ps2stream.errors import DataDirectoryError, Unavailable, invalid
 from ps2stream.store.postgres_schema import DDL, FORMAT
 from ps2stream.store.tables import Row
 
@@ -56,7 +56,7 @@ class PostgresDatabase:
             conninfo_to_dict(self.url)
         except psycopg.Error:  # whose text may hold the password
             problem = "is not of the form postgresql://user@host:port/database"
-            raise InvalidArgument([Violation("database_url", problem)]) from None
+            raise invalid("database_url", problem) from None
 
     def __str__(self) -> str:
         """Returns the URL without its password, and the schema."""

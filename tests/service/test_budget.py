@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from ps2stream.client.client import Client
-from ps2stream.client.subscription import rpc_error
+from ps2stream.client.failures import rpc_error
 from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
@@ -122,9 +122,9 @@ def test_a_refusal_is_told_before_the_deadline(
     [
         (b"x" * (BATCH_BYTES + 1), "batch_bytes"),
         (b"\x0a\x04\x0a\x02\x2a\x05" + b"\x0a\x00" * 100_000, "is not a"),
-        (b"\x0a\x00" * 1_000_000, "holds no object"),
+        (b"\x0a\x00" * 1_000_000, "contains no objects"),
         (large() + pubsub_pb2.PublishRequest(producer="p").SerializeToString(), "producer"),
-        (large(7), "there is no level 7"),
+        (large(7), "unknown level 7"),
         (large().replace(b"word", b"\xff\xff\xff\xff"), "is not a"),
     ],
 )

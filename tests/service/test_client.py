@@ -224,7 +224,7 @@ def test_the_asynchronous_client_does_the_same(target: str) -> None:
             receipts = [r async for r in client.publish_stream([[row]] * 20, in_flight=3)]
             first = receipts[0].first_offset
             assert [r.first_offset for r in receipts] == list(range(first, first + 20))
-            with pytest.raises(InvalidArgument, match="holds no object"):
+            with pytest.raises(InvalidArgument, match="contains no objects"):
                 _ = [r async for r in client.publish_stream([[]])]
             with pytest.raises(NotFound):
                 await client.delete("none")

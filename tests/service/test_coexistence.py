@@ -18,7 +18,7 @@ from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_file import load_plan, save_plan
-from tests.service.moving import World, by_text, lines, run, settled, swapped
+from tests.support.moving import World, by_text, lines, run, settled, swapped
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -
     save_plan(RoutingPlan.from_dict(body | {"version": 3, "base_version": 2}), third)
     early = run(service, "apply", "--unite")
     assert early.exit_code == 7
-    assert "there are no two plans that coexist" in early.output
+    assert "no two plans coexist" in early.output
     [begun] = lines(run(service, "apply", following, "--coexist", "--json"))
     assert (begun["event"], begun["plan_version"]) == ("coexists", 2)
     load = client.load()
@@ -125,11 +125,11 @@ def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -
         assert "plan version 2 coexists with version 1" in late.output
     kept = run(service, "apply", "--abort")
     assert kept.exit_code == 7
-    assert "new queries belong to the new plan already" in kept.output
+    assert "new queries already belong to the new plan" in kept.output
     again = run(service, "apply", following)
     assert again.exit_code == 7
-    assert "plan version 2 coexists already" in again.output
-    with pytest.raises(FailedPrecondition, match=r"both plans coexist|no whole period"):
+    assert "plan version 2 already coexists" in again.output
+    with pytest.raises(FailedPrecondition, match=r"both plans coexist|no complete load period"):
         client.rebalance()
     united = lines(run(service, "apply", "--unite", "--wait", "--json"))
     assert united[-1]["outcome"] == "done"

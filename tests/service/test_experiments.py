@@ -1,4 +1,4 @@
-"""`ps2stream experiment` end to end, quick and on the synthetic stream."""
+"""`ps2stream experiment` end to end, on the synthetic stream: most on a tenth of the quick size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.commands.experiment import NAMES
-from ps2stream.experiments import f14, f15
+from ps2stream.experiments import f14, f15, worlds
 from ps2stream.experiments.plans import ExperimentSettings
 from ps2stream.experiments.worlds import StreamSize
 
@@ -23,10 +23,20 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 ELSEWHERE = {"f13", "f14", "f15"}  # f12 with more queries; with real actors, and below
 
+QUICK = "f9"
+"""The one that runs at the size of the command."""
+SMALLER = StreamSize(3_000, 1_000, 1_500, 2)
+ENOUGH = {"f12": StreamSize(8_000, 2_000, 4_000, 2)}
+"""With fewer updates a load that it divides by is nothing."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
-def test_an_experiment_prints_rows_and_verdicts_and_draws(name: str, tmp_path: Path) -> None:
+def test_an_experiment_prints_rows_and_verdicts_and_draws(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name != QUICK:
+        monkeypatch.setattr(worlds, "QUICK", ENOUGH.get(name, SMALLER))
     workers = "4,8" if name in ("f11", "salb") else "4"
     code, out, err = run(
         name, "--posts", "none", "--workers", workers, "--out", str(tmp_path), "--json"
@@ -66,7 +76,10 @@ def test_a_service_moves_by_each_algorithm_and_loses_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_the_shared_posts_are_used_when_they_are_there(tweets: Path, tmp_path: Path) -> None:
+def test_the_shared_posts_are_used_when_they_are_there(
+    tweets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worlds, "QUICK", SMALLER)
     code, out, err = run("f10", "--posts", str(tweets), "--out", str(tmp_path), "--json")
     assert code == 0, err
     assert json.loads(out)["settings"]["streams"] == ["tweets", "synthetic"]

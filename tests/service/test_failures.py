@@ -8,8 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,65 +18,13 @@ from grpc_status import rpc_status
 
 from ps2stream import Client
 from ps2stream.client.matches import Matches
-from ps2stream.cluster.local_runtime import LocalRuntime
-from ps2stream.cluster.service import fitted_plan, start
-from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.protocol.ports import LedgerChange
-from ps2stream.service.server import serve
-from ps2stream.store.memory import MemoryStore
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2
+from tests.support.gateways import running
 
 ROW: dict[str, Any] = {"lon": 0.0, "lat": 0.0, "text": "word"}
-
-
-class Disk(MemoryStore):
-    """A ledger whose disk may be full."""
-
-    full = False
-
-    def commit(self, change: LedgerChange) -> None:
-        if self.full:
-            raise Unavailable("the disk is full")
-        super().commit(change)
-
-
-class Busy:
-    """A dispatcher that is full for the next `refusals` batches."""
-
-    def __init__(self, edge: Any) -> None:
-        self._edge = edge
-        self.refusals = 0
-
-    def publish(
-        self, rows: Any, wait_s: float = 0.0, durable: bool = True
-    ) -> Future[AcceptedBatch]:
-        found: Future[AcceptedBatch] = Future()
-        if self.refusals:
-            self.refusals -= 1
-            problem = "publish: 64 batches are in flight, the limit"
-            found.set_exception(ResourceExhausted(problem, 10))
-        else:
-            found = self._edge.publish(rows, wait_s, durable)
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._edge, name)
-
-
-@contextmanager
-def running(tmp_path: Path, quota: int = 1 << 16) -> Iterator[tuple[str, Disk, Any]]:
-    settings = Settings(runtime="local", workers=1, data_dir=tmp_path / "data")
-    disk = Disk()
-    runtime = LocalRuntime(Topology(fitted_plan(settings, None), session_quota=quota), disk)
-    edge: Any = Busy(runtime.edges[0])
-    server = serve(edge, "127.0.0.1", 0)
-    try:
-        yield f"127.0.0.1:{server.port}", disk, edge
-    finally:
-        server.stop(0)
 
 
 HASTY_S = 2.0
@@ -252,7 +198,7 @@ def test_a_stream_ends_though_its_dispatcher_may_say_nothing_more(
         method: Any = channel.stream_stream("/ps2stream.v1.PubSub/Deliver")
         call = method(iter(upward.get, None), timeout=60)
         next(call)
-        monkeypatch.setattr(edge.streams, "tell", lapsed)
+        monkeypatch.setattr(edge.machine.streams, "close", lapsed)
         upward.put(None)
         assert not list(call)
         monkeypatch.undo()

@@ -14,7 +14,7 @@ from ps2stream.client.client import Client
 from ps2stream.errors import ResourceExhausted
 from ps2stream.service import auth, half_open
 from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
-from tests.service.test_failures import running
+from tests.support.gateways import running
 
 Code = grpc.StatusCode
 FLOOD = 330
@@ -94,7 +94,9 @@ def test_calls_without_a_message_end(
         flood = silence(target)
         flood.open(40, METHODS)
         assert set(flood.codes()) == {Code.DEADLINE_EXCEEDED}
-        assert flood.calls[0].details() == "no message came within 0.3 s, the limit (half_open_s)"
+        assert (
+            flood.calls[0].details() == "no message arrived within 0.3 s, the limit (half_open_s)"
+        )
         subscribing = silence(target)
         subscribing.open(4, ("Deliver",))
         assert set(subscribing.codes()) == {Code.CANCELLED}

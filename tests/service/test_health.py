@@ -13,7 +13,7 @@ from ps2stream.cli import main
 from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from tests.service.certificates import Authority
+from tests.support.certificates import Authority
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from ps2stream import AsyncClient
 from ps2stream.client import requests
-from ps2stream.client.client import Client
 from ps2stream.errors import Unavailable
 from ps2stream.service import tenants
 from ps2stream.service.inbox import InboxCut, InboxEnd, StreamInbox, StreamInboxes
-from tests.service.test_failures import running
+from tests.support.gateways import running
 
 
 def held(limit: int, streams: int) -> tuple[StreamInboxes, list[StreamInbox]]:
@@ -90,16 +91,20 @@ def test_a_cut_stream_gets_everything_once_it_takes(
     small = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
     monkeypatch.setattr(requests, "CHANNEL_OPTIONS", [*requests.CHANNEL_OPTIONS, *small])
     size, count = 20_000, 60  # more than a connection's window holds
-    with running(tmp_path, 64 << 20) as (target, _, _edge), Client(target) as client:
-        client.insert("q", "word", session="s")
-        with client.subscribe("s") as matches:
-            taking = iter(matches)
+
+    async def cut_stream(target: str) -> None:
+        """With the client that reads only what is asked for."""
+        async with AsyncClient(target) as client, client.subscribe("s") as matches:
+            await client.insert("q", "word", session="s")
             for i in range(count):
                 row = {"id": str(i), "text": "word " + "x" * size, "lon": 0.0, "lat": 0.0}
-                client.publish([row])
-            assert client.status()["cut_streams"] > 0
-            found = [next(taking).object_id for _ in range(count)]
-            client.publish([{"id": "last", "text": "word", "lon": 0.0, "lat": 0.0}])
-            assert next(taking).object_id == "last"
+                await client.publish([row])
+            assert (await client.status())["cut_streams"] > 0
+            found = [(await matches.next(30)).object_id for _ in range(count)]
+            await client.publish([{"id": "last", "text": "word", "lon": 0.0, "lat": 0.0}])
+            assert (await matches.next(30)).object_id == "last"
             assert matches.missed == 0
-        assert found == [str(i) for i in range(count)]
+            assert found == [str(i) for i in range(count)]
+
+    with running(tmp_path, 64 << 20) as (target, _, _edge):
+        asyncio.run(cut_stream(target))

@@ -21,7 +21,8 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
-from ps2stream.client.requests import object_batch, region_to_proto
+from ps2stream.client.inputs import object_batch
+from ps2stream.client.requests import region_to_proto
 from ps2stream.errors import InvalidArgument, NotFound, Ps2StreamError, Unavailable
 from ps2stream.limits import POLYGON_VERTICES
 from ps2stream.service.objects import ObjectColumns, read_objects
@@ -109,7 +110,7 @@ def test_regions_come_in_every_usual_form() -> None:
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda c: c.publish([{"lon": 1, "text": "x"}]), "lat: is required"),
+        (lambda c: c.publish([{"lon": 1, "text": "x"}]), "lat: is missing"),
         (lambda c: c.publish([(8.5, 47.0, "x")]), r"objects\[0\]: expected a mapping .* a tuple"),
         (lambda c: c.publish("text"), "objects: expected rows such as .* got 'text'"),
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,8 @@ import pytest
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.dispatcher.estimates import priced
+from ps2stream.dispatcher.estimates import estimate_query
+from ps2stream.dispatcher.explanations import ExpandedQuery
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -29,6 +29,12 @@ from ps2stream.space.regions import Circle, Rect, Region, World
 from ps2stream.workers.gi2 import GI2
 from tests import naive
 from tests.sim.hostile import ANALYSIS, some_expression, some_object, some_plan, some_region
+
+PRICES = Costs(1.0, 10.0, 0.0, 0.0)
+
+
+def expanded(gridt: Gridt, query: QueryRows) -> ExpandedQuery:
+    return ExpandedQuery(query, gridt.expand(query), gridt.workers, gridt.grid, 0)
 
 
 def some_query(rng: random.Random) -> tuple[str, Region]:
@@ -110,7 +116,7 @@ def test_what_cannot_be_answered(quiet: Client) -> None:
         quiet.price("a AND")
     with pytest.raises(InvalidArgument, match="needs an expression or a region"):
         quiet.price()
-    with pytest.raises(FailedPrecondition, match="nothing to estimate by"):
+    with pytest.raises(FailedPrecondition, match="no sample of recent objects"):
         quiet.price("flood")
 
 
@@ -150,8 +156,8 @@ def test_a_price_is_that_of_counting_one_by_one(seed: int) -> None:
     sample = sample_of(things, weight, analyzer)
     for query in (some_query(rng) for _ in range(12)):
         row = rows_of([query], analyzer)
-        price = priced(empty, nullcontext(), GI2, Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
-        beside = priced(gridt, nullcontext(), GI2, Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
+        price = estimate_query(expanded(empty, row), GI2, PRICES, sample, 15_000)
+        beside = estimate_query(expanded(gridt, row), GI2, PRICES, sample, 15_000)
         answer = answer_of(price)
         assert answer_of(beside).SerializeToString() == answer.SerializeToString()
         matched = [i for i, thing in enumerate(things) if in_truth(*query, thing)]
@@ -205,42 +211,6 @@ def sent(gridt: Gridt, sample: ObjectSample) -> set[tuple[int, int]]:
     return {(int(i), share.worker) for share in shares for i in share.row}
 
 
-class Held:
-    """A lock that knows whether it is held."""
-
-    held = False
-
-    def __enter__(self) -> None:
-        self.held = True
-
-    def __exit__(self, *_: object) -> None:
-        self.held = False
-
-
-def test_a_price_keeps_the_dispatcher_only_to_place_the_query(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    analyzer, lock = Analyzer(ANALYSIS), Held()
-    plan = some_plan(random.Random(2))
-    gridt = Gridt(plan.compile(analyzer), plan.grid)
-    held, expand, match = [], gridt.expand, GI2.match
-
-    def expanded(rows: QueryRows) -> object:
-        held.append(lock.held)
-        return expand(rows)
-
-    def matched(*columns: object) -> object:
-        assert not lock.held
-        return match(*columns)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(gridt, "expand", expanded)
-    monkeypatch.setattr(GI2, "match", matched)
-    row = rows_of([("flood", World())], analyzer)
-    sample = sample_of([("flood", 1.0, 1.0)] * 50, np.ones(50), analyzer)
-    assert len(priced(gridt, lock, GI2, Costs(), row, sample, 15_000).matched) == 50
-    assert held == [True]
-
-
 def test_bounds_hold_the_estimate_however_the_rows_weigh() -> None:
     analyzer = Analyzer(ANALYSIS)
     plan = some_plan(random.Random(2))
@@ -248,7 +218,7 @@ def test_bounds_hold_the_estimate_however_the_rows_weigh() -> None:
     things = [("flood" if i < 20 else "calm", 1.0, 1.0) for i in range(500)]
     sample = sample_of(things, np.array([64.0] * 20 + [1.0] * 480), analyzer)
     row = rows_of([("flood", World())], analyzer)
-    told = answer_of(priced(gridt, nullcontext(), GI2, Costs(), row, sample, 15_000))
+    told = answer_of(estimate_query(expanded(gridt, row), GI2, Costs(), sample, 15_000))
     assert told.matches_low < told.matches_per_second < told.matches_high
     # 20 rows say little, whatever they stand for.
     assert told.matches_high - told.matches_low > 0.2 * told.objects_per_second
@@ -261,7 +231,7 @@ def test_a_price_is_of_the_time_that_the_sample_tells_of() -> None:
     sample = sample_of([("flood", 1.0, 1.0)], np.ones(1), analyzer)._replace(since=1000)
     row = rows_of([("flood", World())], analyzer)
     # The one object since 1 s came at 5 s.
-    price = priced(gridt, nullcontext(), GI2, Costs(), row, sample, 11_000)
+    price = estimate_query(expanded(gridt, row), GI2, Costs(), sample, 11_000)
     assert price.window_s == 10
     assert price.matches_per_second == pytest.approx(0.1)
 

@@ -20,7 +20,7 @@ from ps2stream.service import server, tenants
 from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, CallLanes
 from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
-from tests.service.test_failures import running
+from tests.support.gateways import running
 
 THREADS, WAITING, CALLS = 2, 3, 12
 
@@ -98,7 +98,7 @@ def test_a_flood_of_inquiries_holds_up_no_other_call(
             assert not any(call.done() for call in calls)
             go_on.set()
             for call in calls:
-                assert "nothing to estimate by" in call.exception(60).details()
+                assert "no sample of recent objects" in call.exception(60).details()
 
 
 def test_publishers_leave_streams_to_subscribers(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from ps2stream import limits
@@ -17,9 +18,8 @@ from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.service import deliver_streams, half_open, lanes
 from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
-from tests.service.test_bad_input import Code, call
 
-__all__ = ["call"]
+Code = grpc.StatusCode
 LANES = lanes.CallLanes()
 LIMITS = {
     "request_bytes": limits.REQUEST_BYTES,

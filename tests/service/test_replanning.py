@@ -19,8 +19,8 @@ from ps2stream.cluster.replanning import PeriodicReplanning
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.observability.metrics import samples
-from tests.service.certificates import Authority
-from tests.service.moving import World, by_text, settled
+from tests.support.certificates import Authority
+from tests.support.moving import World, by_text, settled
 
 PATIENCE_S = 120.0
 

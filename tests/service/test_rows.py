@@ -21,9 +21,8 @@ from ps2stream.posts.readers import sized
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.wire_kernels import BAD, count_entries
 from ps2stream.v1 import object_pb2, pubsub_pb2
-from tests.service.test_bad_input import Code, call
 
-__all__ = ["call"]
+Code = grpc.StatusCode
 MIB = 1 << 20
 EMPTY = b"\x0a\x00"  # field 1, no bytes: an object, a query or an id
 LIMIT = f"batch_rows {BATCH_ROWS}"

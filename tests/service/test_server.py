@@ -28,20 +28,7 @@ from ps2stream.errors import (
 from ps2stream.service import status
 from ps2stream.service.server import serve
 from ps2stream.v1 import pubsub_pb2
-
-
-class Nothing:
-    """A gateway that is never asked."""
-
-    @staticmethod
-    def clock_ms() -> int:
-        return 0
-
-    def tell_congestion(self, *_: object) -> None:
-        """There is none."""
-
-
-GATEWAY: Any = Nothing()
+from tests.support.gateways import GATEWAY, Nothing
 
 
 def test_a_port_in_use_is_one_clear_error() -> None:

@@ -200,7 +200,7 @@ def test_a_name_cannot_be_made_to_look_like_anothers(clients: list[Client]) -> N
                 partial(client.insert_many, [("q", "storm")], session=name),
             ]
             for call in calls:
-                with pytest.raises(InvalidArgument, match="holds a NUL character"):
+                with pytest.raises(InvalidArgument, match="contains a NUL character"):
                     call()
         # Neither by a name that looks like a prefix of the other's.
         assert list(client.list("acme")) == []

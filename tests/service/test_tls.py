@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import ssl
 import subprocess
@@ -23,8 +24,8 @@ from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
 from ps2stream.security import AccessScope, CertificateIdentity, PortSecurity
 from ps2stream.service.server import serve
-from tests.service.certificates import Authority, Pair
-from tests.service.test_server import GATEWAY
+from tests.support.certificates import Authority, Pair
+from tests.support.gateways import GATEWAY
 
 FEED = "spiffe://example.org/feed"
 
@@ -154,8 +155,8 @@ def test_every_address_with_tls(authority: Authority, pair: Pair) -> None:
     ("files", "problem"),
     [
         ({"tls_cert": "missing.pem"}, "tls_cert: .*missing.pem: No such file"),
-        ({"tls_cert": "empty.pem"}, "tls_cert, tls_key: do not fit each other, or are not in PEM"),
-        ({"tls_cert": "other.pem"}, "tls_cert, tls_key: do not fit each other"),
+        ({"tls_cert": "empty.pem"}, "tls_cert, tls_key: do not belong together, or are not in PEM"),
+        ({"tls_cert": "other.pem"}, "tls_cert, tls_key: do not belong together"),
         ({"tls_client_ca": "empty.pem"}, "tls_client_ca: is not in PEM"),
     ],
 )
@@ -164,10 +165,10 @@ def test_files_that_cannot_be_used(
 ) -> None:
     (tmp_path / "empty.pem").write_text("nothing")
     (tmp_path / "other.pem").write_bytes(authority.issue("other").cert.read_bytes())
-    given = {"tls_cert": pair.cert, "tls_key": pair.key}
-    given |= {name: tmp_path / file for name, file in files.items()}
+    security = PortSecurity(tls_cert=pair.cert, tls_key=pair.key)
+    changes: dict[str, Any] = {name: tmp_path / file for name, file in files.items()}
     with pytest.raises(InvalidArgument, match=problem):
-        serve(GATEWAY, "127.0.0.1", 0, PortSecurity.model_validate(given))
+        serve(GATEWAY, "127.0.0.1", 0, dataclasses.replace(security, **changes))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +217,9 @@ import socket, sys
 from pathlib import Path
 from ps2stream.security import PortSecurity
 from ps2stream.service.server import serve
-from tests.service.test_server import GATEWAY
+from tests.support.gateways import GATEWAY
 
-server = serve(GATEWAY, "127.0.0.1", 0, PortSecurity(tls_cert=sys.argv[1], tls_key=sys.argv[2]))
+server = serve(GATEWAY, "127.0.0.1", 0, PortSecurity(*map(Path, sys.argv[1:3])))
 for _ in range(100):
     with socket.create_connection(("127.0.0.1", server.port)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")

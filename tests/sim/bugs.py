@@ -10,9 +10,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from ps2stream.cluster import actor_shells
+from ps2stream.dispatcher import (
+    explanations,
+    instructions,
+    intake,
+    object_log,
+    open_batches,
+    publications,
+    reservoir,
+    streams,
+)
 from ps2stream.dispatcher import machine as dispatcher_machine
-from ps2stream.dispatcher import object_log, open_batches, streams
+from ps2stream.dispatcher import router as dispatcher_router
 from ps2stream.merger import dedup, recovery, sessions, updates
 from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
@@ -24,13 +36,14 @@ from ps2stream.protocol.rows import NEVER, ObjectRows
 from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
-from ps2stream.sequencer import followers, migration, registry, remembered
+from ps2stream.sequencer import followers, migration, packed_rows, registry, remembered
 from ps2stream.sequencer import plan_changes as sequencer_changes
 from ps2stream.store import frames, segments
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.machine import WorkerMachine
 from tests.sim.cluster import Poisonable
 from tests.sim.ledger import Ledger
+from tests.support.sequencing import cut_hashes
 
 BUGS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
 
@@ -77,14 +90,14 @@ def open_batches_not_replayed() -> Iterator[None]:
 @bug
 def progress_runs_ahead() -> Iterator[None]:
     """A dispatcher notes batches as complete that are under way."""
-    with patch(dispatcher_machine.RouterMachine, "oldest", property(lambda self: self.offset)):
+    with patch(dispatcher_router.RouterMachine, "oldest", property(lambda self: self.offset)):
         yield
 
 
 @bug
 def watermark_rises_too_early() -> Iterator[None]:
     """A dispatcher's watermark passes batches that are under way."""
-    with patch(dispatcher_machine.RouterMachine, "watermark", property(lambda self: self.applied)):
+    with patch(dispatcher_router.RouterMachine, "watermark", property(lambda self: self.applied)):
         yield
 
 
@@ -92,7 +105,7 @@ def watermark_rises_too_early() -> Iterator[None]:
 def serves_before_it_has_caught_up() -> Iterator[None]:
     """A new dispatcher takes objects in though it knows no queries yet."""
     ready = property(lambda self: self._ready_at is not None)
-    with patch(dispatcher_machine.RouterMachine, "ready", ready):
+    with patch(dispatcher_router.RouterMachine, "ready", ready):
         yield
 
 
@@ -107,7 +120,7 @@ def every_suspect_is_blamed() -> Iterator[None]:
 @bug
 def nothing_is_repeated() -> Iterator[None]:
     """A dispatcher does not say again what may have got lost on the way to the sequencer."""
-    with patch(dispatcher_machine, "RESEND_TICKS", 1 << 60):
+    with patch(dispatcher_router, "REPEAT_TICKS", 1 << 60):
         yield
 
 
@@ -116,13 +129,120 @@ def a_lost_delivery_is_passed_over() -> Iterator[None]:
     """A dispatcher hands on a delivery though the one before it is missing."""
     on = streams.SessionStreams.on
 
-    def lax(self: Any, frame: Any) -> None:
+    def lax(self: Any, frame: Any, now: float) -> None:
         known = self._of.get(frame.session)
         if isinstance(frame, StreamDelivery) and known is not None and frame.number > known.number:
             known.number = frame.number - 1
-        on(self, frame)
+        on(self, frame, now)
 
     with patch(streams.SessionStreams, "on", lax):
+        yield
+
+
+@bug
+def withdrawn_publications_are_routed() -> Iterator[None]:
+    """A client is told that its publication was withdrawn, and it is routed nevertheless."""
+
+    def promise(self: Any, call: Any) -> bool:
+        return any(waiting.call is call for waiting in self._waiting)
+
+    def answer_once(self: Any, batch: Any, end: int, taken: Any, now: float) -> None:
+        note(self, batch, end, [waiting for waiting in taken if not waiting.call.done()], now)
+
+    note = publications.PublicationPipeline._note_accepted
+    with (
+        patch(intake.PublicationIntake, "withdraw", promise),
+        patch(publications.PublicationPipeline, "_note_accepted", answer_once),
+    ):
+        yield
+
+
+@bug
+def waiting_publications_are_forgotten() -> Iterator[None]:
+    """A publication that found no room in its time is dropped without a word."""
+    expire = intake.PublicationIntake.take_expired
+
+    def silent(self: Any, now: float) -> list[Any]:
+        expire(self, now)
+        return []
+
+    with patch(intake.PublicationIntake, "take_expired", silent):
+        yield
+
+
+@bug
+def credits_are_counted_twice() -> Iterator[None]:
+    """A dispatcher tells the merger that the client took twice as much as it did."""
+    credit = streams.SessionStreams.credit
+
+    def twice(self: Any, event: Any, now: float) -> None:
+        more = event._replace(batches=2 * event.batches, size=2 * event.size)
+        credit(self, more, now)
+
+    with patch(streams.SessionStreams, "credit", twice):
+        yield
+
+
+@bug
+def credits_are_lost() -> Iterator[None]:
+    """A dispatcher passes on what a client acknowledges, and not that it took batches."""
+    credit = streams.SessionStreams.credit
+
+    def deaf(self: Any, event: Any, now: float) -> None:
+        credit(self, event._replace(batches=0, size=0), now)
+
+    with patch(streams.SessionStreams, "credit", deaf):
+        yield
+
+
+@bug
+def reopened_streams_go_on_where_they_were() -> Iterator[None]:
+    """A stream that takes again gets nothing of what was dropped meanwhile."""
+
+    def go_on(self: Any, handle: Any) -> None:
+        self._out.append(instructions.ReopenInbox(handle))
+
+    with (
+        patch(streams.SessionStreams, "pause", lambda self, handle: None),
+        patch(streams.SessionStreams, "resume", go_on),
+        patch(streams.SessionStreams, "restart", lambda self, event: None),
+    ):
+        yield
+
+
+@bug
+def reopened_streams_get_no_epoch() -> Iterator[None]:
+    """A stream that takes again waits for ever."""
+    with patch(streams.SessionStreams, "restart", lambda self, event: None):
+        yield
+
+
+@bug
+def estimates_leave_out_the_newest() -> Iterator[None]:
+    """An estimate is made from part of the sample."""
+    recent = reservoir.ObjectReservoir.recent
+
+    def older(self: Any, now_ms: int) -> Any:
+        found = recent(self, now_ms)
+        return found._replace(parts=found.parts[:-1])
+
+    with patch(reservoir.ObjectReservoir, "recent", older):
+        yield
+
+
+@bug
+def queries_are_explained_by_one_posting() -> Iterator[None]:
+    """An estimate and an explanation know the first posting of a query alone."""
+    expand = explanations.expand_query
+
+    def first(router: Any, query: Any) -> Any:
+        found = expand(router, query)
+        columns: list[Any]
+        off, *columns = found.tags
+        one = tags.QueryTags(np.minimum(off, 1), *(column[:1] for column in columns))
+        return found._replace(tags=one)
+
+    with patch(dispatcher_machine, "expand_query", first):
         yield
 
 
@@ -189,6 +309,17 @@ def states_lack_the_dying() -> Iterator[None]:
             return state(self, size)
 
     with patch(registry.QueryRegistry, "state", partial):
+        yield
+
+
+@bug
+def ids_are_compared_by_hash_alone() -> Iterator[None]:
+    """Ids that share a hash, of which there are few, are taken for one id."""
+
+    def careless(self: Any, off: Any, data: Any, keys: Any) -> Any:
+        return np.ones(len(keys), np.bool_)
+
+    with cut_hashes(2), patch(packed_rows.PackedRows, "match_ids", careless):
         yield
 
 

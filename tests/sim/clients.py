@@ -7,25 +7,28 @@ of the matches, as the contract says.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ps2stream.client.matches import MatchReceiver
-from ps2stream.errors import (
-    FailedPrecondition,
-    Ps2StreamError,
-    ResourceExhausted,
-    Unavailable,
-)
+from ps2stream.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import column_to_strings
+from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.service.inbox import InboxCut
+from ps2stream.service.inquiry_calls import NEWEST
 from ps2stream.v1 import delivery_pb2
+from tests import naive
 from tests.sim.clock import Task, Wait
 from tests.sim.cluster import Cluster
-from tests.sim.disk import PowerCut
 from tests.sim.process import Process
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
 
 PATIENCE_MS = 3_000
 LOST_ANSWERS = 0.03
@@ -58,7 +61,9 @@ class Box:
             self._cluster.wrong(f"{self.name} #{number} was {old} and is now {pair}")
 
 
-def call(cluster: Cluster, process: Process, ask: Callable[[Any], Future[Any]]) -> Wait:
+def call(
+    cluster: Cluster, process: Process, ask: Callable[[Any], Future[Any]], what: str = ""
+) -> Wait:
     """A call to a dispatcher: its answer, unless it or the dispatcher gets lost."""
     answer: Future[Any] = Future()
     rng = process.rng
@@ -67,6 +72,7 @@ def call(cluster: Cluster, process: Process, ask: Callable[[Any], Future[Any]]) 
     wait = Wait(cluster.clock, answer, rtt)
 
     def settle(inner: Future[Any]) -> None:
+        process.unanswered[what] -= 1
         if answer.done():
             return
         if error := inner.exception():
@@ -80,24 +86,51 @@ def call(cluster: Cluster, process: Process, ask: Callable[[Any], Future[Any]]) 
             answer.set_result(inner.result())
 
     def begin() -> None:
+        begun: list[Future[Any]] = []
         if process.over:
-            return wait.give_up("the dispatcher is gone")
-        try:
-            inner = ask(process.edge)
-        except PowerCut:
-            return process._power_cut()
-        except (Ps2StreamError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "lease" not in str(error):
-                raise
-            return wait.give_up(str(error))
-        process.look()
-        inner.add_done_callback(settle)
-        return None
+            wait.give_up("the dispatcher is gone")
+        elif process.run(lambda: begun.append(ask(process.edge))):
+            process.unanswered[what] = process.unanswered.get(what, 0) + 1
+            begun[0].add_done_callback(settle)
+        else:
+            wait.give_up("the dispatcher has ended")
 
     process.broken.append(wait.give_up)
     process.do(begin)
     cluster.clock.after(PATIENCE_MS, wait.give_up, "the deadline has passed")
     return wait
+
+
+def publish(rows: ObjectRows, durable: bool, process: Process) -> Callable[[Any], Future[Any]]:
+    """A publication of a client that may wait for room, and that may lose its patience."""
+    rng = random.Random(f"{rows.id.tobytes()!r} {process.name}")
+    wait_s, patience_ms = rng.choice([0.0, 0.0, 0.3, 2.0]), rng.choice([0, 0, 10, 100, 1_000])
+
+    def ask(edge: Any) -> Future[Any]:
+        routing: Future[Any] = edge.publish(rows, wait_s, durable)
+        if patience_ms:
+            give_up = partial(edge.withdraw, routing, patience_ms / 1_000)
+            process.host.clock.after(patience_ms, process.do, partial(process.run, give_up))
+        return routing
+
+    return ask
+
+
+def inquire(cluster: World, process: Process, query: naive.Query, rows: QueryRows) -> None:
+    """What the dispatcher estimates and explains, against brute force over its sample."""
+    edge, handle = process.edge, np.array([NEWEST])
+    estimate, sample = edge.price(rows.replace(handle=handle)), edge.sample()
+    objects = [cluster.posted[name] for name in column_to_strings(sample.id_off, sample.id)]
+    expected = [i for i, thing in enumerate(objects) if naive.matches(query, thing)]
+    found = None if estimate is None else (estimate.sampled, estimate.matched.tolist())
+    if found != ((len(objects), expected) if objects else None):
+        cluster.wrong(f"{process.name} estimates {found} of {query}, not {expected}")
+    for at, name in enumerate(column_to_strings(sample.id_off, sample.id)[:3]):
+        one = sample.take(np.array([at]))
+        thing = ObjectRows(*one[:9])
+        meeting = edge.meeting(rows.replace(handle=handle), thing)
+        if meeting.matches != (at in expected):
+            cluster.wrong(f"{process.name} explains that {query} and {name} meet: {meeting}")
 
 
 def reach(cluster: Cluster, rng: random.Random, where: int) -> Process | None:
@@ -109,10 +142,13 @@ def reach(cluster: Cluster, rng: random.Random, where: int) -> Process | None:
     return rng.choice(found) if found else None
 
 
-class Inbox(deque[bytes]):
-    """What a stream has brought and its client has not yet read; over: it was taken over."""
+class Inbox:
+    """What a stream has brought and its client has not yet read, as the service holds it.
+    over: it was taken over."""
 
-    over = False
+    def __init__(self, process: Process) -> None:
+        self.over = False
+        self.held = process.inboxes.open()
 
 
 class Reader:
@@ -136,7 +172,7 @@ class Reader:
         self._cursor = b""
         self._receiver: MatchReceiver | None = None
         self._stream: Any = None
-        self._inbox = Inbox()
+        self._inbox: Inbox | None = None
         self._round = 0  # of connecting; what belongs to an earlier one is passed over
 
     def connect(self, where: int) -> None:
@@ -150,9 +186,9 @@ class Reader:
         self.wanted = self.connected = False
         self._round += 1
         stream, self._stream = self._stream, None
-        self._inbox = Inbox()
+        inbox, self._inbox = self._inbox, None
         if stream is not None:
-            self.cluster.clock.after(self.rng.randrange(400), _close, *stream)
+            self.cluster.clock.after(self.rng.randrange(400), _close, *stream, inbox)
 
     def stall(self, ms: int) -> None:
         self.stalled_until = max(self.stalled_until, self.cluster.clock.now + ms)
@@ -173,7 +209,7 @@ class Reader:
                 cursor=self._cursor,
             )
             start = delivery_pb2.DeliverRequest.FromString(receiver.start()).start
-            inbox = Inbox()
+            inbox = Inbox(process)
             ended = self._sink_of(process, inbox, number)
             fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
             ask = (
@@ -183,15 +219,15 @@ class Reader:
             try:
                 attach = partial(_attach, ask)
                 stream = yield call(self.cluster, process, attach)
-            except FailedPrecondition as error:
-                self.cluster.wrong(f"{self.box.name}: a good cursor was refused: {error}")
-                return
-            except (Unavailable, ResourceExhausted):
+            except (Unavailable, ResourceExhausted, FailedPrecondition) as error:
+                if isinstance(error, FailedPrecondition) and "taken" not in str(error):
+                    self.cluster.wrong(f"{self.box.name}: a good cursor was refused: {error}")
+                    return
                 where = self.rng.randrange(self.cluster.topology.dispatchers)
                 yield self.rng.randint(20, 200)
                 continue
             if number != self._round or process.over:
-                _close(process, stream)
+                _close(process, stream, inbox)
                 if number == self._round:
                     continue
                 return
@@ -210,16 +246,19 @@ class Reader:
 
     def _sink_of(
         self, process: Process, inbox: Inbox, number: int
-    ) -> Callable[[bytes | Exception], None]:
-        def sink(data: bytes | Exception) -> None:
+    ) -> Callable[[bytes | Exception], bool]:
+        def sink(data: bytes | Exception) -> bool:
             if process.shell.lapsed:
                 self.cluster.wrong(f"{process.name} delivers past its lease")
             if isinstance(data, Exception):
                 inbox.over = True
                 self.cluster.clock.after(1, self._taken_over, inbox)
-                return
-            inbox.append(data)
+                return False
+            cut = inbox.held.put(data)
+            if inbox.held.waiting > self._window[0]:
+                self.cluster.wrong(f"{self.box.name} was sent more than its window")
             self._schedule(number)
+            return cut
 
         return sink
 
@@ -229,8 +268,7 @@ class Reader:
     def _broken(self, number: int) -> None:
         """The dispatcher is gone: look for another."""
         if number == self._round and self.wanted:
-            self._stream = None
-            self._inbox = Inbox()
+            self._stream = self._inbox = None
             self.connect(self.rng.randrange(self.cluster.topology.dispatchers))
 
     def _taken_over(self, inbox: Inbox) -> None:
@@ -246,10 +284,12 @@ class Reader:
             return
         if self.cluster.clock.now < self.stalled_until:
             return
-        box, receiver = self.box, self._receiver
-        while self._inbox:
+        box, receiver, inbox = self.box, self._receiver, self._inbox
+        process, stream = self._stream
+        assert inbox is not None
+        while isinstance(data := inbox.held.take(), bytes):
             box.touched = self.cluster.clock.now
-            found = receiver.on(self._inbox.popleft())
+            found = receiver.on(data)
             if found is None:
                 continue
             if found.gap is not None:
@@ -267,14 +307,17 @@ class Reader:
         credit = receiver.credit(flush=self.rng.random() < 0.5)
         if credit is not None:
             grant = delivery_pb2.DeliverRequest.FromString(credit).credit
-            process, stream = self._stream
             process.do(
                 lambda: process.run(lambda: stream.credit(grant.batches, grant.bytes, grant.ack))
             )
+        if isinstance(data, InboxCut):  # it has read what was left
+            box.touched = self.cluster.clock.now
+            process.do(lambda: process.run(lambda: stream.again(inbox.held.go_on)))
 
 
-def _close(process: Process, stream: Any) -> None:
+def _close(process: Process, stream: Any, inbox: Inbox) -> None:
     process.do(lambda: process.run(stream.close))
+    process.do(inbox.held.close)
 
 
 def _attach(ask: Any, edge: Any) -> Future[Any]:

@@ -25,6 +25,10 @@ class Judge:
         for what in world.ledger.broken:
             world.wrong(what)
         self._updates()
+        for process in world.current.values():
+            for what, count in process.unanswered.items():
+                if count:
+                    world.wrong(f"{process.name} has never answered {what or 'a call'}")
         for move in self.world.moves():
             if move.get("missing") or move.get("surplus"):
                 world.wrong(f"at the end of a move workers do not hold what they own: {move}")

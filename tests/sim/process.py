@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 from unittest import mock
 
-from ps2stream.cluster import actor_shells, dispatcher_shell, shell
+from ps2stream.cluster import actor_shells, dispatcher_driver, dispatcher_edge, shell
 from ps2stream.cluster.actor_shells import MergerShell, WorkerShell
 from ps2stream.cluster.dispatcher_shell import DispatcherShell
 from ps2stream.cluster.fence import MessageHead
@@ -23,6 +23,7 @@ from ps2stream.cluster.shell import GROUP, ActorIncarnation, ActorShell
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame, decode
+from ps2stream.service.inbox import StreamInboxes
 from tests.sim.clock import Clock
 from tests.sim.disk import PowerCut
 from tests.sim.network import Network, SimLinks
@@ -61,6 +62,9 @@ class Process:
         self.killable = True
         self.serves = False
         self.broken: list[Callable[[str], None]] = []  # whom to tell of the end
+        self.unanswered: dict[str, int] = {}  # calls, by what was asked
+        limit = random.Random(f"{seed} {self.name} inboxes").choice([300, 2_000, 16 << 20])
+        self.inboxes = StreamInboxes(limit)  # of its Deliver streams
         self._power_cut = powered
         self._inbox: deque[list[bytes]] = deque()
         self._later: list[Callable[[], object]] = []  # while it is paused
@@ -148,7 +152,7 @@ class Process:
             self._later.append(self.look)
         elif isinstance(shell, DispatcherShell):
             shell._unsynced.clear()
-            self.run(shell.edge.sync)
+            self.run(shell.sync)
         elif isinstance(shell, MergerShell):
             self.run(shell.sync)
 
@@ -196,6 +200,11 @@ class Process:
         self.host.clock.after(TICK_MS, self._tick)
 
 
+def _let_fail(_: ActorShell) -> AbstractContextManager[None]:
+    """Returns a context out of which exceptions come as they are."""
+    return nullcontext()
+
+
 @contextmanager
 def patched(clock: Clock, network: Network) -> Iterator[None]:
     """Clock and network of the simulator in the place of those of the machine. Nobody waits for
@@ -205,6 +214,8 @@ def patched(clock: Clock, network: Network) -> Iterator[None]:
     with (
         mock.patch.multiple(shell, PeerLinks=partial(SimLinks, network), time=time, GRACE_S=0.0),
         mock.patch.multiple(actor_shells, time=time, wall_clock_ms=clock.wall_ms),
-        mock.patch.object(dispatcher_shell, "wall_clock_ms", clock.wall_ms),
+        mock.patch.multiple(dispatcher_driver, time=time, wall_clock_ms=clock.wall_ms),
+        mock.patch.multiple(dispatcher_edge, time=time, wall_clock_ms=clock.wall_ms),
+        mock.patch.object(ActorShell, "watched", _let_fail),
     ):
         yield

@@ -103,6 +103,11 @@ class _Author:
         for _ in range(self.watch.choice([0, 0, 1, 2]) if self._restarts else 0):
             at = int(self.watch.random() * self.peace)
             self._add(at, "crash_all", self.watch.random() < 0.5, self.watch.choice([1, 500]), -1)
+        inquiries = random.Random(f"{self.seed} inquiries")
+        for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
+            at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)
+            expression = hostile.some_expression(inquiries)
+            self._add(at, "inquire", where, expression, hostile.some_region(inquiries))
         events = tuple(sorted(self.events, key=lambda event: event.at))
         feed_rows = rng.choice([2, 5, 16_384])
         return Scenario(self.seed, self.topology, self.plans, feed_rows, events, self.peace)

@@ -16,10 +16,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.edge import DispatcherEdge
 from ps2stream.dispatcher.gateway import DeliverStream
-from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.merger.machine import MergerMachine
+from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode
 from ps2stream.protocol.messages.updates import UpdateRequest
@@ -27,6 +26,7 @@ from ps2stream.protocol.ports import Store
 from ps2stream.store.memory import MemoryLog
 from ps2stream.v1 import delivery_pb2
 from ps2stream.workers.machine import WorkerMachine
+from tests.support.edges import LoneEdge
 
 SEQUENCER = Address("sequencer", 0)
 
@@ -83,25 +83,13 @@ class Sim:
                 for i in range(topology.mergers)
             },
         }
-        self.edges: list[DispatcherEdge] = []
+        self.edges: list[LoneEdge] = []
         for i in range(topology.dispatchers):
             address = Address("dispatcher", i)
-            objects = ObjectLog(logs[address])
-            edge = DispatcherEdge(
-                topology.router(i, self.analyzer, epochs[address], objects),
-                self.analyzer,
-                self.frequencies,
-                functools.partial(self.post, address),
-                lambda: self.now_ms,
-                objects,
-                topology.index_factory(),
-                wake=functools.partial(self.sync, i),
-            )
-            self.edges.append(edge)
+            log, post = logs[address], functools.partial(self.post, address)
+            machine = topology.dispatcher(i, epochs[address], log, StageMeter())
+            self.edges.append(LoneEdge(machine, log, post, topology=topology))
         self.post(SEQUENCER, self.sequencer.tick())
-
-    def sync(self, dispatcher: int) -> None:
-        self.edges[dispatcher].sync()
 
     def post(self, source: Address, sends: list[Send]) -> None:
         for to, frame in sends:

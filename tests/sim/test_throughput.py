@@ -79,10 +79,10 @@ def test_a_lost_message_is_sent_again_soon_and_nothing_else_is(kind: type[Frame]
     sim.run(5_500)
     assert len(lost) == 1
     sim.run(10_000)
-    assert sim.edges[0].machine.oldest > sim.accepted / 2  # nothing old is open
+    assert sim.edges[0].router.oldest > sim.accepted / 2  # nothing old is open
     sim.publishing = False
     sim.run(30_000)
-    machine = sim.edges[0].machine
+    machine = sim.edges[0].router
     assert machine.in_flight == 0
     assert sim.matched.total() - sim.accepted <= 8 * ROWS  # one joined batch
 
@@ -100,6 +100,6 @@ def test_all_that_was_under_way_is_lost_and_comes_again() -> None:
     sim.run(5_300)
     sim.publishing = False
     sim.run(6_000)
-    assert sim.edges[0].machine.in_flight > 0
+    assert sim.edges[0].router.in_flight > 0
     sim.run(40_000)
-    assert sim.edges[0].machine.in_flight == 0
+    assert sim.edges[0].router.in_flight == 0

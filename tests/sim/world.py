@@ -24,7 +24,7 @@ from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.space.regions import Region
 from tests import naive
-from tests.sim.clients import Box, Reader, call, reach
+from tests.sim.clients import Box, Reader, call, inquire, publish, reach
 from tests.sim.clock import Task
 from tests.sim.cluster import SEQUENCER, Cluster, SimTopology
 from tests.sim.network import Cut, Temper
@@ -69,10 +69,7 @@ class World(Cluster):
     # --- what clients do -----------------------------------------------------------------
 
     def insert(self, where: int, name: str, session: str, expression: str, region: Region) -> None:
-        query = naive.Query(name, session, expression, region.to_json())
-        compiled = compile_column(*strings_to_column([expression]), self.analyzer, self.frequencies)
-        assert not compiled.errors
-        rows = build_rows(strings_to_column([name]), compiled, [region])
+        query, rows = self._compile(name, session, expression, region)
         self.sources[session, name, rows.source.tobytes()] = query
         self.clock.spawn(self._update(where, "insert", name, rows, session, ""))
 
@@ -88,6 +85,14 @@ class World(Cluster):
         for name, text, lon, lat in objects:
             self.posted[name] = naive.Obj(lon, lat, text)
         self.clock.spawn(self._publish(where, level, objects))
+
+    def inquire(self, where: int, expression: str, region: Region) -> None:
+        """Ask a dispatcher what a query would match, and how it and an object would meet."""
+        serving = [p for p in self.of("dispatcher") if p.serves and not (p.over or p.paused)]
+        if serving:
+            process = serving[where % len(serving)]
+            query, rows = self._compile("-", "", expression, region)
+            process.run(lambda: inquire(self, process, query, rows))
 
     def connect(
         self, session: str, reader: int, where: int, window: int, size: int, lag: int
@@ -231,7 +236,7 @@ class World(Cluster):
             if process.over or not process.started:
                 found.append(f"{process.name} is down")
             elif process.address.role == "dispatcher":
-                router = process.edge.machine
+                router = process.edge.machine.router
                 if router.in_flight or router.undecided or router.oldest != router.offset:
                     found.append(f"{process.name}: {router.in_flight} batches")
                 if not router.ready:
@@ -257,6 +262,14 @@ class World(Cluster):
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _compile(
+        self, name: str, session: str, expression: str, region: Region
+    ) -> tuple[naive.Query, QueryRows]:
+        compiled = compile_column(*strings_to_column([expression]), self.analyzer, self.frequencies)
+        assert not compiled.errors
+        rows = build_rows(strings_to_column([name]), compiled, [region])
+        return naive.Query(name, session, expression, region.to_json()), rows
+
     def _event(self, what: str, args: tuple[Any, ...]) -> None:
         self.tell(f"{what}{args}")
         getattr(self, what)(*args)
@@ -273,7 +286,7 @@ class World(Cluster):
     def made(self, process: Process) -> None:
         """Watch what a dispatcher accepts."""
         if process.address.role == "dispatcher":
-            machine = process.edge.machine
+            machine = process.edge.machine.router
             process.serves = False
             accept = machine.publish
 
@@ -292,7 +305,7 @@ class World(Cluster):
     def _serve(self, process: Process) -> Task:
         """The endpoint opens once it has caught up."""
         while not process.over:
-            if process.started and process.edge.machine.ready:
+            if process.started and process.edge.machine.router.ready:
                 process.serves = True
                 return
             yield 20
@@ -377,11 +390,9 @@ class World(Cluster):
             if process is None:
                 yield 100
                 continue
-            ask: Callable[[Any], Future[AcceptedBatch]] = lambda edge: edge.publish(  # noqa: E731
-                rows, durable=level == "DURABLE"
-            )
+            ask = publish(rows, level == "DURABLE", process)
             try:
-                found = yield call(self, process, ask)
+                found = yield call(self, process, ask, f"publish {names}")
             except ResourceExhausted:
                 yield self._rng.randint(20, 200)
                 continue

@@ -14,12 +14,13 @@ import pytest
 
 from ps2stream.cluster.actor_shells import WorkerShell
 from ps2stream.cluster.links import PeerLinks
-from ps2stream.cluster.shell import GRACE_S, TICK_S, ActorIncarnation
+from ps2stream.cluster.shell import GRACE_S, ActorIncarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.objects import BatchesCompleted, WatermarkNotice
 from ps2stream.protocol.messages.updates import LedgerTip
+from ps2stream.protocol.ticks import TICK_S
 from ps2stream.routing.plan import text_plan
 from ps2stream.space.grid import Grid
 

@@ -199,7 +199,7 @@ def test_the_grace_of_a_successor_ends_once_it_serves(monkeypatch: pytest.Monkey
 
 def test_one_that_was_not_quite_made_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ps2stream.cluster.supervisor.PING_S", 0.01)
-    monkeypatch.setattr("ps2stream.cluster.supervisor.RETRY_S", 0.01)
+    monkeypatch.setattr("ps2stream.cluster.supervisor.REPLACE_S", 0.01)
     monkeypatch.setattr("ps2stream.cluster.supervisor._end_process", lambda pid: None)
     ray = SimpleNamespace(**vars(RAY))
     ray.kill = lambda actor: setattr(actor, "lost", True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ps2stream.cluster import warm as rehearsal
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.warm import warm
+from ps2stream.cluster.warm import load_kernels, warm
 from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.plan import built_in_plan
+from ps2stream.routing.plan_file import load_plan
 from ps2stream.space.grid import Grid
 
 
@@ -15,3 +19,16 @@ from ps2stream.space.grid import Grid
 def test_the_rehearsed_move_ends(workers: int, caplog: pytest.LogCaptureFixture) -> None:
     warm(Topology(built_in_plan(Analysis(salt=0), Grid(), workers)))
     assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_a_process_rehearses_once_for_each_kind_of_leaf(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed: list[Topology] = []
+    monkeypatch.setattr(rehearsal, "warm", rehearsed.append)
+    monkeypatch.setattr(rehearsal, "_LOADED", set())
+    spatial = Topology(built_in_plan(Analysis(salt=0), Grid(), 1))
+    textual = Topology(load_plan(root / "examples" / "plan-text.json"))
+    for topology in (spatial, textual, spatial, textual):
+        load_kernels(topology)
+    assert rehearsed == [spatial, textual]

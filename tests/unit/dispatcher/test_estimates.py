@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 
-from ps2stream.dispatcher.estimates import priced
+from ps2stream.dispatcher.estimates import estimate_query
+from ps2stream.dispatcher.explanations import expand_query
 from ps2stream.dispatcher.gateway import QueryEstimate
-from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
+from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
 from ps2stream.workers.gi2 import GI2
@@ -33,12 +32,12 @@ def sample() -> ObjectSample:
     return reservoir.sample()
 
 
-def estimated(gridt: Gridt, of: QueryRows, now_ms: int = 3_000) -> QueryEstimate:
-    return priced(gridt, nullcontext(), GI2, COSTS, of, sample(), now_ms)
+def estimated(router: RouterMachine, of: QueryRows, now_ms: int = 3_000) -> QueryEstimate:
+    return estimate_query(expand_query(router, of), GI2, COSTS, sample(), now_ms)
 
 
 def test_matches_and_work_are_counted_by_second_and_worker() -> None:
-    found = estimated(machine().gridt, query(7, EAST))
+    found = estimated(machine(), query(7, EAST))
     assert sorted(found.matched.tolist()) == [2, 3]
     assert (found.sampled, found.window_s) == (4, 2.0)
     assert found.effective == pytest.approx(4.0)
@@ -51,24 +50,24 @@ def test_matches_and_work_are_counted_by_second_and_worker() -> None:
 
 def test_an_object_near_a_query_is_work_though_it_does_not_match() -> None:
     inside = (19.0, 0.5, 20.0, 1.0)  # in the cell of the east, beside its objects
-    found = estimated(machine().gridt, query(7, inside))
+    found = estimated(machine(), query(7, inside))
     assert found.matched.tolist() == []
     assert (found.matches_per_second, found.checks[1]) == (0.0, 1.0)
 
 
 def test_what_others_have_inserted_changes_no_estimate() -> None:
     router = machine()
-    alone = estimated(router.gridt, query(7, EAST))
+    alone = estimated(router, query(7, EAST))
     for lsn, box in enumerate((WEST, EAST, EAST), 1):
         router.on(insert(lsn, box=box))
     before = router.gridt.counts()
-    beside = estimated(router.gridt, query(7, EAST))
+    beside = estimated(router, query(7, EAST))
     assert [str(value) for value in alone] == [str(value) for value in beside]
     assert router.gridt.counts() == before
 
 
 def test_a_query_of_two_workers_is_work_for_both() -> None:
-    found = estimated(machine().gridt, query(8, (-20.0, 0.0, 20.0, 0.0)))
+    found = estimated(machine(), query(8, (-20.0, 0.0, 20.0, 0.0)))
     assert sorted(found.matched.tolist()) == [1, 3]
     assert found.copies.tolist() == [0.5, 0.5, 0.0]
     assert found.postings.sum() == len(found.cells)
@@ -76,12 +75,12 @@ def test_a_query_of_two_workers_is_work_for_both() -> None:
 
 
 def test_a_sample_of_a_moment_counts_as_one_of_a_second() -> None:
-    assert estimated(machine().gridt, query(7, EAST), now_ms=1_001).window_s == 1.0
+    assert estimated(machine(), query(7, EAST), now_ms=1_001).window_s == 1.0
 
 
 def test_an_object_that_meets_two_postings_is_checked_twice_and_sent_once() -> None:
     both = query_rows([Row((7, 8), (0, 1), (EAST,), lsn=9, handle=9)])
-    found = estimated(machine().gridt, both)
+    found = estimated(machine(), both)
     assert found.matched.tolist() == [3]
     assert found.postings.tolist() == [0, 2, 0]
     assert (found.checks[1], found.copies[1]) == (1.5, 1.0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
-from ps2stream.dispatcher.explanations import explain_meeting
+from ps2stream.dispatcher.explanations import expand_query, explain_meeting
 from ps2stream.dispatcher.gateway import MatchExplanation
-from ps2stream.dispatcher.machine import RouterMachine
+from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.workers.gi2 import GI2
 from tests.support.routers import EAST, WEST, insert, machine
@@ -19,7 +17,7 @@ def query(*rows: Row) -> QueryRows:
 
 def told(router: RouterMachine, of: QueryRows, lon: float, *terms: int) -> MatchExplanation:
     thing = object_rows([lon], [0.0], [terms])
-    return explain_meeting(router, threading.RLock(), GI2, of, thing)
+    return explain_meeting(expand_query(router, of), GI2, thing)
 
 
 def test_a_pair_that_matches_meets_at_the_owner_of_its_unit() -> None:

@@ -6,14 +6,13 @@ import inspect
 
 import pytest
 
-from ps2stream.dispatcher.edge import DispatcherEdge
+from ps2stream.cluster.dispatcher_edge import DispatcherEdge, EdgeStream
 from ps2stream.dispatcher.gateway import DeliverStream, DispatcherGateway
-from ps2stream.dispatcher.streams import SessionStream
 from tests.support.desk import Desk, attached
 
 METHODS = [
     (port, real, name)
-    for port, real in ((DispatcherGateway, DispatcherEdge), (DeliverStream, SessionStream))
+    for port, real in ((DispatcherGateway, DispatcherEdge), (DeliverStream, EdgeStream))
     for name, member in vars(port).items()
     if inspect.isfunction(member) and not name.startswith("_")
 ]

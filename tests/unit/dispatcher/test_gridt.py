@@ -181,7 +181,7 @@ def test_routing_is_that_of_a_dictionary(
         assert got == [terms[i] for i in at]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(h1(), st.lists(row(), min_size=1, max_size=8), st.data())
 def test_an_object_meets_every_query_it_could_match(
     first: H1, rows: list[Row], data: st.DataObject
@@ -270,7 +270,7 @@ def owned(rows: QueryRows, plan: H1) -> set[tuple[int, int, int, int]]:
     return holders(Gridt(plan, GRID), rows)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_a_move_and_two_plans_that_coexist(data: st.DataObject) -> None:
     one, other = data.draw(h1()), data.draw(h1())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ps2stream.dispatcher import hot_cells
-from ps2stream.dispatcher.machine import RouterMachine
 from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.protocol.messages.loads import SampleReport, SampleRequest
 from tests.support.routers import EAST, GRID, insert, machine
 from tests.support.routing import object_rows

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from ps2stream.dispatcher.intake import EAGER, ROWS, TEXT_BYTES, PublicationIntake
+from ps2stream.dispatcher.intake import (
+    EAGER,
+    ROWS,
+    TEXT_BYTES,
+    PublicationIntake,
+    WaitingPublication,
+)
 from tests.support.desk import rows
+
+
+def added(intake: PublicationIntake, n: int, text: str = "flood", **rest: float) -> object:
+    """Adds a publication of n rows, and returns its call."""
+    call = object()
+    assert intake.add(WaitingPublication(call, rows(n, text), **rest))  # type: ignore[arg-type]
+    return call
 
 
 def sizes(intake: PublicationIntake, in_flight: int) -> list[int]:
@@ -11,38 +24,65 @@ def sizes(intake: PublicationIntake, in_flight: int) -> list[int]:
 
 
 def test_a_batch_alone_leaves_at_once_and_one_among_others_waits() -> None:
-    intake = PublicationIntake()
-    intake.add(rows(3))
+    intake = PublicationIntake(100)
+    added(intake, 3)
     assert sizes(intake, EAGER) == []
     assert sizes(intake, EAGER - 1) == [3]
     assert len(intake) == 0
 
 
 def test_those_that_waited_leave_together_up_to_the_bounds() -> None:
-    intake = PublicationIntake()
+    intake = PublicationIntake(100)
     for n in (ROWS // 2, ROWS // 2, 1):
-        intake.add(rows(n))
+        added(intake, n)
     assert sizes(intake, 100) == [ROWS // 2, ROWS // 2]
     assert sizes(intake, 100) == []
-    intake.add(rows(2, "x" * (TEXT_BYTES // 2)))
+    added(intake, 2, "x" * (TEXT_BYTES // 2))
     assert sizes(intake, 100) == [1, 2]
 
 
 def test_enough_rows_or_text_leave_among_others_and_what_has_left_counts_no_more() -> None:
-    intake = PublicationIntake()
-    intake.add(rows(ROWS))
+    intake = PublicationIntake(100)
+    added(intake, ROWS)
     assert sizes(intake, 100) == [ROWS]
     for _ in range(2):
-        intake.add(rows(1, "x" * TEXT_BYTES))
+        added(intake, 1, "x" * TEXT_BYTES)
     assert sizes(intake, 100) == [1]
     assert sizes(intake, 100) == [1]
-    intake.add(rows(3))
+    added(intake, 3)
     assert sizes(intake, 100) == []
 
 
-def test_what_was_cancelled_does_not_leave() -> None:
-    intake = PublicationIntake()
-    intake.add(rows(1)).cancel()
-    kept = intake.add(rows(2))
+def test_what_was_withdrawn_does_not_leave() -> None:
+    intake = PublicationIntake(100)
+    withdrawn = added(intake, 1)
+    kept = added(intake, 2)
+    assert intake.withdraw(withdrawn)
+    assert not intake.withdraw(withdrawn)
     assert sizes(intake, 0) == [2]
-    assert not kept.cancel()
+    assert not intake.withdraw(kept), "it has left"
+
+
+def test_what_waits_for_room_gets_it_in_order_or_gives_up_in_time() -> None:
+    intake = PublicationIntake(2)
+    for n in (1, 2):
+        added(intake, n)
+    assert not intake.add(WaitingPublication(object(), rows(3)))
+    late = added(intake, 3, until=1.0)
+    added(intake, 4, until=5.0)
+    gone = added(intake, 5, until=5.0)
+    assert len(intake) == 2
+    assert intake.take_expired(0.5) == []
+    assert [waiting.call for waiting in intake.take_expired(1.0)] == [late]
+    assert intake.withdraw(gone)
+    assert sizes(intake, 0) == [1, 2]
+    assert intake.take_expired(9.0) == [], "what has room waits for its turn alone"
+    assert sizes(intake, 0) == [4]
+
+
+def test_what_is_withdrawn_makes_room() -> None:
+    intake = PublicationIntake(1)
+    first = added(intake, ROWS)
+    added(intake, 2, until=1.0)
+    assert intake.withdraw(first)
+    assert (len(intake), sizes(intake, 100), sizes(intake, 0)) == (1, [], [2])

@@ -103,12 +103,17 @@ def test_the_log_is_trimmed_once_it_is_durable_that_batches_are_complete() -> No
     first = memory.first
     end = memory.end
     log.progress(3)
-    log.synced(end)  # the note is behind it
+    assert log.find_spare(end) is None  # the note is behind it
     assert memory.first == first
-    log.synced(memory.end)
-    assert memory.first > first
+    spare = log.find_spare(memory.end)
+    assert spare is not None
+    assert spare > first
+    assert log.find_spare(memory.end) is None, "it is said once"
+    memory.trim(spare)
     assert [batch for batch, _ in recovered(memory)] == [3, 5]
     log.progress(6)
-    log.synced(memory.sync())
+    spare = log.find_spare(memory.sync())
+    assert spare is not None
+    memory.trim(spare)
     assert len(memory.records) == 1, "the note alone"
     assert recovered(memory) == []

@@ -19,6 +19,7 @@ from ps2stream.protocol.messages.objects import (
     RoutedObjects,
     SuspectBegin,
 )
+from ps2stream.protocol.ticks import RESEND_TICKS
 from tests.support.routers import (
     done,
     insert,
@@ -35,7 +36,7 @@ def test_a_batch_is_sent_again_when_a_worker_or_a_merger_is_replaced() -> None:
     router.on(insert(1))
     _, _, first = router.publish(posts(7))
     assert router.joined(Address("worker", 1)) == []  # had no part of it
-    assert router.joined(Address("worker", 0)) == [o for o in first if o.to.role == "worker"]  # type: ignore[union-attr]
+    assert router.joined(Address("worker", 0)) == [o for o in first if o.to.role == "worker"]
     router.on(done(0, 0))
     assert router.joined(Address("merger", 0)) == []
     assert router.joined(Address("merger", 1)) == first[1:]
@@ -48,7 +49,7 @@ def test_a_batch_that_stays_open_is_sent_again_at_growing_intervals() -> None:
     router.on(insert(1))
     router.publish(posts(7))
     when = [t for t in range(200) if sent(router.tick(), "worker", RoutedObjects)]
-    assert when == [batches.RESEND_TICKS * k - 1 for k in (1, 2, 4)]
+    assert when == [RESEND_TICKS * k - 1 for k in (1, 2, 4)]
 
 
 def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None:

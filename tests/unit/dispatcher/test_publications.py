@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
-
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.edge import REPEAT_TICKS
+from ps2stream.dispatcher.events import LogFailed, LogSynced
 from ps2stream.dispatcher.gateway import AcceptedBatch
-from ps2stream.dispatcher.intake import ROWS, PublicationIntake
+from ps2stream.dispatcher.intake import ROWS
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.publications import RESERVED
 from ps2stream.errors import ResourceExhausted, Unavailable
@@ -18,6 +15,7 @@ from ps2stream.protocol.frame import decode
 from ps2stream.protocol.log_records import ObjectRecord, ProgressRecord
 from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.ticks import REPEAT_TICKS
 from tests.support.desk import Desk, rows
 
 
@@ -68,6 +66,16 @@ def test_a_durable_publication_is_answered_after_the_sync(desk: Desk) -> None:
     assert durable.result(0) == AcceptedBatch(0, 0, 5)
 
 
+def test_what_is_logged_after_a_sync_has_begun_waits_for_the_next(desk: Desk) -> None:
+    first = desk.edge.publish(rows(2))
+    end = desk.log.sync()
+    second = desk.edge.publish(rows(1))
+    desk.edge.events.put(LogSynced(end))
+    assert (first.done(), second.done()) == (True, False)
+    desk.edge.sync()
+    assert second.result(0) == AcceptedBatch(0, 2, 5)
+
+
 def test_on_a_full_disk_durable_objects_are_refused_and_others_are_not(desk: Desk) -> None:
     def full(record: bytes) -> int:
         raise Unavailable("the disk is full")
@@ -111,31 +119,42 @@ def test_no_more_batches_are_under_way_than_may_be(desk: Desk) -> None:
     assert len(desk.router.batches) == desk.router.max_in_flight
 
 
-def test_who_waits_for_room_is_woken_by_it(desk: Desk) -> None:
-    looked = threading.Event()
-
-    class Watched(PublicationIntake):
-        def __len__(self) -> int:
-            looked.set()  # under the lock, which only the wait for room lets go
-            return super().__len__()
-
-    for _ in range(2):
+def test_who_waits_for_room_gets_it_when_a_batch_leaves(desk: Desk) -> None:
+    for _ in range(2 + 3):
         desk.edge.publish(rows(1))
-    desk.edge._publications.intake = Watched()
-    for _ in range(3):
+    waiting = desk.edge.publish(rows(1), 1e6, durable=False)
+    assert not waiting.done()
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    assert not waiting.done(), "it has room now, and waits for its turn"
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    assert isinstance(waiting.result(0), AcceptedBatch)
+
+
+def test_who_waits_for_room_too_long_is_refused(desk: Desk) -> None:
+    for _ in range(2 + 3):
         desk.edge.publish(rows(1))
-    looked.clear()
-    found: list[Future[AcceptedBatch]] = []
-    waiting = threading.Thread(
-        target=lambda: found.append(desk.edge.publish(rows(1), 1e6, durable=False)), daemon=True
-    )
-    waiting.start()
-    assert looked.wait(30)
+    waiting = desk.edge.publish(rows(1), 1e-9)
+    desk.edge.tick()
+    assert "max_in_flight" in str(waiting.exception(0))
+    assert desk.router.batches == [1, 1]
+
+
+def test_what_is_withdrawn_before_it_is_routed_is_never_accepted(desk: Desk) -> None:
+    routed, _, waiting = (desk.edge.publish(rows(n)) for n in (1, 2, 3))
+    for future in (routed, waiting):
+        desk.edge.withdraw(future, 5.0)
+    assert "publish: not routed within 5 s" in str(waiting.exception(0))
     desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
-    waiting.join(30)
-    assert not waiting.is_alive()
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
-    assert isinstance(found[0].result(), AcceptedBatch)
+    desk.edge.sync()
+    assert (desk.router.batches, routed.result(0).offset) == ([1, 2], 0)
+
+
+def test_a_log_that_fails_refuses_what_will_not_be_durable(desk: Desk) -> None:
+    durable, other = desk.edge.publish(rows(2)), desk.edge.publish(rows(1), durable=False)
+    desk.edge.events.put(LogFailed(Unavailable("the disk is gone")))
+    assert "the disk is gone" in str(durable.exception(0))
+    assert other.result(0).offset == 2
 
 
 def test_it_is_told_when_few_batches_may_still_be_under_way() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ps2stream.dispatcher import streams
-from ps2stream.dispatcher.edge import REPEAT_TICKS
 from ps2stream.errors import FailedPrecondition
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.messages.sessions import (
@@ -14,6 +13,7 @@ from ps2stream.protocol.messages.sessions import (
     StreamAttached,
     StreamDetach,
 )
+from ps2stream.protocol.ticks import REPEAT_TICKS
 from tests.support.desk import SESSION, Desk, attached, deliver, frames, grant
 
 TAKEN_OVER = "another stream has taken the session over"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -83,11 +85,13 @@ def test_a_withheld_answer_is_told_with_who_waits_for_whom(
     [edge] = runtime.edges
     withheld: list[Frame] = []
     sent: list[int] = []
-    take, post = edge.machine.on, edge._post
+    router: Any = edge.machine.router
+    take, accept = router.on, router.publish
 
-    def note(sends: list[Send]) -> None:
+    def note(rows: ObjectRows) -> tuple[int, int, list[Send]]:
+        offset, lsn, sends = accept(rows)
         sent.extend(send.to.index for send in sends if isinstance(send.frame, RoutedObjects))
-        post(sends)
+        return offset, lsn, sends
 
     def withhold(frame: Frame) -> object:
         if isinstance(frame, BatchesCompleted) and frame.merger == 1:
@@ -98,8 +102,8 @@ def test_a_withheld_answer_is_told_with_who_waits_for_whom(
     compiled = compile_column(*strings_to_column(["storm"]), edge.analyzer, edge.frequencies)
     everywhere = [Rect(-180.0, -90.0, 180.0, 90.0)]
     edge.update(build_rows(strings_to_column(["q"]), compiled, everywhere), ["s"], [""])
-    monkeypatch.setattr(edge.machine, "on", withhold)
-    monkeypatch.setattr(edge, "_post", note)
+    monkeypatch.setattr(router, "on", withhold)
+    monkeypatch.setattr(router, "publish", note)
     at, text = np.zeros(1), strings_to_column(["a storm"])
     terms = edge.analyzer.analyse(*text)
     edge.publish(
@@ -121,8 +125,9 @@ def test_a_withheld_answer_is_told_with_who_waits_for_whom(
     told = {s.metric.name: s.value for s in samples("dispatcher", 0, edge.status())}
     assert told["ps2stream_throughput_stalled"] == told["ps2stream_throughput_stalls_total"] == 1
     monkeypatch.undo()
+    put: Any = edge._put
     for frame in withheld:
-        edge.on(frame)
+        put(frame)
     runtime.tick()
     told = {s.metric.name: s.value for s in samples("dispatcher", 0, edge.status())}
     assert (told["ps2stream_throughput_stalled"], edge.status()["in_flight"]) == (0, 0)

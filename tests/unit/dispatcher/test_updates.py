@@ -57,7 +57,7 @@ def test_waiting_inserts_are_bounded_and_deletes_have_room_of_their_own(
         assert [f.done() for f in lane] == [False, False, True]
         assert "waiting_updates" in str(lane[2].exception(0))
     for seq in (1, 2):
-        desk.edge._handle_reply(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+        desk.show_decision(seq)
     assert not desk.edge.update(add, ["s"], [""]).done()
 
 
@@ -73,5 +73,5 @@ def test_the_bytes_of_waiting_updates_are_bounded_by_lane(
         assert f"bytes of {name} are waiting" in str(lane[2].exception(0))
         assert "waiting_bytes" in str(lane[2].exception(0))
     for seq in (1, 2):
-        desk.edge._handle_reply(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+        desk.show_decision(seq)
     assert not desk.edge.update(add, [""], [""]).done(), "what is answered takes no room"

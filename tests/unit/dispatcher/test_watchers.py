@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ps2stream.dispatcher.instructions import ShowSample
 from ps2stream.dispatcher.watchers import MAX_WATCHERS, TIMED, StreamWatcher, StreamWatchers
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.addresses import Send
@@ -14,11 +15,11 @@ from ps2stream.protocol.frame import U8, column_to_strings, strings_to_column
 from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import (
     SEEN_PER_S,
-    TICKS_PER_S,
     SeenMatches,
     WatchNotice,
     WatchSample,
 )
+from ps2stream.protocol.ticks import TICKS_PER_S
 from tests.support.desk import rows
 
 
@@ -34,15 +35,21 @@ class Stand:
     """The watchers of a dispatcher, what was sent, and a clock."""
 
     def __init__(self, mergers: int = 2) -> None:
-        self.sent: list[Send] = []
-        self.now = 0.0
-        self.watchers = StreamWatchers(3, mergers, self.sent.extend, lambda: self.now)
+        self.out: list[Any] = []
+        self.watchers = StreamWatchers(3, mergers, self.out)
 
     def watch(self, tenant: str = "") -> tuple[StreamWatcher, list[WatchSample]]:
         told: list[WatchSample] = []
-        watcher = StreamWatcher(tenant, told.append)
+        watcher = StreamWatcher(tenant, told)
         self.watchers.add(watcher)
         return watcher, told
+
+    def tick(self) -> None:
+        """A tick, after which the watchers have what they are shown."""
+        self.watchers.tick()
+        for each in [each for each in self.out if isinstance(each, ShowSample)]:
+            self.out.remove(each)
+            each.watcher.append(each.sample)
 
 
 def seen(names: list[str], pairs: int) -> SeenMatches:
@@ -55,15 +62,15 @@ def seen(names: list[str], pairs: int) -> SeenMatches:
 
 def test_while_nobody_watches_nothing_is_told_or_kept() -> None:
     stand = Stand()
-    stand.watchers.accepted(rows(9), 0, routed=True)
+    stand.watchers.accepted(rows(9), 0, routed=True, now=0.0)
     stand.watchers.on(seen(["q"], 1))
-    stand.watchers.tick()
+    stand.tick()
     _, told = stand.watch()
     for _ in range(TICKS_PER_S):
-        stand.watchers.tick()
+        stand.tick()
     assert told == [WatchSample([], [], 0, 0, [])]  # a second's silence
     asked = [
-        (s.to.index, s.frame.dispatcher) for s in stand.sent if isinstance(s.frame, WatchNotice)
+        (s.to.index, s.frame.dispatcher) for s in stand.out if isinstance(s.frame, WatchNotice)
     ]
     assert asked == [(0, 3), (1, 3)] * 2
 
@@ -71,15 +78,13 @@ def test_while_nobody_watches_nothing_is_told_or_kept() -> None:
 def test_objects_are_sampled_and_batches_timed_until_all_mergers_are_done() -> None:
     stand = Stand()
     _, told = stand.watch()
-    stand.watchers.accepted(rows(100), 1000, routed=True)
-    stand.watchers.accepted(rows(1), 1100, routed=False)
-    stand.now = 0.25
-    stand.watchers.completed(BatchesCompleted(0, np.array([1000, 7])))
-    stand.watchers.tick()
-    stand.now = 0.5
-    stand.watchers.completed(BatchesCompleted(1, np.array([1000])))
-    stand.watchers.completed(BatchesCompleted(1, np.array([1000])))
-    stand.watchers.tick()
+    stand.watchers.accepted(rows(100), 1000, routed=True, now=0.0)
+    stand.watchers.accepted(rows(1), 1100, routed=False, now=0.0)
+    stand.watchers.completed(BatchesCompleted(0, np.array([1000, 7])), 0.25)
+    stand.tick()
+    for _ in range(2):
+        stand.watchers.completed(BatchesCompleted(1, np.array([1000])), 0.5)
+    stand.tick()
     first, second = told
     (some,) = first.objects
     assert some.offset.tolist() == [1000 + 2 * i for i in range(SEEN_PER_S)]
@@ -93,26 +98,26 @@ def test_what_is_timed_is_bounded() -> None:
     stand = Stand()
     watcher, _ = stand.watch()
     for batch in range(2 * TIMED):
-        stand.watchers.accepted(rows(1), batch, routed=True)
+        stand.watchers.accepted(rows(1), batch, routed=True, now=0.0)
     assert len(stand.watchers._waiting) == TIMED
-    stand.watchers.drop(watcher)
+    stand.watchers.drop(watcher.handle)
     assert not stand.watchers._waiting
-    stand.watchers.drop(watcher)
+    stand.watchers.drop(watcher.handle)
 
 
 def test_each_watcher_gets_its_tenants_matches_and_no_more_than_it_may() -> None:
     stand = Stand()
     (_, a), (_, default) = stand.watch("a"), stand.watch()
     stand.watchers.on(seen(["a\0x", "b\0x", "x", "a\0y", "ab\0x"], 700))
-    stand.watchers.tick()
+    stand.tick()
     assert [strings(m, "query") for m in a[0].matches] == [["a\0x", "a\0y"]]
     assert [strings(m, "query") for m in default[0].matches] == [["x"]]
     stand.watchers.on(seen([f"q{i}" for i in range(200)], 200))
-    stand.watchers.tick()
+    stand.tick()
     assert len(default[1].matches[0].handle) == SEEN_PER_S
     assert len(a) == 1  # that others have matches is not even told by an empty glimpse
     for _ in range(TICKS_PER_S):
-        stand.watchers.tick()
+        stand.tick()
     assert (a[1].matches, a[1].matched) == ([], 900)
     assert sum(glimpse.matched for glimpse in default) == sum(g.matched for g in a) == 900
 
@@ -122,5 +127,5 @@ def test_no_more_may_watch_than_there_is_room_for() -> None:
     watchers = [stand.watch()[0] for _ in range(MAX_WATCHERS)]
     with pytest.raises(ResourceExhausted, match=r"16 clients watch, the limit \(watchers\)"):
         stand.watch()
-    stand.watchers.drop(watchers[0])
+    stand.watchers.drop(watchers[0].handle)
     stand.watch()

@@ -90,7 +90,7 @@ def test_a_backlog_beyond_the_quota_ends_in_a_gap() -> None:
     r.send(inserts(1, [1, 2]))
     fill(r, 0, 2, 2, pairs=1)
     fill(r, 2, 50, 1)
-    assert r.machine.backlog_bytes <= 2_200
+    assert r.machine.counters["backlog_bytes"] <= 2_200
     r.restart()
     r.send(inserts(1, [1, 2]), attach(1), attach(2))
     slow, other = r.clients[1], r.clients[2]
@@ -141,7 +141,7 @@ def test_sent_but_no_longer_held_is_a_gap_only_after_a_reconnect() -> None:
     client = r.clients[1]
     assert len(client.pairs) == 50
     assert not client.gaps
-    assert r.machine.backlog_bytes <= 2_200
+    assert r.machine.counters["backlog_bytes"] <= 2_200
     r.send(credit(1, 1, 0, 0, 10), StreamDetach(1, 1))
     before = len(client.batches)
     r.send(attach(1, epoch=2))
@@ -168,7 +168,7 @@ def test_a_gap_is_not_told_before_it_is_written() -> None:
     r.send(credit(1, 1, 9, MANY, 0))
     assert not r.clients[1].batches
     r.restart()  # nothing of it is known
-    assert r.machine.backlog_bytes > 1_000
+    assert r.machine.counters["backlog_bytes"] > 1_000
     r.log.refused = {CursorsRecord.KIND}
     fill(r, 20, 1, 1)
     r.send(inserts(1, [1, 2]), attach(1, epoch=2))
@@ -206,7 +206,7 @@ def test_a_thousand_stalled_sessions_take_little_memory(tmp_path: Path) -> None:
             grown, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert machine.backlog_bytes > sessions * batches * 1_000
+        assert machine.counters["backlog_bytes"] > sessions * batches * 1_000
         assert grown < 16_000 * sessions
         assert grown < 1.3 * machine.held_bytes + 1_000_000  # which counts honestly
         out = machine.on_many([credit(7, 1, 3, MANY, 0), credit(8, 1, 1 << 20, MANY, 0)])

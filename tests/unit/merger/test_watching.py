@@ -6,11 +6,11 @@ from ps2stream.merger.watching import LEASE_TICKS
 from ps2stream.protocol.frame import decode
 from ps2stream.protocol.messages.watch import (
     SEEN_PER_S,
-    TICKS_PER_S,
     SeenMatches,
     WatchNotice,
 )
 from ps2stream.protocol.rows import UpdateKind
+from ps2stream.protocol.ticks import TICKS_PER_S
 from tests.support.merging import Rig, inserts, named, one_batch
 from tests.support.watching import seen_of, strings
 

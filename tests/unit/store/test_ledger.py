@@ -15,28 +15,12 @@ import pytest
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.protocol.messages.updates import LedgerBatch
-from ps2stream.protocol.ports import LedgerChange, Store
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.store import compaction
 from ps2stream.store.ledger import Ledger, recorded
+from tests.support.ledgers import ANALYSIS, fill, rows_of
 from tests.support.updates import applied, delete, ids_of, insert, packed, query_rows
-from tests.unit.store.test_tables import answer, requests
-
-ANALYSIS = '{"stem": "english", "stop": true}'
-
-
-def rows_of(batch: LedgerBatch) -> QueryRows:
-    return QueryRows.decode(batch.rows.data)
-
-
-def fill(store: Store) -> list[bytes]:
-    first = applied([insert("a"), insert("b")], 1)
-    second, third = applied([insert("c", "é" * 9)], 3, 1), applied([delete("a")], 4)
-    store.commit(LedgerChange(first, sessions=[(1, b"s"), (7, "ß".encode())]))
-    store.epoch("worker", 1)
-    store.commit(LedgerChange(second, answers=[answer(0, 1, 1), answer(1, 1, 1)]))
-    store.commit(LedgerChange(third, requests=requests(4, "a", "r"), answers=[answer(0, 1, 2, 2)]))
-    return [b.encode() for b in (first, second, third)]
 
 
 def test_every_commit_is_synced(tmp_path: Path) -> None:
@@ -47,7 +31,10 @@ def test_every_commit_is_synced(tmp_path: Path) -> None:
 
 def test_a_kill_after_commit_loses_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys, os, signal; from tests.unit.store.test_ledger import *\n"
+        "import os, signal\n"
+        "from ps2stream.store.ledger import Ledger\n"
+        "from tests.support.ledgers import ANALYSIS, fill\n"
+        "from tests.support.updates import applied, insert\n"
         "from ps2stream.store.tables import log_row\n"
         f"store = Ledger.open({str(tmp_path)!r}, ANALYSIS); fill(store)\n"
         "store._db.execute('BEGIN')\n"

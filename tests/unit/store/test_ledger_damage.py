@@ -11,9 +11,8 @@ import pytest
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.ports import LedgerChange
 from ps2stream.store.ledger import Ledger, recorded
+from tests.support.ledgers import ANALYSIS, answer, requests
 from tests.support.updates import applied, delete, insert
-from tests.unit.store.test_ledger import ANALYSIS
-from tests.unit.store.test_tables import answer, requests
 
 Content = tuple[object, ...]
 FILES = ("ledger.db", "ledger.db-wal", "mark")

@@ -8,31 +8,19 @@ import functools
 import itertools
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.protocol import tokens
-from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.updates import UpdateDecision
 from ps2stream.protocol.ports import DeleteRequests, LedgerChange, SettledAnswer, Store
 from ps2stream.security import AccessScope
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore
+from tests.support.ledgers import ANALYSIS, answer, requests
 from tests.support.updates import applied, insert
 
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
-ANALYSIS = '{"stem": null, "stop": []}'
-
-
-def requests(lsn: int, id: str = "a", request: str = "r") -> DeleteRequests:
-    return DeleteRequests(np.array([lsn]), *strings_to_column([id]), *strings_to_column([request]))
-
-
-def answer(dispatcher: int, epoch: int, seq: int, settled: int = 0, lsn: int = 1) -> SettledAnswer:
-    decision = UpdateDecision(seq, np.zeros(2, np.uint8), np.array([lsn, lsn + 1]))
-    return SettledAnswer(dispatcher, epoch, seq, settled, decision)
 
 
 @dataclasses.dataclass

@@ -7,18 +7,20 @@ import dataclasses
 import numpy as np
 
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
 from ps2stream.protocol.messages.plan import TransferChunk, TransferDone, TransferRequest
-from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, WorkerUpdates
 from ps2stream.protocol.rows import no_queries
+from ps2stream.protocol.ticks import TRANSFER_TICKS
 from ps2stream.routing.plan import RoutingPlan, built_in_plan
 from ps2stream.routing.plan_changes import PlanState, step_record
 from ps2stream.routing.plan_follower import PlanFollower
-from ps2stream.routing.plan_states import PlanStep
+from ps2stream.routing.plan_states import ChangeState, PlanStep
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.machine import WorkerMachine
-from ps2stream.workers.portion import HOT_TICKS
+from ps2stream.workers.portion import OwnedUnits
 
 GRID = Grid(4, 3)
 FIRST = built_in_plan(Analysis(salt=7), GRID, 2)
@@ -36,6 +38,19 @@ def worker() -> WorkerMachine:
 def _applied(lsn: int, strategy: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> LedgerBatch:
     rows = np.frombuffer(no_queries().encode(), np.uint8)
     return LedgerBatch(lsn, lsn, -1, 0, 0, rows, strategy)
+
+
+def test_units_are_owned_by_both_plans_while_they_coexist() -> None:
+    analyzer = Analyzer(FIRST.analysis)
+    tagger = QueryTagger(FIRST.compile(analyzer), GRID)
+    updates = LedgerFollower[WorkerUpdates]("worker", 0)
+    units = OwnedUnits(0, tagger, FIRST.route, PlanFollower(FIRST, analyzer), updates)
+    before = units.is_migrating
+    coexisting = PlanState(FIRST, OTHER, apart=1, state=ChangeState.COEXISTING)
+    units.resume_plan(coexisting.record(), 1)
+    during = units.is_migrating
+    units.reset_plan()
+    assert (before, during, units.is_migrating) == (False, True, False)
 
 
 def fetches(machine: WorkerMachine, plan: RoutingPlan) -> list[int]:
@@ -74,14 +89,14 @@ def test_a_worker_that_holds_all_it_gains_reports_it_now_and_then() -> None:
     """What it gains, nothing here, is asked of the sequencer first."""
     machine = worker()
     machine.on(_applied(2, PlanState(FIRST).begin(OTHER)))
-    found = [send.frame for _ in range(HOT_TICKS) for send in machine.tick()]
+    found = [send.frame for _ in range(TRANSFER_TICKS) for send in machine.tick()]
     (request, *_) = [frame for frame in found if isinstance(frame, TransferRequest)]
     assert not any(isinstance(frame, TransferDone) for frame in found)
     none = np.frombuffer(no_queries().encode(), np.uint8)
     machine.on(TransferChunk(request.begun, request.after, request.begun, none))
     reports = [
         send.frame
-        for _ in range(3 * HOT_TICKS)
+        for _ in range(3 * TRANSFER_TICKS)
         for send in machine.tick()
         if isinstance(send.frame, TransferDone)
     ]

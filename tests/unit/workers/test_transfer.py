@@ -8,7 +8,8 @@ from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.plan import TransferChunk, TransferRequest
 from ps2stream.protocol.rows import QueryRows, UpdateKind
-from ps2stream.workers.transfer import REPEAT_TICKS, QueryTransfer
+from ps2stream.protocol.ticks import TRANSFER_TICKS
+from ps2stream.workers.transfer import QueryTransfer
 from tests.support.routing import Row, query_rows
 
 BOX = np.array([0.0, 0.0, 1.0, 1.0])
@@ -55,9 +56,9 @@ def test_pieces_follow_on_one_another() -> None:
 def test_what_is_lost_is_asked_for_again() -> None:
     load = loading()
     load.ask()
-    again = [asked(load.tick()) for _ in range(2 * REPEAT_TICKS)]
+    again = [asked(load.tick()) for _ in range(2 * TRANSFER_TICKS)]
     assert again.count([(2, 9, 0)]) == 2
-    assert again[REPEAT_TICKS - 1] == again[-1] == [(2, 9, 0)]
+    assert again[TRANSFER_TICKS - 1] == again[-1] == [(2, 9, 0)]
 
 
 def test_a_delete_that_came_before_its_query_is_told_behind_it() -> None:

@@ -7,13 +7,12 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.edge import DispatcherEdge
+from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.dispatcher.open_requests import CONTROLLER, SEQUENCER
 from ps2stream.dispatcher.reservoir import ObjectReservoir
-from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.query_rows import delete_rows
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.observability.meter import StageMeter
+from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
 from ps2stream.protocol.messages.loads import AdjustRequest, SampleReport, SampleRequest
 from ps2stream.protocol.messages.plan import PlanChangeRequest
@@ -26,8 +25,8 @@ from ps2stream.protocol.messages.updates import (
 )
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.store.memory import MemoryLog
-from ps2stream.workers.gi2 import GI2
 from tests.support.desk import Desk, rows
+from tests.support.edges import LoneEdge
 from tests.support.routers import EAST, insert, machine, posts
 from tests.support.routing import Row, query_rows
 
@@ -44,7 +43,7 @@ def test_past_its_lease_it_answers_nobody(desk: Desk) -> None:
     update = desk.edge.update(delete_rows(strings_to_column(["q"])), [""], [""])
     desk.lapsed = True
     desk.edge.sync()
-    desk.edge._handle_reply(UpdateDecision(1, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+    desk.show_decision(1)
     for future in (durable, update, desk.edge.publish(rows(1), durable=False)):
         assert "replaced" in str(future.exception(0))
 
@@ -54,18 +53,12 @@ class EdgeOfMachine:
 
     def __init__(self) -> None:
         self.sent: list[Send] = []
-        analyzer = Analyzer(Analysis(salt=1))
         self.router = machine()
-        self.edge = DispatcherEdge(
-            self.router,
-            analyzer,
-            Frequencies.of({}, analyzer),
-            self.sent.extend,
-            lambda: 1_000,
-            ObjectLog(MemoryLog()),
-            GI2,
-            reservoir=ObjectReservoir(100),
+        log = MemoryLog()
+        of_dispatcher = DispatcherMachine(
+            self.router, ObjectLog(log), ObjectReservoir(100), StageMeter()
         )
+        self.edge = LoneEdge(of_dispatcher, log, self.sent.extend)
 
     def last(self, kind: type[F]) -> tuple[Address, F]:
         """The last message of this kind, and to whom it went."""

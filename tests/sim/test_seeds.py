@@ -1,0 +1,23 @@
+"""The seeded simulator: a thousand seeds without a violation."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sim.many import play_all
+from tests.sim.scenario import UNCONTROLLED
+
+HALF = int(os.environ.get("SIM_SEEDS", "1000")) // 2
+SEEDS = range(UNCONTROLLED - HALF, UNCONTROLLED + HALF)
+"""Half of them have no controller."""
+PART = 50
+
+
+@pytest.mark.parametrize(
+    "seeds", [SEEDS[i : i + PART] for i in range(0, len(SEEDS), PART)], ids=str
+)
+def test_no_seed_violates_the_contract(seeds: range) -> None:
+    failed = {r.seed: r.violations[:3] for r in play_all(seeds, 1) if r.violations}
+    assert failed == {}

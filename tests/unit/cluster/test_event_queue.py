@@ -1,0 +1,152 @@
+"""The queue of events: one thread at a time handles, and nobody waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from ps2stream.cluster.event_queue import MOST, TENURE_S, EventQueue
+
+
+def test_an_event_is_handled_by_the_thread_that_brings_it() -> None:
+    found: list[tuple[list[int], str]] = []
+
+    def handle(events: list[int]) -> bool:
+        found.append((events, threading.current_thread().name))
+        return False
+
+    EventQueue(handle).put(1, 2)
+    assert found == [([1, 2], threading.current_thread().name)]
+
+
+def test_what_comes_meanwhile_is_left_to_the_one_at_work_and_handled_together() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    found: list[list[int]] = []
+
+    def handle(events: list[int]) -> bool:
+        found.append(events)
+        entered.set()
+        assert go_on.wait(60)
+        return False
+
+    events: EventQueue[int] = EventQueue(handle)
+    worker = threading.Thread(target=events.put, args=(1,))
+    worker.start()
+    assert entered.wait(60)
+    for number in (2, 3):
+        events.put(number)  # returns at once
+    go_on.set()
+    worker.join(60)
+    assert found == [[1], [2, 3]]
+
+
+def test_what_the_handler_itself_puts_is_handled_afterwards() -> None:
+    found: list[list[int]] = []
+
+    def handle(taken: list[int]) -> bool:
+        if taken == [1]:
+            events.put(2)
+            assert found == []
+        found.append(taken)
+        return False
+
+    events: EventQueue[int] = EventQueue(handle)
+    events.put(1)
+    assert found == [[1], [2]]
+
+
+def test_it_goes_on_without_events_while_there_is_more_to_do() -> None:
+    found: list[list[int]] = []
+
+    def handle(taken: list[int]) -> bool:
+        found.append(taken)
+        return len(found) < 3
+
+    EventQueue(handle).put(1)
+    assert found == [[1], [], []]
+
+
+def test_not_too_many_are_taken_together() -> None:
+    sizes: list[int] = []
+
+    def handle(taken: list[int]) -> bool:
+        sizes.append(len(taken))
+        return False
+
+    EventQueue(handle).put(*range(MOST + 1))
+    assert sizes == [MOST, 1]
+
+
+def test_a_handler_that_fails_is_called_for_the_next_event() -> None:
+    found: list[list[int]] = []
+
+    def handle(taken: list[int]) -> bool:
+        found.append(taken)
+        if taken == [1]:
+            raise ValueError("one")
+        return False
+
+    events: EventQueue[int] = EventQueue(handle)
+    with pytest.raises(ValueError, match="one"):
+        events.put(1)
+    events.put(2)
+    assert found == [[1], [2]]
+
+
+def test_who_is_at_work_for_long_is_relieved_though_events_go_on_coming() -> None:
+    names: list[str] = []
+    come = iter(range(10_000))
+
+    def handle(taken: list[int]) -> bool:
+        names.append(threading.current_thread().name)
+        time.sleep(TENURE_S / 2)
+        return next(come) < 20  # as if there were always more to do
+
+    events: EventQueue[int] = EventQueue(handle)
+    events.start_relief("relief")
+    events.put(1)
+    own = names.count(threading.current_thread().name)
+    assert own < 20
+    while len(names) < 21:
+        time.sleep(TENURE_S)
+    assert names == [threading.current_thread().name] * own + ["relief"] * (21 - own)
+    events.close()
+    events.put(2)
+    while len(names) < 22:
+        time.sleep(TENURE_S)
+
+
+@pytest.mark.parametrize("is_relieved", [False, True])
+def test_no_event_of_many_threads_is_lost_or_handled_twice(is_relieved: bool) -> None:
+    found: list[int] = []
+    at_work = threading.Lock()
+
+    def handle(taken: list[int]) -> bool:
+        assert at_work.acquire(blocking=False)
+        found.extend(taken)
+        at_work.release()
+        return False
+
+    events: EventQueue[int] = EventQueue(handle)
+    if is_relieved:
+        events.start_relief("relief")
+        events._tenure_s = 0.0  # nobody handles anything but the thread of the queue's own
+
+    def put_each(numbers: range) -> None:
+        for number in numbers:
+            events.put(number)
+
+    threads = [
+        threading.Thread(target=put_each, args=(range(i * 500, i * 500 + 500),)) for i in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    deadline = time.monotonic() + 60
+    while len(found) < 4000 and time.monotonic() < deadline:
+        time.sleep(TENURE_S)
+    events.close()
+    assert sorted(found) == [*range(4000)]
