@@ -1,4 +1,4 @@
-"""Descriptions of measured loads and of an adjustment, as the JSON of the admin calls."""
+"""Descriptions of measured loads and of an adjustment, with the names of the admin calls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ HOTTEST, LEAVES = 10, 1000
 def describe_loads(
     strategy: PlanState, units: PartLoads | None, rules: Rules, period_us: float
 ) -> dict[str, Any]:
-    """Describes measured loads. plan_version; moving_to, 0 for none; coexisting; period_s; sigma;
-    balance, by cells and by Definition 1's product, which is left out if a worker has nothing to
-    do; workers, each with its load_us, busy (its share of a period) and counts of a period;
-    hottest: the parts with the highest load, with their place in degrees; leaves: those with the
-    highest load."""
+    """Describes measured loads, for GetLoadResponse. A balance is left out if a worker has nothing
+    to do; `busy` is a worker's share of a period; `hottest` are the parts with the highest load,
+    and `leaves` the leaves with the highest load."""
     shown: dict[str, Any] = {
         "plan_version": strategy.plan.version,
-        "moving_to": 0 if strategy.following is None else strategy.following.version,
+        "following_version": 0 if strategy.following is None else strategy.following.version,
         "coexisting": bool(strategy.apart) and not strategy.begun,
         "period_s": period_us / 1e6,
         "sigma": rules.sigma,
@@ -38,6 +36,7 @@ def describe_loads(
     workers, costs = strategy.workers, rules.costs
     loads, product = units.loads(workers, costs), units.definition1(workers, costs)
     sums = {name: np.bincount(units.worker, getattr(units, name), workers) for name in COUNTS}
+    sums["postings"] = sums.pop("queries")
     sums["bytes"] = np.bincount(units.worker, units.bytes, workers)
     shown |= _describe_balance("balance", loads) | _describe_balance("balance_definition1", product)
     shown["workers"] = [
@@ -59,7 +58,7 @@ def describe_loads(
             "worker": int(units.worker[u]),
             "load_us": float(load[u]),
             "objects": float(units.objects[u]),
-            "queries": float(units.queries[u]),
+            "postings": float(units.queries[u]),
             "bytes": int(units.bytes[u]),
             **describe_cell(strategy.plan.grid, int(units.cell[u])),
         }
@@ -76,10 +75,10 @@ def describe_loads(
 
 
 def describe_adjustment(adjustment: LoadAdjustment, grid: Grid) -> dict[str, Any]:
-    """Describes an adjustment: moves with their places, bytes, loads of each worker before and
+    """Describes an adjustment: migrations with their places, bytes, loads of each worker before and
     after, and balances."""
     before, after = np.array(adjustment.before), np.array(adjustment.after)
-    moves = [
+    migrations = [
         {
             "source": move.source,
             "target": move.target,
@@ -92,7 +91,7 @@ def describe_adjustment(adjustment: LoadAdjustment, grid: Grid) -> dict[str, Any
         for move in adjustment.moves
     ]
     return {
-        "moves": moves,
+        "migrations": migrations,
         "bytes": adjustment.bytes,
         "before_us": before.tolist(),
         "after_us": after.tolist(),

@@ -21,7 +21,7 @@ from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide, divisible
 from ps2stream.planner.adjust.units import PartLoads, carried, smoothed, units_of
-from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
+from ps2stream.protocol.addresses import ROLES, SEQUENCER, Address, Send, nothing
 from ps2stream.protocol.frame import U8, Frame
 from ps2stream.protocol.messages.loads import (
     AdjustReply,
@@ -32,13 +32,12 @@ from ps2stream.protocol.messages.loads import (
 )
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply, PlanChangeRequest
 from ps2stream.protocol.messages.updates import LedgerTip
+from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.routing.costs import balance
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, route_of
 
-SEQUENCER = Address("sequencer", 0)
 CONTROLLER = ROLES.index("controller")
-REPEAT_TICKS = 20
 PATIENCE_TICKS = 10  # to wait for samples of hot cells; at most half a period
 PROPOSALS = 16
 """Adjustments that are remembered: when one comes into force, the loads of its parts are kept."""

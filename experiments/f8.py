@@ -85,13 +85,13 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     )  # fmt: skip
 
 
-def mean_latency(judgement: PlanJudgement, rate: float, seed: int, batches: int = BATCHES) -> float:
+def mean_latency(judgement: PlanJudgement, rate: float, seed: int) -> float:
     """Returns the seconds from a batch's leaving to the last of an object's workers, mean over
     objects that some worker is sent; rate in tuples per second."""
     kinds = len(judgement.seconds)
     gap = judgement.tuples / kinds / rate
-    gaps = np.random.default_rng(seed).exponential(gap, batches)
-    late = lateness(np.resize(judgement.seconds, (batches, judgement.seconds.shape[1])), gaps)
+    gaps = np.random.default_rng(seed).exponential(gap, BATCHES)
+    late = lateness(np.resize(judgement.seconds, (BATCHES, judgement.seconds.shape[1])), gaps)
     total, objects = 0.0, 0
     for kind, (row, worker) in enumerate(judgement.sent):
         if not len(row):
@@ -99,7 +99,7 @@ def mean_latency(judgement: PlanJudgement, rate: float, seed: int, batches: int 
         order = np.argsort(row, kind="stable")
         to = worker[order]
         first = np.flatnonzero(np.r_[True, np.diff(row[order]) > 0])
-        for batch in range(kind, batches, kinds):
+        for batch in range(kind, BATCHES, kinds):
             total += float(np.maximum.reduceat(late[batch, to], first).sum())
             objects += len(first)
     return total / max(objects, 1)

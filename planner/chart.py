@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import shapely
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.planner.files import read_updates
 from ps2stream.posts.readers import read_posts
 from ps2stream.protocol.frame import F64, Array
@@ -41,9 +41,9 @@ def read_outlines(path: str) -> list[Any]:
     try:
         found = shapely.from_geojson(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise _make_error("--outlines", f"cannot read {path}: {error.strerror}") from None
+        raise invalid("--outlines", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, shapely.errors.ShapelyError) as error:
-        raise _make_error("--outlines", f"{path}: expected GeoJSON: {error}") from None
+        raise invalid("--outlines", f"{path}: expected GeoJSON: {error}") from None
     parts = shapely.get_parts(shapely.get_parts(found))
     areas = parts[shapely.get_type_id(parts) == shapely.GeometryType.POLYGON]
     return [shapely.get_coordinates(ring) for ring in shapely.get_rings(areas)]
@@ -95,7 +95,7 @@ def draw(
         with rc_context({"hatch.linewidth": 0.5}):
             figure.savefig(png, dpi=120, format="png")
     except OSError as error:
-        raise _make_error("--png", f"cannot write {png}: {error.strerror}") from None
+        raise invalid("--png", f"cannot write {png}: {error.strerror}") from None
 
 
 def _draw_leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
@@ -210,7 +210,3 @@ def _find_shortest_interval(values: F64) -> tuple[float, float]:
     held = int(np.ceil(SEEN * len(rising)))
     at = int(np.argmin(rising[held - 1 :] - rising[: len(rising) - held + 1]))
     return float(rising[at]), float(rising[at + held - 1])
-
-
-def _make_error(field: str, what: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, what)])

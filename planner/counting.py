@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.errors import InvalidArgument, Violation, short
+from ps2stream.errors import invalid, short
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.language.expression import CompiledColumn, compile_column
 from ps2stream.planner.statistics import TOP_TERM
@@ -117,7 +117,7 @@ def postings(queries: Any, analyzer: Analyzer, frequencies: Frequencies, grid: G
     if compiled.errors:
         first, error = compiled.errors[0]
         name = short(queries.column("id")[first].as_py())
-        raise InvalidArgument([Violation(f"query {name} expression", str(error))])
+        raise invalid(f"query {name} expression", str(error))
     cell_off, cell = grid.cover(*boxes(queries))
     level = cell[cell_off[:-1]] >> 28
     term_off, number, words = _list_posted_terms(compiled)

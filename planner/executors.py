@@ -21,8 +21,8 @@ from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting, updates
 from ps2stream.planner.hits import UnitHits, UnitNumbers
 from ps2stream.planner.sample import COUNTS, summed
-from ps2stream.posts.arrow_columns import post_column
-from ps2stream.posts.post import SCHEMA, bad, of_records
+from ps2stream.posts.arrow_columns import SCHEMA, of_records, post_column
+from ps2stream.posts.post import bad
 from ps2stream.posts.readers import Format, json_record
 from ps2stream.space.grid import Grid
 

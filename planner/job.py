@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ps2stream.errors import PlanError
+from ps2stream.extras import name_missing_extra
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
 from ps2stream.planner.algorithms import ALGORITHMS
@@ -69,8 +70,9 @@ def sample_of(job: PlanJob) -> PlannerSample:
         names = ", ".join(ALGORITHMS)
         raise PlanError(f"algorithm: expected one of {names}, got {job.algorithm!r}")
     if job.engine == "spark":
-        from ps2stream.planner import spark
-        from ps2stream.planner.spark_session import session
+        with name_missing_extra("Planning with the engine spark"):
+            from ps2stream.planner import spark
+            from ps2stream.planner.spark_session import session
 
         progress = job.options.progress
         progress("starting Spark")

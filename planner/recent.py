@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.sample import since_of
 from ps2stream.protocol.frame import F64, I64
 

@@ -18,7 +18,8 @@ from ps2stream.planner import counting
 from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
 from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.planner.updates import UPDATES, standing
-from ps2stream.posts.post import SCHEMA, bad
+from ps2stream.posts.arrow_columns import SCHEMA
+from ps2stream.posts.post import bad
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.space.grid import Grid
 

@@ -36,8 +36,8 @@ from ps2stream.planner.sample import (
 )
 from ps2stream.planner.statistics import SIGNATURES, CellTable
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
-from ps2stream.posts.arrow_columns import post_columns
-from ps2stream.posts.post import POSTS, SCHEMA, bad, check_head
+from ps2stream.posts.arrow_columns import SCHEMA, post_columns
+from ps2stream.posts.post import POSTS, bad, check_head
 from ps2stream.posts.readers import Format, format_of
 from ps2stream.space.grid import Grid
 

@@ -24,6 +24,7 @@ from ps2stream.planner.counting import QUERIES
 from ps2stream.posts.post import CHECKS, NAMES, bad
 from ps2stream.protocol.frame import F64
 from ps2stream.space.geojson import region_of
+from ps2stream.space.region_rows import boxes_of
 from ps2stream.space.regions import RECT_FIELDS, Rect, Region, World
 
 LIVE, INSERT, DELETE = 0, 1, 2
@@ -80,7 +81,7 @@ def _parse_update(where: str, record: Mapping[str, Any]) -> tuple[str, int, int,
     region = _parse_region(where, record)
     if not expression and isinstance(region, World):
         raise bad(where, "a query needs an expression or a region")
-    box = region.boxes().astype("<f8").tobytes()
+    box = boxes_of(region).astype("<f8").tobytes()
     return id_, _NO_TIME if time is None else time, _OPS[op], expression or "", box
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ps2stream.errors import PlanError
 from ps2stream.routing.costs import balance
 
-MoveKind = Literal["move", "split", "merge"]
+MoveKind = Literal["migrate", "split", "merge"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PartMove:
     bytes: int
     load: float
     terms: tuple[str, ...] | None = None
-    kind: MoveKind = "move"
+    kind: MoveKind = "migrate"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

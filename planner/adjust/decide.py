@@ -196,7 +196,7 @@ class _AdjustmentRun:
                     target=target,
                     bytes=int(self.units.bytes[unit]),
                     load=moved,
-                    kind="merge" if self.held[self.leaf[unit], target] else "move",
+                    kind="merge" if self.held[self.leaf[unit], target] else "migrate",
                 )
             )
             self.loads[source] -= moved

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-import pymetis
 from numba import njit
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
+from ps2stream.extras import import_optional
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.baselines.hashing import everywhere
 from ps2stream.planner.baselines.words import frequencies, row_weights
@@ -117,6 +117,7 @@ def _cut_graph(
     off = np.zeros(len(used) + 1, np.int64)
     np.cumsum(np.bincount(ends, minlength=len(used)), out=off[1:])
     other = np.roll(ends, len(graph.low))[order]
+    pymetis = import_optional("pymetis", "Cutting a graph of words")
     free = pymetis.Options(seed=options.seed, ufactor=30 if load is not None else _FREE)
     with _silence_stdout():
         try:
@@ -129,9 +130,7 @@ def _cut_graph(
             )
         except RuntimeError as error:  # METIS reports every internal error so
             size = f"{len(used)} words and {len(graph.low)} pairs into {workers} parts"
-            raise InvalidArgument(
-                [Violation("algorithm", f"METIS could not cut {size}: {error}")]
-            ) from None
+            raise invalid("algorithm", f"METIS could not cut {size}: {error}") from None
     owner = np.zeros(len(known), np.int32)
     owner[used] = part
     return everywhere(stats, workers, owner, known)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import shapely
-from rtree.index import Index, Property
 
+from ps2stream.extras import import_optional
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.load import cell_load
 from ps2stream.planner.partition import Partition, PartitionOptions, idle
@@ -50,7 +50,8 @@ def rtree(stats: Statistics, workers: int, options: PartitionOptions) -> Partiti
 def _pack_leaves(x: I64, y: I64, count: int) -> list[tuple[list[int], list[float]]]:
     """Returns (entries, box) of the leaves, about `count` of nearly equally many entries."""
     capacity = max(round(len(x) / count / FILL), 4)
-    form = Property(leaf_capacity=capacity, fill_factor=FILL)
+    index = import_optional("rtree.index", "The algorithm rtree")
+    form = index.Property(leaf_capacity=capacity, fill_factor=FILL)
     points = enumerate(zip(x.tolist(), y.tolist(), strict=True))
-    tree = Index(((i, (*at, *at), None) for i, at in points), properties=form)
-    return [(held, box) for _, held, box in tree.leaves()]  # type: ignore[no-untyped-call]
+    tree = index.Index(((i, (*at, *at), None) for i, at in points), properties=form)
+    return [(held, box) for _, held, box in tree.leaves()]

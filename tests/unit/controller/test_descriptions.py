@@ -49,7 +49,8 @@ def told(state: PlanState, rows: list[PartRow] | None = None) -> dict[str, Any]:
 
 def test_without_a_period_only_the_plans_are_described() -> None:
     assert told(PlanState(halves())) == {
-        "plan_version": 1, "moving_to": 0, "coexisting": False, "period_s": 2.0, "sigma": 1.5,
+        "plan_version": 1, "following_version": 0, "coexisting": False, "period_s": 2.0,
+        "sigma": 1.5,
     }  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def test_without_a_period_only_the_plans_are_described() -> None:
 def test_two_plans_coexist_until_a_migration_begins(begun: int, coexisting: bool) -> None:
     state = dataclasses.replace(PlanState(halves()), following=swapped(), apart=5, begun=begun)
     found = told(state)
-    assert (found["moving_to"], found["coexisting"]) == (2, coexisting)
+    assert (found["following_version"], found["coexisting"]) == (2, coexisting)
 
 
 def test_each_worker_has_its_sums_and_its_share_of_the_period() -> None:
@@ -65,7 +66,7 @@ def test_each_worker_has_its_sums_and_its_share_of_the_period() -> None:
     first, second = found["workers"]
     assert first == {
         "worker": 0, "load_us": 125.0, "busy": 125 / 2e6,
-        "definition1_us": 2.0 * 7 + 10 * 2 + 100, "objects": 2.0, "queries": 7.0,
+        "definition1_us": 2.0 * 7 + 10 * 2 + 100, "objects": 2.0, "postings": 7.0,
         "checks": 5.0, "inserts": 1.0, "deletes": 0.0, "bytes": 78,
     }  # fmt: skip
     assert (second["load_us"], second["bytes"]) == (1580.0, 30)
@@ -87,7 +88,7 @@ def test_the_hottest_parts_come_first_with_their_places() -> None:
         (17, 1, 1010.0), (0, 0, 125.0), (18, 1, 70.0),
     ]  # fmt: skip
     assert found["hottest"][1] == {
-        "worker": 0, "load_us": 125.0, "objects": 2.0, "queries": 3.0, "bytes": 70,
+        "worker": 0, "load_us": 125.0, "objects": 2.0, "postings": 3.0, "bytes": 70,
         "cell": 0, "west": -180.0, "south": -90.0, "east": -135.0, "north": -45.0,
     }  # fmt: skip
     assert found["leaves"] == [{"leaf": 1, "load_us": 1080.0}, {"leaf": 0, "load_us": 125.0}]
@@ -110,12 +111,12 @@ def test_an_adjustment_is_described_with_places_and_balances() -> None:
     )
     found = describe_adjustment(LoadAdjustment(4, moves, (40.0, 10.0), (25.0, 25.0)), Grid(3, 2))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["moves"][0] == {
+    assert found["migrations"][0] == {
         "source": 0, "target": 1, "kind": "split", "bytes": 70, "load_us": 12.5,
         "terms": ["storm", "flood"],
         "cell": 9, "west": -135.0, "south": -45.0, "east": -90.0, "north": 0.0,
     }  # fmt: skip
-    assert (found["moves"][1]["kind"], found["moves"][1]["terms"]) == ("move", [])
+    assert (found["migrations"][1]["kind"], found["migrations"][1]["terms"]) == ("migrate", [])
     assert (found["bytes"], found["before_us"], found["after_us"]) == (100, [40, 10], [25, 25])
     assert (found["balance_before"], found["balance_after"]) == (4.0, 1.0)
 

@@ -238,29 +238,29 @@ def test_an_answer_without_objects_divides_nothing() -> None:
 def test_an_operator_is_told_of_the_split_while_the_sample_is_new() -> None:
     world = HotWorld(automatic=False)
     world.heat()
-    assert world.told("gr")[1]["adjustment"]["moves"] == []
+    assert world.told("gr")[1]["adjustment"]["migrations"] == []
     for index in (0, 1):
         world.answer(index)
     problem, told, plan = world.told("gr")
     assert (problem, world.begun) == ("", [])
-    [move] = told["adjustment"]["moves"]
+    [move] = told["adjustment"]["migrations"]
     assert (move["kind"], move["cell"], move["source"], move["target"]) == ("split", HOT, 0, 1)
     assert set(move["terms"]) < set(WORDS)
     assert plan is not None
     world.ticks(2 * PERIOD)
-    assert world.told("gr")[1]["adjustment"]["moves"] == []
+    assert world.told("gr")[1]["adjustment"]["migrations"] == []
 
 
 def test_what_some_have_told_is_no_sample_and_an_old_one_is_none() -> None:
     world = HotWorld(automatic=False)
     world.heat()
     world.answer(0)
-    assert world.told("gr")[1]["adjustment"]["moves"] == []
+    assert world.told("gr")[1]["adjustment"]["migrations"] == []
     world.answer(1)
-    assert len(world.told("gr")[1]["adjustment"]["moves"]) == 1
+    assert len(world.told("gr")[1]["adjustment"]["migrations"]) == 1
     world.heat()
     world.ticks(10)  # this time nobody answers
-    assert world.told("gr")[1]["adjustment"]["moves"] == []
+    assert world.told("gr")[1]["adjustment"]["migrations"] == []
 
 
 def test_nobody_is_asked_while_nothing_may_move() -> None:
@@ -290,4 +290,4 @@ def test_what_was_asked_before_a_move_is_not_used_after_it() -> None:
     version = world.machine.strategy.plan.version
     assert world.machine.on(world.dispatchers[1].told(asked)) == []
     assert world.machine.strategy.plan.version == version == 2
-    assert world.told("gr")[1].get("adjustment", {"moves": []})["moves"] == []
+    assert world.told("gr")[1].get("adjustment", {"migrations": []})["migrations"] == []

@@ -130,10 +130,10 @@ def test_a_proposal_begins_nothing_and_says_what_it_would_bring() -> None:
         assert problem == ""
         assert plan is not None
         found = told["adjustment"]
-        assert found["bytes"] == sum(m["bytes"] for m in found["moves"])
+        assert found["bytes"] == sum(m["bytes"] for m in found["migrations"])
         assert found["balance_before"] == pytest.approx(11.0)
         assert found["balance_after"] < 11.0
-        move = found["moves"][0]
+        move = found["migrations"][0]
         assert (move["source"], move["target"]) == (0, 1)
         assert (move["west"], move["south"]) == (-180 + 45 * (move["cell"] % 8), -90.0)
     assert world.begun == []
@@ -143,7 +143,7 @@ def test_when_nothing_helps_there_is_no_plan() -> None:
     world = ControllerWorld()
     world.period([(0, 0, 9, 9), (16, 1, 9, 9)])
     problem, told, plan = world.told("gr")
-    assert (problem, told["adjustment"]["moves"], plan) == ("", [], None)
+    assert (problem, told["adjustment"]["migrations"], plan) == ("", [], None)
 
 
 def test_what_got_lost_is_asked_again() -> None:

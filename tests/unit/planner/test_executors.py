@@ -18,7 +18,7 @@ from ps2stream.planner import counting, executors
 from ps2stream.planner.hits import ObjectSignatures, UnitHits
 from ps2stream.planner.sample import COUNTS, ordered, summed, units_of
 from ps2stream.planner.updates import UPDATES, standing
-from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.arrow_columns import SCHEMA
 from tests.support.samples import GRID, batch, some_sample
 
 ANALYSIS = Analysis(0)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ps2stream.planner.recent import copies, together
-from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.sample import SAMPLE, SINCE
 from ps2stream.protocol.frame import F64
 

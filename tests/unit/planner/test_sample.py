@@ -13,6 +13,7 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.sample import take
 from ps2stream.planner.statistics import TOP_TERM
 from ps2stream.space.grid import Grid
+from ps2stream.space.region_rows import boxes_of
 from ps2stream.space.regions import Rect
 from tests.support.samples import GRID, batch, sampled, some_sample, standing_naively
 
@@ -36,7 +37,7 @@ def test_tables_are_what_counting_gives(seed: int) -> None:
     from ps2stream.language.expression import parse, posting_set
 
     for expression, region, inserted, deleted in queries:
-        box = Rect(*region["rect"]).boxes() if region else np.array([[-180.0, -90, 180, 90]])
+        box = boxes_of(Rect(*region["rect"])) if region else np.array([[-180.0, -90, 180, 90]])
         _, cells = GRID.cover(np.array([0, box.size]), box.ravel())
         if cells[0] >> 28:
             coarse += not deleted

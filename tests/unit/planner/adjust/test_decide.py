@@ -55,7 +55,7 @@ def test_half_the_gap_goes_from_the_most_to_the_least_loaded(algorithm: str, see
     (tau,) = found.taus
     source, target = int(np.argmax(loads)), int(np.argmin(loads))
     assert tau == (loads[source] - loads[target]) / 2
-    assert {(m.source, m.target, m.kind) for m in found.moves} == {(source, target, "move")}
+    assert {(m.source, m.target, m.kind) for m in found.moves} == {(source, target, "migrate")}
     assert tau * 0.999 <= sum(m.load for m in found.moves) <= 2 * tau * 1.001
     assert max(found.after[source], found.after[target]) <= loads[source] * (1 + 1e-9)
     history = carried(units, found.moves, COSTS)
