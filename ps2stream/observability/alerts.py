@@ -153,11 +153,11 @@ ALERTS = (
         "max by (job) (ps2stream_worker_load_seconds) > 0.5",
         "The most loaded worker has {{ $value | humanize }} times the load of the least loaded",
         "`ps2stream status --load` shows the parts with the most work, and `ps2stream "
-        'rebalance` moves some of them; with `adjust = "local"` the service does so by itself. '
+        'rebalance` migrates some of them; with `adjust = "local"` the service does so by itself. '
         "If the imbalance stays, run `ps2stream replan` or add workers.",
     ),
     AlertRule(
-        "Ps2streamMoveStuck", "warning", "30m",
+        "Ps2streamMigrationStuck", "warning", "30m",
         "max by (job) (ps2stream_migration_active) == 1",
         "A plan change has taken more than 30 minutes",
         "`ps2stream migrations` shows the progress of the plan change. transferring: a worker is "

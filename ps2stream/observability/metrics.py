@@ -85,10 +85,8 @@ class MetricSample(NamedTuple):
     value: float | DurationHistogram
 
 
-def _counter(
-    name: str, what: str, *sources: StatusSource, by: str = "", scale: float = 1.0
-) -> MetricDefinition:
-    return MetricDefinition(f"ps2stream_{name}_total", MetricKind.COUNTER, what, sources, by, scale)
+def _counter(name: str, what: str, *sources: StatusSource, by: str = "") -> MetricDefinition:
+    return MetricDefinition(f"ps2stream_{name}_total", MetricKind.COUNTER, what, sources, by)
 
 
 def _gauge(
@@ -109,7 +107,7 @@ METRICS: tuple[MetricDefinition, ...] = (
         "object_copies", "Copies of objects sent to workers", _of("dispatcher", "routed")
     ),
     _counter(
-        "objects_discarded", "Objects that no worker wanted", _of("dispatcher", "discarded")
+        "objects_discarded", "Objects sent to no worker", _of("dispatcher", "discarded")
     ),
     _counter(
         "objects_refused",
@@ -176,11 +174,11 @@ METRICS: tuple[MetricDefinition, ...] = (
     _gauge("credits", "Batches that open streams may be sent now", _of("dispatcher", "credits")),
     _gauge("untaken_batches", "Deliveries not yet taken by clients",
            _of("dispatcher", "untaken")),
-    _gauge("sessions", "Sessions with matches, acknowledged or not", _of("merger", "sessions")),
-    _gauge("session_lag_matches", "Unacknowledged matches: of the session with the most, and of "
-           "all sessions together", _of("merger", "lag_most", of="most"),
+    _gauge("sessions", "Sessions that have had matches", _of("merger", "sessions")),
+    _gauge("session_lag_matches", "Unacknowledged matches. most: of the session that has the "
+           "most; all: of all sessions", _of("merger", "lag_most", of="most"),
            _of("merger", "lag", of="all")),
-    _gauge("session_lag_seconds", "Age of the oldest unacknowledged match",
+    _gauge("session_lag_seconds", "Age of the oldest unacknowledged match of any session",
            _of("merger", "lag_ms"), scale=1e-3),
     _gauge("session_backlog_bytes", "Bytes of unacknowledged matches in the match log",
            _of("merger", "backlog_bytes")),

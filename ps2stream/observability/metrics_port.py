@@ -7,7 +7,7 @@ import os
 from prometheus_client import ProcessCollector, start_http_server
 from prometheus_client.core import CollectorRegistry
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.observability.exporters import MetricCollector, Status
 
 HOST = "127.0.0.1"
@@ -26,7 +26,7 @@ class MetricsPort:
             self._server, self._thread = start_http_server(port, HOST, registry)
         except OSError as error:
             problem = f"{port} on {HOST}: {os.strerror(error.errno or 0)}"
-            raise InvalidArgument([Violation("metrics_port", problem)]) from None
+            raise invalid("metrics_port", problem) from None
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ps2stream.observability.grafana import UID
 from ps2stream.observability.scrape import INTERVAL_S
 
+DASHBOARD_JSON = Path(__file__).with_name("ps2stream.json")
+"""The dashboard, as Grafana imports it. The chart links to this file."""
+UID = "ps2stream"
+"""Identifies the dashboard."""
 SOURCE_NAME = "ps2stream"
 """Name of the data source. It is not the default one, since a Grafana has only one of those."""
 DASHBOARDS = "grafana/dashboards"

@@ -12,12 +12,14 @@ import logging
 import secrets
 import threading
 import time
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ps2stream.config import Settings
-from ps2stream.errors import FailedPrecondition
+from ps2stream.extras import name_missing_extra
 from ps2stream.protocol.addresses import Address
 from ps2stream.v1 import delivery_pb2
+
+if TYPE_CHECKING:
+    from ps2stream.config import Settings
 
 log = logging.getLogger("ps2stream.cluster")
 Key = tuple[int, int]
@@ -151,15 +153,23 @@ def tracing_of(settings: Settings) -> TraceSampling:
     when OpenTelemetry is not installed."""
     if not settings.trace_every:
         return NO_TRACES
-    try:
+    with name_missing_extra("trace_every"):
         import opentelemetry.exporter.otlp.proto.http.trace_exporter  # noqa: F401
-    except ImportError:
-        raise FailedPrecondition(
-            "trace_every: OpenTelemetry is not installed; pip install 'ps2stream[otel]'"
-        ) from None
     return TraceSampling(settings.trace_every, settings.trace_endpoint, secrets.token_bytes(16))
 
 
 def unix_ns(monotonic: float) -> int:
     """Converts a time of the monotonic clock to Unix ns, by the wall clock as it is now."""
     return time.time_ns() - round((time.monotonic() - monotonic) * 1e9)
+
+
+def record_stage(
+    traces: ActorTraces, stage: str, key: Key, begun: float, ended: float | None, objects: int
+) -> None:
+    """Records the span of a stage, or of the whole batch, between two times of the monotonic clock;
+    None: now."""
+    until = time.time_ns() if ended is None else unix_ns(ended)
+    if stage == "batch":
+        traces.whole(key, unix_ns(begun), until, objects=objects)
+    else:
+        traces.part(stage, key, unix_ns(begun), until)

@@ -19,7 +19,7 @@ from ps2stream.errors import (
     Ps2StreamError,
     ResourceExhausted,
     Unauthenticated,
-    Violation,
+    invalid,
 )
 from ps2stream.web.gate import HEADERS, Handler, PageGate
 from ps2stream.web.hub import PageHub
@@ -145,7 +145,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def _reject_field(field: str, problem: str) -> NoReturn:
-    raise InvalidArgument([Violation(field, problem)])
+    raise invalid(field, problem)
 
 
 @web.middleware

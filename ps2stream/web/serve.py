@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from ps2stream.client.async_client import AsyncClient
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.security import is_loopback
 from ps2stream.web.app import build_application
 from ps2stream.web.gate import PageGate
@@ -120,13 +120,11 @@ def check(options: MapOptions) -> None:
     try:
         local = is_loopback(options.host)
     except ValueError:
-        raise _option_error(
-            "--host", f"{options.host!r} is not an IP address or localhost"
-        ) from None
+        raise invalid("--host", f"{options.host!r} is not an IP address or localhost") from None
     if (options.https_cert is None) != (options.https_key is None):
-        raise _option_error("--https-cert", "comes with --https-key, and it with --https-cert")
+        raise invalid("--https-cert", "must be set together with --https-key")
     if not local and options.https_cert is None:
-        raise _option_error(
+        raise invalid(
             "--host",
             f"{options.host} is not a loopback address, which needs --https-cert and --https-key",
         )
@@ -141,7 +139,7 @@ def _build_tls(options: MapOptions) -> ssl.SSLContext | None:
         context.load_cert_chain(options.https_cert, options.https_key, password="")
     except OSError as error:  # ssl.SSLError is one
         why = error.strerror or str(error)
-        raise _option_error("--https-cert, --https-key", f"cannot be used: {why}") from None
+        raise invalid("--https-cert, --https-key", f"cannot be used: {why}") from None
     return context
 
 
@@ -151,14 +149,10 @@ async def _start_listening(site: web.TCPSite, options: MapOptions) -> None:
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = "is in use" if taken else f"cannot be opened: {error.strerror}"
-        raise _option_error("--port", f"{options.port} on {options.host} {why}") from None
+        raise invalid("--port", f"{options.port} on {options.host} {why}") from None
 
 
 def _build_url(host: str, gate: PageGate, secure: bool) -> str:
     name = f"[{host}]" if ":" in host else host
     key = f"?key={gate.key}" if gate.key else ""
     return f"http{'s' * secure}://{name}:{gate.port}/{key}"
-
-
-def _option_error(field: str, problem: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, problem)])

@@ -11,11 +11,11 @@ import shapely
 import shapely.geometry
 
 from ps2stream.client.requests import Query
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.protocol.frame import U32
 from ps2stream.routing.leaves import Space, holders, leaf_from_dict
-from ps2stream.space.polygons import find_ambiguous_edge
 from ps2stream.space.regions import Circle, Polygon, Rect, Region
+from ps2stream.space.rings import find_ambiguous_edge
 
 CORNERS = 48
 EARTH_KM = 6371.0088
@@ -51,12 +51,12 @@ def on_globe(region: Any) -> Any:
     except (KeyError, TypeError, ValueError, IndexError):
         return region  # the service says what is wrong
     beyond = west >= -180 and 180 < east <= west + 360
-    long = any(find_ambiguous_edge(ring[:, 0]) is not None for ring in rings)
+    long = any(find_ambiguous_edge(ring[:, 0].tolist()) is not None for ring in rings)
     if not beyond and (not long or west < -180 or east > 180):
         return region
     if not shape.is_valid:
         problem = f"is not valid: {shapely.is_valid_reason(shape)}"
-        raise InvalidArgument([Violation("region.coordinates", problem)])
+        raise invalid("region.coordinates", problem)
     shape = shapely.segmentize(shape, 180)
     halves = []
     for turn in (0, 360):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,8 +73,9 @@ def with_value(values: Mapping[str, Any], path: tuple[str, ...], value: Any) -> 
     return made
 
 
+@cache
 def case(name: str) -> dict[str, Any]:
-    """A value file."""
+    """A value file, which nobody changes."""
     [found] = [each for each in chart.CASES if each.name.startswith(f"{name}.")]
     return chart.values_of(found)
 
@@ -82,3 +84,19 @@ def case(name: str) -> dict[str, Any]:
 def rendered(request: pytest.FixtureRequest) -> list[Manifest]:
     file: Path = request.param
     return manifests(chart.values_of(file))
+
+
+def references(of: Any) -> set[str]:
+    """Names of all Secrets that are read."""
+    found: set[str] = set()
+    if isinstance(of, dict):
+        if "secretName" in of:
+            found.add(of["secretName"])
+        if "secretKeyRef" in of:
+            found.add(of["secretKeyRef"]["name"])
+        for value in of.values():
+            found |= references(value)
+    if isinstance(of, list):
+        for value in of:
+            found |= references(value)
+    return found

@@ -16,8 +16,7 @@ from cryptography import x509
 from ps2stream.protocol.tokens import made_elsewhere
 from ps2stream.security import AccessScope
 from scripts import chart
-from tests.helm.conftest import Loader, manifests, of_kind
-from tests.helm.test_security import references
+from tests.helm.conftest import Loader, manifests, of_kind, references
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from ps2stream import config
 from ps2stream.cli import main
 from ps2stream.cluster.service import start
 from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_value
-from tests.service.certificates import Authority
+from tests.support.certificates import Authority
 
 HOSTS = {"ray_address", "nodes_s", "dispatcher_ports", "link_ports"}
 """Settings of a service on several hosts."""

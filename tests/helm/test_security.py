@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import yaml
 
 from ps2stream.cluster.ray_environment import SETTINGS
-from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_value
+from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, references, with_value
 
 STORES = {"dispatcher", "merger", "sequencer", "controller"}
 """Roles that open the database."""
 CALLERS = {"dispatcher", "controller", "planner", "test"}
 """Whose probes, or who themselves, call the service."""
-
-
-def references(of: Any) -> set[str]:
-    """Names of all Secrets that are read."""
-    found: set[str] = set()
-    if isinstance(of, dict):
-        if "secretName" in of:
-            found.add(of["secretName"])
-        if "secretKeyRef" in of:
-            found.add(of["secretKeyRef"]["name"])
-        for value in of.values():
-            found |= references(value)
-    if isinstance(of, list):
-        for value in of:
-            found |= references(value)
-    return found
 
 
 def test_there_are_pods_of_every_role(rendered: list[Manifest]) -> None:
@@ -92,6 +75,7 @@ def test_images_say_which(rendered: list[Manifest]) -> None:
             image = container["image"]
             assert re.search(r":[A-Za-z0-9][A-Za-z0-9._-]*(@sha256:[0-9a-f]{64})?$", image)
             assert ":latest" not in image
+            assert ("/ps2stream-spark:" in image) == (pod.role == "planner")
 
 
 def test_no_secret_stands_in_a_manifest(rendered: list[Manifest]) -> None:

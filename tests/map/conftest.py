@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -18,6 +19,8 @@ from ps2stream.config import Settings
 from ps2stream.web.serve import MapOptions, ServedMap, serving
 
 SIZE = {"width": 900, "height": 600}
+WINDOW: dict[str, Any] = {"viewport": SIZE, "device_scale_factor": 0.5}
+"""A quarter of the pixels: a processor draws the map, and most of what these tests take is that."""
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 PATIENCE_MS = 20_000
 Open = Callable[..., Page]
@@ -65,6 +68,34 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
+def prepare(page: Page, home: str, complaints: list[str]) -> None:
+    """Whatever the page complains of is kept, and so is what it asks of anyone else."""
+    page.set_default_timeout(PATIENCE_MS)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "console",
+        lambda m: (
+            complaints.append(m.text)
+            if m.type == "error" and "Failed to load resource" not in m.text
+            else None
+        ),
+    )
+    page.on(
+        "request",
+        lambda r: (
+            None
+            if r.url.startswith((home, "data:", "blob:"))
+            else complaints.append(f"asked for {r.url}")
+        ),
+    )
+
+
+def show(page: Page, url: str) -> Page:
+    page.goto(url)
+    page.wait_for_selector("html[data-ready=yes]")
+    return page
+
+
 @pytest.fixture
 def open_page(browser: Browser, live: ServedMap) -> Iterator[Open]:
     """Opens a page of the map in a window of its own. Whatever the page complains of fails the
@@ -73,32 +104,22 @@ def open_page(browser: Browser, live: ServedMap) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def opened(url: str = "", script: str = "", **options: object) -> Page:
-            context = browser.new_context(**{"viewport": SIZE} | options)  # type: ignore[arg-type]
+            context = browser.new_context(**WINDOW | options)
             stack.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(PATIENCE_MS)
             page.add_init_script(script)
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on(
-                "console",
-                lambda m: (
-                    complaints.append(m.text)
-                    if m.type == "error" and "Failed to load resource" not in m.text
-                    else None
-                ),
-            )
-            home = (url or live.url).split("?")[0]
-            page.on(
-                "request",
-                lambda r: (
-                    None
-                    if r.url.startswith((home, "data:", "blob:"))
-                    else complaints.append(f"asked for {r.url}")
-                ),
-            )
-            page.goto(url or live.url)
-            page.wait_for_selector("html[data-ready=yes]")
-            return page
+            prepare(page, (url or live.url).split("?")[0], complaints)
+            return show(page, url or live.url)
 
         yield opened
     assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def window(browser: Browser, live: ServedMap) -> Iterator[tuple[Page, list[str]]]:
+    """A window that many tests use, and the complaints of its pages."""
+    complaints: list[str] = []
+    with browser.new_context(**WINDOW) as context:
+        page = context.new_page()
+        prepare(page, live.url, complaints)
+        yield page, complaints

@@ -33,7 +33,7 @@ from ps2stream.web.hub import MAX_PAGES, PageHub
 from ps2stream.web.mailbox import LISTS, PageMailbox
 from ps2stream.web.own import MAX_OWN, DrawnQueries
 from ps2stream.web.serve import MapOptions, ServedMap, check, serving
-from tests.service import certificates
+from tests.support import certificates
 
 JSON = {"Content-Type": "application/json"}
 NONE: Mapping[str, str] = {}
@@ -404,7 +404,10 @@ def test_a_token_that_does_not_hold_is_told(guarded: tuple[str, dict[str, str]])
     [
         (MapOptions(host="0.0.0.0"), "--host: 0.0.0.0 is not a loopback address, which needs"),
         (MapOptions(host="example.org"), "--host: 'example.org' is not an IP address"),
-        (MapOptions(https_cert=Path("c.pem")), "--https-cert: comes with --https-key"),
+        (
+            MapOptions(https_cert=Path("c.pem")),
+            "--https-cert: must be set together with --https-key",
+        ),
     ],
 )
 def test_what_cannot_be_served_safely_is_refused(options: MapOptions, problem: str) -> None:

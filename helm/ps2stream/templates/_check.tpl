@@ -1,36 +1,36 @@
-{{/* What the schema cannot say. Every problem is told at once. */}}
+{{/* Checks that the schema cannot express. All problems are reported at once. */}}
 {{- define "ps2stream.check" -}}
 {{- $bad := list }}
 {{- with .Values }}
 {{- if not .image.repository }}
-{{- $bad = append $bad "image.repository: say where the image is; none is published" }}
+{{- $bad = append $bad "image.repository: is missing; name the repository of your image, since none is published" }}
 {{- end }}
 {{- if eq (empty .database.url) (empty .database.urlSecret.name) }}
-{{- $bad = append $bad "database.url, database.urlSecret.name: give one of them, PostgreSQL keeps the ledger" }}
+{{- $bad = append $bad "database.url, database.urlSecret.name: set exactly one of them; PostgreSQL stores the ledger" }}
 {{- end }}
 {{- if regexMatch "^[a-z]+://[^/@]*:[^/@]*@" .database.url }}
-{{- $bad = append $bad "database.url: has a password; put it into database.passwordSecret" }}
+{{- $bad = append $bad "database.url: contains a password; put it into database.passwordSecret" }}
 {{- end }}
 {{- if regexMatch "[?&](password|passfile)=" .database.url }}
-{{- $bad = append $bad "database.url: has a password; put it into database.passwordSecret" }}
+{{- $bad = append $bad "database.url: contains a password; put it into database.passwordSecret" }}
 {{- end }}
 {{- if eq (empty .tls.existingSecret) (empty .tls.certManager.issuer) }}
-{{- $bad = append $bad "tls.existingSecret, tls.certManager.issuer: give one of them, the port speaks TLS only" }}
+{{- $bad = append $bad "tls.existingSecret, tls.certManager.issuer: set exactly one of them; the port accepts only TLS" }}
 {{- end }}
 {{- if ne (empty .tls.clientCA.name) (empty .tls.clientSecret) }}
-{{- $bad = append $bad "tls.clientCA.name, tls.clientSecret: come together, for probes, planner and test must show a certificate too" }}
+{{- $bad = append $bad "tls.clientCA.name, tls.clientSecret: must be set together; probes, planner and test must also present a certificate" }}
 {{- end }}
 {{- if and .settings.identities (not .tls.clientCA.name) }}
-{{- $bad = append $bad "settings.identities: need tls.clientCA.name, which asks for certificates" }}
+{{- $bad = append $bad "settings.identities: require tls.clientCA.name, so that clients present certificates" }}
 {{- end }}
 {{- if and (not .tokens) (not .settings.identities) }}
-{{- $bad = append $bad "tokens: give one of scope admin at least, in a Secret; there is no default" }}
+{{- $bad = append $bad "tokens: name at least one Secret with a token of scope admin; there is no default" }}
 {{- end }}
 {{- if and .planner.enabled (not .planner.tokenSecret.name) (not .settings.identities) }}
-{{- $bad = append $bad "planner.tokenSecret.name: the planner needs a token of scope admin; or planner.enabled=false" }}
+{{- $bad = append $bad "planner.tokenSecret.name: is missing; the planner needs a token of scope admin, unless planner.enabled is false" }}
 {{- end }}
 {{- if and .test.enabled (not .test.tokenSecret.name) (not .settings.identities) }}
-{{- $bad = append $bad "test.tokenSecret.name: the test needs a token of scopes publish and subscribe; or test.enabled=false" }}
+{{- $bad = append $bad "test.tokenSecret.name: is missing; the test needs a token of the scopes publish and subscribe, unless test.enabled is false" }}
 {{- end }}
 {{- end }}
 {{- with $bad }}

@@ -1,4 +1,4 @@
-{{/* One name for all that belongs to a release; a DNS label of at most 40 characters, so that
+{{/* The name of everything that belongs to a release; a DNS label of at most 40 characters, so that
 KubeRay, which takes up to 53, and what is put behind it have room. */}}
 {{- define "ps2stream.fullname" -}}
 {{- $name := ternary "ps2stream" (printf "ps2stream-%s" .Release.Name) (eq .Release.Name "ps2stream") | replace "." "-" -}}
@@ -9,7 +9,7 @@ KubeRay, which takes up to 53, and what is put behind it have room. */}}
 {{- end -}}
 {{- end }}
 
-{{/* What clients call the service, and its certificate is for. */}}
+{{/* The name under which clients reach the service, for which its certificate must be valid. */}}
 {{- define "ps2stream.host" -}}
 {{ include "ps2stream.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- end }}
@@ -26,7 +26,7 @@ KubeRay, which takes up to 53, and what is put behind it have room. */}}
 {{ .Values.ray.tokenSecret | default (include "ps2stream.fullname" .) }}
 {{- end }}
 
-{{/* What never changes of a release: selectors, and the labels of pods. KubeRay's own
+{{/* Labels that never change for a release, for selectors and pods. KubeRay's own
 app.kubernetes.io/name stays, by which it finds the head. */}}
 {{- define "ps2stream.selector" -}}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -52,4 +52,9 @@ labels:
 
 {{- define "ps2stream.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The image that has Spark and Java too. */}}
+{{- define "ps2stream.sparkImage" -}}
+{{ .Values.planner.image | default (printf "%s-spark:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)) }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* The parts that pods have in common. Argument: top (the chart's), and what is named below. */}}
+{{/* The parts that pods have in common. Arguments: top (the chart's root), and those named below. */}}
 
 {{- define "ps2stream.podSecurity" -}}
 runAsNonRoot: true
@@ -16,13 +16,13 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* component: who it is, for a pod's labels. */}}
+{{/* The labels of a pod. component: the name of the component. */}}
 {{- define "ps2stream.podLabels" -}}
 {{ include "ps2stream.selector" .top }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* The beginning of a pod's spec; component. */}}
+{{/* The beginning of a pod's spec. component: as above. */}}
 {{- define "ps2stream.pod" -}}
 {{- with .top.Values.image.pullSecrets }}
 imagePullSecrets:
@@ -62,7 +62,7 @@ securityContext:
   {{- include "ps2stream.containerSecurity" . | nindent 2 }}
 {{- end }}
 
-{{/* The file system is read-only but for these. */}}
+{{/* Writable folders; the rest of the file system is read-only. */}}
 {{- define "ps2stream.scratchMounts" -}}
 - name: temporary
   mountPath: /tmp
@@ -87,7 +87,7 @@ securityContext:
     sizeLimit: {{ .Values.ray.sharedMemory }}
 {{- end }}
 
-{{/* Whoever starts a process of Ray: as ps2stream/cluster/ray_environment.py has it. */}}
+{{/* The environment of each process of Ray, as in ps2stream/cluster/ray_environment.py. */}}
 {{- define "ps2stream.rayEnvironment" -}}
 - name: RAY_task_events_report_interval_ms
   value: "0"
@@ -109,7 +109,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* Whoever opens the database, but for the URL, which the controller passes on. */}}
+{{/* The environment of pods that open the database, without the URL, which the controller passes on. */}}
 {{- define "ps2stream.databaseEnvironment" -}}
 {{- with .Values.database.passwordSecret }}
 {{- if .name }}
@@ -148,7 +148,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* Whoever opens the port, or checks that it can be opened: certificate and key. */}}
+{{/* Certificate and key, for pods that open the port or check that they could. */}}
 {{- define "ps2stream.serverMounts" -}}
 - name: tls
   mountPath: /etc/ps2stream/tls
@@ -178,7 +178,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* Whoever calls the service: the authority alone, and a certificate where one is asked for. */}}
+{{/* The certificate authority, for pods that call the service, and a certificate where one is required. */}}
 {{- define "ps2stream.clientMounts" -}}
 {{- if .Values.tls.caKey }}
 - name: authority
@@ -210,7 +210,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* A client's options. */}}
+{{/* The options of a client. */}}
 {{- define "ps2stream.clientArguments" -}}
 - --server={{ include "ps2stream.target" . }}
 - --tls-ca={{ ternary "/etc/ps2stream/authority/ca.crt" "system" (ne .Values.tls.caKey "") }}
@@ -220,7 +220,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* secret: name and key. A client's token, as a file. */}}
+{{/* The token of a client, as a file. secret: its name and key. */}}
 {{- define "ps2stream.tokenVolume" -}}
 - name: token
   secret:
@@ -231,7 +231,7 @@ securityContext:
         path: token
 {{- end }}
 
-{{/* Numba's code is for one kind of CPU, so each pod compiles the kernels before it takes part. */}}
+{{/* Compiles the kernels before the pod joins: Numba's code is for one kind of CPU. */}}
 {{- define "ps2stream.kernels" -}}
 - name: kernels
   {{- include "ps2stream.container" .top | nindent 2 }}
@@ -242,7 +242,7 @@ securityContext:
     {{- include "ps2stream.scratchMounts" .top | nindent 4 }}
 {{- end }}
 
-{{/* Whether the service answers; gRPC's own probes speak no TLS. The system's resolver stops at
+{{/* A probe of the service; gRPC's own probes do not support TLS. The system's resolver stops at
 /etc/hosts, where dispatchers have the service's name for themselves; gRPC's own asks on. */}}
 {{- define "ps2stream.health" -}}
 exec:

@@ -12,11 +12,12 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.observability.alerts import ALERTS, RUNBOOKS, rules
-from ps2stream.observability.grafana import ROWS, dashboard
 from ps2stream.observability.metrics import METRICS, MetricKind
+from ps2stream.observability.ray_tab import DASHBOARD_JSON
 from scripts import cli_docs
 
-QUERIES = [expr for row in ROWS for panel in row.panels for _, expr in panel.queries]
+PANELS = json.loads(DASHBOARD_JSON.read_text("utf-8"))["panels"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
 _SELECTOR = re.compile(r"(ps2stream_[a-z0-9_]+)(?:\{([^}]*)\})?")
 
 
@@ -64,7 +65,7 @@ def test_every_metric_is_shown_or_watched() -> None:
 
 def test_panels_do_not_overlap_and_legends_name_labels_of_their_query() -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in dashboard()["panels"]:
+    for panel in PANELS:
         at = panel["gridPos"]
         area = {(x, y) for x in range(at["x"], at["x"] + at["w"])
                 for y in range(at["y"], at["y"] + at["h"])}  # fmt: skip
@@ -136,7 +137,7 @@ def test_grafana_and_ray_are_configured_for_each_other(tmp_path: Path) -> None:
         (folder / "grafana/provisioning/dashboards/ps2stream.yml").read_text()
     )["providers"]  # fmt: skip
     loaded = json.loads((Path(provider["options"]["path"]) / "ps2stream.json").read_text())
-    assert loaded == dashboard()
+    assert loaded["panels"] == PANELS
     assert found == {
         "RAY_GRAFANA_HOST": "http://127.0.0.1:3001",
         "RAY_PROMETHEUS_HOST": source["url"],
@@ -155,6 +156,6 @@ def test_grafana_and_ray_are_configured_for_each_other(tmp_path: Path) -> None:
 
 
 def test_the_panels_of_rays_overview_are_rate_and_lag() -> None:
-    panels = {panel["id"]: panel["title"] for panel in dashboard()["panels"]}
-    assert len(panels) == len(dashboard()["panels"])
+    panels = {panel["id"]: panel["title"] for panel in PANELS}
+    assert len(panels) == len(PANELS)
     assert (panels[41], panels[24]) == ("Rate of each actor", "Lag of each actor")
