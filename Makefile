@@ -2,6 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+SERVER := $(VENV)/.server
 READY := $(VENV)/.ready
 DATA ?= $(if $(PS2STREAM_DATA),$(PS2STREAM_DATA),../shared/data)
 TWEETS := $(DATA)/tweets_us_2021_2022.parquet
@@ -11,35 +12,47 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
-BY_ITSELF := tests/map tests/service/test_overload.py
-LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
+BY_ITSELF := tests/service/test_overload.py
+LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py tests/packaging/test_extras.py
 PYTEST := $(BIN)/python -m pytest
+BY_FILE := $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # A room is a folder of tests/unit; root: the modules of ps2stream/ itself, and the recipes.
 ROOM_TESTS = $(if $(filter root,$(ROOM)),$(wildcard tests/unit/*.py),tests/unit/$(ROOM))
-TESTS = $(if $(ROOM),"unit tests of $(ROOM): $(PYTEST) -n $(JOBS) --dist loadfile $(ROOM_TESTS) $(ARGS)",\
-    $(if $(ARGS),"tests: $(PYTEST) $(subst ",\",$(ARGS))",\
-    "tests side by side: $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder tests \
-    $(addprefix --ignore=,$(BY_ITSELF) $(LONG))" \
-    "tests that need the machine: $(PYTEST) $(BY_ITSELF)"))
+ROOM_STAGE = unit tests of $(ROOM) (less than a minute): $(BY_FILE) $(ROOM_TESTS) $(ARGS)
+CHECKS = static checks (ruff, mypy --strict, import-linter, buf, generated code; the kernels are \
+    compiled beside them; about 50 s): sh scripts/check.sh $(BIN)
+ALL = tests side by side (all but those of overload, $(JOBS) processes, longest files first; about \
+    13 min): $(BY_FILE) tests $(addprefix --ignore=,$(BY_ITSELF) $(LONG))
+ALONE = tests that need the machine (overload; about 30 s): $(PYTEST) $(BY_ITSELF)
+TESTS = $(if $(ROOM),"$(ROOM_STAGE)",$(if $(ARGS),"tests: $(PYTEST) $(subst ",\",$(ARGS))",\
+    "$(ALL)" $(if $(ALSO),"+also: $(ALSO)") "$(ALONE)"))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pytest docs chart fuzz chaos protos lock bench clean
+.PHONY: help setup venv demo test lint pytest docs chart fuzz chaos protos lock bench clean
 
 help: ## list the recipes
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: $(READY) ## create .venv and install the pinned packages and ps2stream itself
+setup: $(READY) ## install into .venv what all recipes need; as root, what tests start too
 
-$(READY): requirements.txt pyproject.toml scripts/setup.sh
-	@sh scripts/setup.sh $(VENV)
+venv: $(SERVER) ## install into .venv what a service needs, and nothing outside of it
 
-demo: $(READY) ## start a service, replay posts, show live matches, verify them
+# What serves is enough for a demo; tests need the rest, and programs that pip does not bring.
+$(SERVER): requirements.txt pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh $(VENV) server
+	@touch $@
+
+$(READY): requirements.txt pyproject.toml scripts/setup.sh scripts/test_tools.sh
+	@sh scripts/setup.sh $(VENV) dev
+	@sh scripts/test_tools.sh $(VENV)
+	@touch $(SERVER) $@
+
+demo: $(SERVER) ## start a service, replay posts, show live matches, verify them
 	@$(BIN)/ps2stream demo --seconds $(SECONDS) $(if $(wildcard $(TWEETS)),--input $(TWEETS)) $(ARGS)
 
 # Each stage runs whatever came of those before; the last line adds them up.
 test: $(READY) ## all checks, then all tests, or the unit tests of one room: ROOM=merger
-	@$(BIN)/python scripts/stages.py $(if $(ROOM),,"static checks: sh scripts/check.sh $(BIN)") \
-	    $(TESTS) $(if $(ALSO),"also: $(ALSO)")
+	@$(BIN)/python scripts/stages.py $(if $(ROOM),,"$(CHECKS)") $(TESTS)
 
 pytest: $(READY)
 	@$(BIN)/python scripts/stages.py $(TESTS)
@@ -56,11 +69,8 @@ chart: $(READY) ## lint, render and package the Helm chart, and have KubeRay's o
 
 fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris==3.0.0"
-	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz $(ARGS)
-	@for target in $$($(BIN)/python -m tests.fuzz.harness); do \
-	    echo "== $$target, $(FUZZ_SECONDS) s"; \
-	    $(BIN)/python -m tests.fuzz.harness $$target $(FUZZ_SECONDS) || exit 1; \
-	done
+	@$(if $(filter-out 0,$(FUZZ_EXAMPLES)),FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PYTEST) tests/fuzz $(ARGS))
+	@$(BIN)/python -m tests.fuzz.harness $(FUZZ_SECONDS)
 
 chaos: $(READY) ## MINUTES of kill -9, stops, restarts and plan changes under load; hosts that die; a full disk; flipped bits
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
@@ -76,7 +86,7 @@ protos: $(READY) ## generate ps2stream/v1 from protos/
 lock: $(READY) ## renew requirements.txt within the bounds of pyproject.toml
 	@sh scripts/lock.sh $(BIN)
 
-bench: $(READY) ## measure the engine (one core) and the pipeline
+bench: $(SERVER) ## measure the engine (one core) and the pipeline
 	@$(BIN)/ps2stream bench engine $(ARGS)
 	@$(BIN)/ps2stream bench pipeline $(ARGS)
 

@@ -2,8 +2,8 @@
 generated, `check` lints and renders the chart, and packages it into build/.
 
 values.schema.json describes the values: values.yaml and the chart's README are generated from it.
-The alerts and the dashboard of files/ are those of `ps2stream dashboards`. What the value files
-of tests/helm/cases render to is stored beside them.
+The alerts of files/ are those of `ps2stream dashboards`, and its dashboard is a link to theirs.
+The value files of tests/helm/cases have what they render to beside them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import helm_python
 import yaml
 
 from ps2stream.observability.alerts import rules
-from ps2stream.observability.grafana import dashboard
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "helm" / "ps2stream"
@@ -114,7 +113,6 @@ def written() -> dict[Path, str]:
         CHART / "values.yaml": HEAD + "\n".join(_render_lines(found)) + "\n",
         CHART / "README.md": README + "".join(map(_render_row, leaves(found))),
         CHART / "files" / "ps2stream.rules.yml": rules(),
-        CHART / "files" / "ps2stream.json": json.dumps(dashboard(), indent=1) + "\n",
     }
 
 

@@ -19,12 +19,6 @@ mypy
 say "import-linter"
 lint-imports
 
-if ! command -v npx >/dev/null && [ "${CI:-}" = true ] && [ "$(id -u)" = 0 ] &&
-    command -v apt-get >/dev/null; then
-    say "installing nodejs and npm, which buf lint needs"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm
-fi
 if command -v npx >/dev/null; then
     say "buf lint"
     (cd protos && npx --yes "@bufbuild/buf@$buf" lint)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from ps2stream.cluster.service import sampled_plan, start
+from ps2stream.cluster.service import fitted_plan, start
 from ps2stream.config import Settings
 from ps2stream.demo.gazetteer import made_posts
 from ps2stream.demo.run import DemoOptions, DemoRun
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.space.grid import Grid
 from ps2stream.web import serve
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -65,7 +70,10 @@ def main(seconds: float) -> None:
         )
         posts = next(made_posts(np.random.default_rng(1), SAMPLE))
         lon, lat = (posts.column(name).to_numpy() for name in ("lon", "lat"))
-        plan = sampled_plan(settings, lon, lat, posts.column("text").to_pylist())
+        analysis = fitted_plan(settings, None).analysis
+        tokens = map(Analyzer(analysis).tokens, posts.column("text").to_pylist())
+        counts = Counter(itertools.chain.from_iterable(tokens))
+        plan = built_in_plan(analysis, Grid(), settings.workers, (lon, lat), counts)
         with start(settings, plan) as service:
             (target,) = service.targets
             demo = DemoRun(

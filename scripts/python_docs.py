@@ -14,8 +14,6 @@ BEGIN = "<!-- of the package's signatures and docstrings, written by scripts/pyt
 SHOWN = {
     "client.client": ("Client",),
     "client.subscription": ("Subscription",),
-    "client.async_client": ("AsyncClient",),
-    "client.async_subscription": ("AsyncSubscription",),
     "client.matches": ("Match", "Matches", "Gap"),
     "client.requests": ("Query",),
     "space.regions": ("Rect", "Circle", "Polygon", "World"),
@@ -24,8 +22,9 @@ SHOWN = {
     "errors": (),
 }  # fmt: skip
 """Modules and the classes of them to show, in this order; without names, all of them."""
-INNER = {"Rect", "Circle", "Polygon", "World", "Subscription", "AsyncSubscription"}
-"""Classes that other code makes, or whose methods only the package calls."""
+INNER = {"Subscription", "Matches"}
+"""Classes that other code makes."""
+BASES = {"AdminCaller": "client/admin.py", "Caller": "client/caller.py"}
 WIDTH = 92
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -45,14 +44,25 @@ def reference() -> str:
 def _render_class(module: str, node: ast.ClassDef) -> Iterator[str]:
     code = _render_code(_render_constructor(module, node))
     yield f"\n### {node.name}\n{code}{_render_docstring(node)}"
-    for method in node.body:
+    for method in _find_methods(node):
         if not isinstance(method, Function) or method.name.startswith("_"):
             continue
         if module == "space.regions" and method.name != "contains":
-            continue  # shape, boxes, columns: the package's own
+            continue  # bounds, GeoJSON: the package's own
         anchor = f"{node.name}.{method.name}"
         code = _render_code(_render_signature(method))
         yield f"\n#### {anchor}\n{code}{_render_docstring(method)}"
+
+
+def _find_methods(node: ast.ClassDef) -> Iterator[ast.stmt]:
+    """Yields a class's own methods, and those of its bases in the client."""
+    yield from node.body
+    for base in map(ast.unparse, node.bases):
+        if module := BASES.get(base):
+            tree = ast.parse((ROOT / "ps2stream" / module).read_text("utf-8"))
+            for found in tree.body:
+                if isinstance(found, ast.ClassDef) and found.name == base:
+                    yield from _find_methods(found)
 
 
 def _render_constructor(module: str, node: ast.ClassDef) -> str:
@@ -66,7 +76,8 @@ def _render_constructor(module: str, node: ast.ClassDef) -> str:
         and not ast.unparse(item.target).startswith("_")
         and "ClassVar" not in ast.unparse(item.annotation)
     ]
-    init = next((f for f in node.body if isinstance(f, Function) and f.name == "__init__"), None)
+    methods = (f for f in _find_methods(node) if isinstance(f, Function))
+    init = next((f for f in methods if f.name == "__init__"), None)
     if init is None:
         return _wrap_items(node.name, fields, "")
     return "" if node.name in INNER else _wrap_items(node.name, _list_arguments(init), "")

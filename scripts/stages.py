@@ -1,6 +1,9 @@
 """Runs the stages of `make test`, each whatever the outcome of those before, and adds them up.
 
-python scripts/stages.py 'NAME: COMMAND' ...
+python scripts/stages.py 'NAME (DESCRIPTION): COMMAND' ...
+
+The description, which may be absent, is shown as the stage begins. A stage with a `+` before its
+name runs beside the one before it, and its output is shown when both have ended.
 
 Tests that pytest ran are counted by its JUnit report. A stage without one counts as one test, and
 so does a failure that no report has. The last line is `N passed, N failed, N skipped`; the exit
@@ -9,14 +12,27 @@ code is 1 if anything failed.
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from xml.etree import ElementTree as ET
+
+
+class Stage(NamedTuple):
+    """A stage to run. output: the file that takes its output; None: it is not held back."""
+
+    name: str
+    description: str
+    command: list[str]
+    output: IO[bytes] | None
 
 
 class StageResult(NamedTuple):
@@ -40,19 +56,18 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def run_stage(name: str, command: list[str], report: Path) -> StageResult:
-    """Runs a stage to its end; its output is not held back."""
-    say(f"== {name}")
+def run_stage(stage: Stage, report: Path) -> StageResult:
+    """Runs a stage to its end; its output goes where it was opened to."""
     begun = time.monotonic()
-    counted = "pytest" in command
-    words = [*command, f"--junitxml={report}"] if counted else command
-    code = subprocess.run(words, check=False).returncode
+    counted = "pytest" in stage.command
+    words = [*stage.command, f"--junitxml={report}"] if counted else stage.command
+    code = subprocess.run(words, check=False, stdout=stage.output, stderr=stage.output).returncode
     seconds = time.monotonic() - begun
     if not counted:
-        return StageResult(name, int(code == 0), int(code != 0), 0, (), seconds)
+        return StageResult(stage.name, int(code == 0), int(code != 0), 0, (), seconds)
     passed, names, skipped = read_report(report)
     failed = max(len(names), int(code != 0))  # a crash has no report, or one without a failure
-    return StageResult(name, passed, failed, skipped, names, seconds)
+    return StageResult(stage.name, passed, failed, skipped, names, seconds)
 
 
 def read_report(report: Path) -> tuple[int, tuple[str, ...], int]:
@@ -73,22 +88,56 @@ def read_report(report: Path) -> tuple[int, tuple[str, ...], int]:
     return passed, tuple(dict.fromkeys(names)), skipped
 
 
-def main(*stages: str) -> int:
+def parse_stage(text: str, output: IO[bytes]) -> Stage:
+    """Parses an argument; `output` is for a stage that runs beside another."""
+    head, _, command = text.partition(": ")
+    name, _, description = head.removeprefix("+").partition(" (")
+    held = output if head.startswith("+") else None
+    return Stage(name, description.removesuffix(")"), shlex.split(command), held)
+
+
+def run_together(first: Stage, others: list[Stage], reports: Iterator[Path]) -> list[StageResult]:
+    """Runs a stage and those beside it; shows the output of these once all have ended."""
+    with ThreadPoolExecutor(max(1, len(others))) as pool:
+        running = [pool.submit(run_stage, stage, next(reports)) for stage in others]
+        found = [run_stage(first, next(reports)), *(task.result() for task in running)]
+    for stage in others:
+        say(f"== the output of {stage.name}")
+        if stage.output is not None:
+            stage.output.seek(0)
+            say(stage.output.read().decode(errors="replace").rstrip())
+    return found
+
+
+def main(*arguments: str) -> int:
     """Runs all stages; returns the exit code."""
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
+    found: list[StageResult] = []
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as files:
+        stages = [
+            parse_stage(text, files.enter_context((Path(folder) / f"{i}.txt").open("w+b")))
+            for i, text in enumerate(arguments)
+        ]
+        reports = (Path(folder) / f"{i}.xml" for i in itertools.count())
         for at, stage in enumerate(stages):
-            name, _, command = stage.partition(": ")
-            found.append(run_stage(name, shlex.split(command), Path(folder) / f"{at}.xml"))
+            if stage.output is not None and at > 0:
+                continue  # it ran with the one before
+            rest = itertools.takewhile(lambda s: s.output is not None, stages[at + 1 :])
+            together = [stage, *rest]
+            for n, one in enumerate(together, at + 1):
+                about = f" ({one.description})" if one.description else ""
+                say(f"== {n} of {len(stages)}: {one.name}{about}{', beside it' * (n > at + 1)}")
+            found += run_together(stage, together[1:], reports)
     say("== all stages")
     for result in found:
         say(f"{result.name}: {result.counts()} in {result.seconds:.0f} s")
         for name in result.names:
             say(f"    FAILED {name}")
     total = StageResult(
-        "", sum(r.passed for r in found), sum(r.failed for r in found),
-        sum(r.skipped for r in found), (), 0.0,
+        "all", sum(r.passed for r in found), sum(r.failed for r in found),
+        sum(r.skipped for r in found), (), time.monotonic() - begun,
     )  # fmt: skip
+    say(f"all: {total.seconds:.0f} s")
     say(total.counts())
     return int(total.failed > 0)
 

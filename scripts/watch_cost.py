@@ -18,8 +18,9 @@ from ps2stream.merger.watching import WatchedMatches
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.objects import BatchesCompleted
-from ps2stream.protocol.messages.watch import TICKS_PER_S, SeenMatches, WatchNotice, WatchSample
+from ps2stream.protocol.messages.watch import SeenMatches, WatchNotice, WatchSample
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.ticks import TICKS_PER_S
 from ps2stream.service.watch_calls import encode_glimpse
 
 ROWS, BATCHES, SECONDS, QUERIES, SESSIONS = 1024, 200, 20, 1_000_000, 128
