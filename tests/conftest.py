@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.distribution import ScopeScheduling, rank_of, scope_of
 from tests.support.postgres_server import Server, installed, server
 
 # An example may take as long as the machine likes: what is judged is the answer.
@@ -18,6 +21,30 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files that take long begin first, so that processes end together."""
+
+    def order(item: pytest.Item) -> tuple[int, str]:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        return rank_of(path), scope_of(path)
+
+    items.sort(key=order)
+
+
+def pytest_collection_finish() -> None:
+    """Objects that stay, of modules and collected tests, are not looked through again and again;
+    what tests leave behind is looked for less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ScopeScheduling | None:
+    """Files that share a session of Spark run in one process."""
+    return ScopeScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

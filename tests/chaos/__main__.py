@@ -43,7 +43,8 @@ def moves(seed: int, rounds: int) -> None:
 @click.option("--seed", default=1, show_default=True)
 @click.option("--rounds", default=3, show_default=True, help="Of a kill of each.")
 def ray(seed: int, rounds: int) -> None:
-    """kill -9 of Ray's raylet and of its GCS, then SIGTERM without waiting for the new one."""
+    """kill -9 of the supervisor, of Ray's raylet and of its GCS, then SIGTERM without waiting for
+    the new one."""
     show(ray_deaths(seed, rounds), True)
 
 

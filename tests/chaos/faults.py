@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 
 from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.host import Host, send
-from tests.chaos.moves import HOLDERS, Mover
+from tests.chaos.moves import HOLDERS, TRIES, Mover
 from tests.chaos.moves import ROLES as VICTIMS
 from tests.support.postgres_server import Server
 
 STOPPED_S = 10.0
+PAUSE_S = 2.0
 ROLES = ("dispatcher", "worker", "merger", "sequencer", "controller")
+AMID_MOVES = {"target": "transferring", "controller": "retiring"}
+"""Who is killed at each step of a move where there is no time for all."""
 
 
 @dataclass
@@ -90,6 +93,20 @@ class Faults:
         for thread in self._waking:
             thread.join()
 
+    def run_each(self) -> None:
+        """Once: kill -9 of each role and of one role at each step of a move, and a stop. Raises
+        TimeoutError when a move has no end."""
+        for role in ROLES * TRIES:  # who is being replaced is not there to be killed
+            if not self.tally.kills[role]:
+                self._kill(role)
+                time.sleep(PAUSE_S)
+        for role, step in AMID_MOVES.items():
+            self.mover.kill_at_step(role, step)
+        time.sleep(PAUSE_S)
+        self.stop_one("dispatcher")
+        for thread in self._waking:
+            thread.join()
+
     def one(self) -> None:
         """kill -9 of an actor; every role as often."""
         self._kill(self.rng.choice(ROLES))
@@ -106,10 +123,10 @@ class Faults:
         time.sleep(self.rng.uniform(0.2, 2.5))
         self._kill(self.rng.choice([role, *ROLES]))
 
-    def stop_one(self) -> None:
+    def stop_one(self, role: str = "") -> None:
         """SIGSTOP, and SIGCONT ten seconds later if it is still there."""
         actors = list(self.host.actors().values())
-        role = self.rng.choice(ROLES)
+        role = role or self.rng.choice(ROLES)
         mine = [a for a in actors if a.role == role]
         if mine:
             actor = self.rng.choice(mine)

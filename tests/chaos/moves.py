@@ -29,6 +29,9 @@ FILL_S = 0.5
 """Until batches are under way that whoever is stopped has not answered."""
 WAIT_S = 15.0
 """For a step, or for a worker to start."""
+ENDED_S = 60.0
+"""For a move to end."""
+TRIES = 3
 
 
 class Change(NamedTuple):
@@ -84,7 +87,17 @@ class Mover:
             self.say(f"no move: {type(error).__name__} {error}")
         return ""
 
-    def ended(self, within: float) -> None:
+    def kill_at_step(self, role: str, step: str) -> None:
+        """Moves until one has met a kill of this role at this step, but not for ever, and waits
+        until it has ended. Raises TimeoutError."""
+        for _ in range(TRIES):
+            time.sleep(1)
+            killed = self.move(role, step)
+            self.ended()
+            if killed:
+                return
+
+    def ended(self, within: float = ENDED_S) -> None:
         """Wait until none is under way. Raises TimeoutError."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +26,6 @@ from tests.support.postgres_server import Server, installed, server
 
 DRAIN_S = 60.0
 SETTLE_S = 5.0
-TRIES = 3
 LEAST_MATCHES = 20
 ENDED_S = 12.0
 """10 s after SIGTERM the service has ended; the rest is the system's."""
@@ -60,44 +59,55 @@ def run(
         options = () if database is None else (f"--database-url={database.url}",)
 
         def faults(host: Host, say: Say) -> dict[str, Any]:
-            return _under_faults(host, (minutes, kills), seed, rate, say, database)
+            return _under_faults(
+                host, lambda faults: faults.run(minutes * 60, kills), seed, rate, say, database
+            ) | {"minutes": minutes}
 
-        return _hosted(faults, workers, ("--load-period-s=2", *options))
+        return _hosted(faults, {"workers": workers}, ("--load-period-s=2", *options))
 
 
-def sweep(seed: int, rounds: int = 1, roles: Sequence[str] = ROLES) -> dict[str, Any]:
+def rehearse(seed: int, hogs_s: float) -> dict[str, Any]:
+    """Some of what the others do, over one service: busy programs beside it, then each fault of
+    `Faults.run_each` under load."""
+
+    def work(host: Host, say: Say) -> dict[str, Any]:
+        beside = _measure_beside_hogs(host, hogs_s)
+        found = _under_faults(host, Faults.run_each, seed, 6.0, say, None)
+        return found | {"held": found["held"] and beside["held"], "beside_hogs": beside}
+
+    return _hosted(work, {"workers": 2}, ("--load-period-s=2",))
+
+
+def sweep(seed: int, rounds: int = 1) -> dict[str, Any]:
     """A kill of each role at each step of a move, that many times, under load."""
 
     def kills(host: Host, say: Say) -> dict[str, Any]:
         mover = Mover(host, random.Random(seed), say)
         crowd = Crowd(host, seed, 16.0)
         try:
-            for step, role in [(s, r) for _ in range(rounds) for s in HOLDERS for r in roles]:
-                for _ in range(TRIES):
-                    time.sleep(SETTLE_S / 5)
-                    killed = mover.move(role, step)
-                    mover.ended(DRAIN_S)
-                    if killed:
-                        break
+            for step, role in [(s, r) for _ in range(rounds) for s in HOLDERS for r in ROLES]:
+                mover.kill_at_step(role, step)
             time.sleep(SETTLE_S)  # until the last is counted
-            mover.ended(DRAIN_S)
+            mover.ended()
         except TimeoutError as error:
             crowd.history.problems.append(str(error))
         verdict, moves = settled(crowd), mover.figures()
         whole = not (verdict.broken or moves["postings_missing"] or moves["postings_surplus"])
         return {"held": whole, "seed": seed, **moves, **vars(verdict)}
 
-    return _hosted(kills, 3, ())
+    return _hosted(kills, {"workers": 3}, ())
 
 
 def ray_deaths(seed: int, rounds: int = 1) -> dict[str, Any]:
-    """kill -9 of Ray's raylet and of its GCS under load, that many times, and in the end SIGTERM
-    while the service still starts Ray again."""
+    """Under load kill -9 of the supervisor, and, that many times, of Ray's raylet and of its GCS;
+    in the end SIGTERM while the service still starts Ray again. One actor of each role, as each
+    start takes a second of CPU an actor."""
 
     def kills(host: Host, say: Say) -> dict[str, Any]:
-        crowd = Crowd(host, seed, 16.0)
+        crowd = Crowd(host, seed, 6.0)
         recovery_s: dict[str, list[float]] = {name: [] for name in DAEMONS}
         time.sleep(SETTLE_S)
+        Faults(host, seed, say).kill_supervisor()
         for name in [*DAEMONS] * rounds:
             say(f"kill Ray's {name}")
             try:
@@ -117,44 +127,44 @@ def ray_deaths(seed: int, rounds: int = 1) -> dict[str, Any]:
             **vars(verdict),
         }
 
-    return _hosted(kills, 3, ())
+    return _hosted(kills, {"workers": 1, "dispatchers": 1, "mergers": 1}, ())
 
 
 def beside_hogs(seconds: float) -> dict[str, Any]:
     """The service beside a busy program at niceness 0 on every core: whether each actor is still
     the same, and the latency of publications and of their matches."""
+    return _hosted(lambda host, _: _measure_beside_hogs(host, seconds), {"workers": 2}, ())
 
-    def measure(host: Host, say: Say) -> dict[str, Any]:
-        before, cores = host.actors(), os.cpu_count() or 1
-        spin = ["nice", "-n", "0", sys.executable, "-c", "while True: pass"]
-        with ExitStack() as ending:
-            for _ in range(cores):
-                ending.callback(_end, subprocess.Popen(spin))
-            client = ending.enter_context(Client(host.targets[0], timeout=60))
-            client.insert("q", "flood", session="ann")
-            matches = iter(client.subscribe("ann"))
-            taken_ms: list[float] = []
-            end = time.monotonic() + seconds
-            while time.monotonic() < end or len(taken_ms) < LEAST_MATCHES:
-                begun = time.monotonic()
-                name = f"o{len(taken_ms)}"
-                client.publish([{"id": name, "text": "a flood", "lon": 1.0, "lat": 2.0}])
-                if (got := next(matches).object_id) != name:
-                    raise RuntimeError(f"{got} came instead of {name}")
-                taken_ms.append(1000 * (time.monotonic() - begun))
-                time.sleep(0.05)
-            after = host.actors()
-        ordered = sorted(taken_ms)
-        return {
-            "held": before == after,
-            "cores": cores,
-            "replaced": sorted(name for name in before if before[name] != after.get(name)),
-            "matches": len(ordered),
-            "p50_ms": round(ordered[len(ordered) // 2], 1),
-            "p99_ms": round(ordered[len(ordered) * 99 // 100], 1),
-        }
 
-    return _hosted(measure, 2, ())
+def _measure_beside_hogs(host: Host, seconds: float) -> dict[str, Any]:
+    before, cores = host.actors(), os.cpu_count() or 1
+    spin = ["nice", "-n", "0", sys.executable, "-c", "while True: pass"]
+    with ExitStack() as ending:
+        for _ in range(cores):
+            ending.callback(_end, subprocess.Popen(spin))
+        client = ending.enter_context(Client(host.targets[0], timeout=60))
+        client.insert("q", "flood", session="ann")
+        matches = iter(client.subscribe("ann"))
+        taken_ms: list[float] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or len(taken_ms) < LEAST_MATCHES:
+            begun = time.monotonic()
+            name = f"o{len(taken_ms)}"
+            client.publish([{"id": name, "text": "a flood", "lon": 1.0, "lat": 2.0}])
+            if (got := next(matches).object_id) != name:
+                raise RuntimeError(f"{got} came instead of {name}")
+            taken_ms.append(1000 * (time.monotonic() - begun))
+            time.sleep(0.05)
+        after = host.actors()
+    ordered = sorted(taken_ms)
+    return {
+        "held": before == after,
+        "cores": cores,
+        "replaced": sorted(name for name in before if before[name] != after.get(name)),
+        "matches": len(ordered),
+        "p50_ms": round(ordered[len(ordered) // 2], 1),
+        "p99_ms": round(ordered[len(ordered) * 99 // 100], 1),
+    }
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -183,13 +193,13 @@ def _await(host: Host, true: Callable[[], bool]) -> None:
 
 
 def _hosted(
-    work: Callable[[Host, Say], dict[str, Any]], workers: int, options: tuple[str, ...]
+    work: Callable[[Host, Say], dict[str, Any]], shape: dict[str, int], options: tuple[str, ...]
 ) -> dict[str, Any]:
     """What it finds, of a service of its own."""
     with tempfile.TemporaryDirectory("", "chaos-", "/tmp") as folder:
         log = Path(folder) / "log"
         say = teller()
-        with Host(Path(folder) / "data", log, workers=workers, options=options) as host:
+        with Host(Path(folder) / "data", log, options=options, **shape) as host:
             host.start()
             say(f"the service is ready: {', '.join(host.targets)}")
             found = work(host, say)
@@ -266,21 +276,20 @@ def _database() -> AbstractContextManager[Server]:
 
 def _under_faults(
     host: Host,
-    extent: tuple[float, int],
+    play: Callable[[Faults], None],
     seed: int,
     rate: float,
     say: Say,
     database: Server | None,
 ) -> dict[str, Any]:
-    minutes, kills = extent
     crowd = Crowd(host, seed, rate)
     history = crowd.history
     faults = Faults(host, seed, say, database)
     try:
         time.sleep(SETTLE_S)
-        faults.run(minutes * 60, kills)
+        play(faults)
         time.sleep(SETTLE_S)
-        faults.mover.ended(DRAIN_S)
+        faults.mover.ended()
     except (RuntimeError, TimeoutError) as error:
         history.problems.append(str(error))
     verdict = settled(crowd)
@@ -288,7 +297,6 @@ def _under_faults(
     moves = faults.mover.figures()
     return {
         "held": not (verdict.broken or moves["postings_missing"] or moves["postings_surplus"]),
-        "minutes": minutes,
         "seed": seed,
         "kills": dict(tally.kills),
         "kills_total": tally.kills.total(),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.connectors.conftest import QUOTA, Program, World, arrived
-from tests.connectors.kafka_broker import Broker
+from tests.support.kafka_broker import Broker
 
 pytestmark = pytest.mark.slow
 

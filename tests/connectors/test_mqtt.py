@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.connectors.conftest import Program, World, arrived
-from tests.connectors.mqtt_server import USER, Mosquitto, mosquitto
+from tests.support.mqtt_server import USER, Mosquitto, mosquitto
 
 pytestmark = pytest.mark.slow
 

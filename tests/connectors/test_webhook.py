@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.connectors.conftest import Program, World
-from tests.connectors.kafka_broker import free_port
-from tests.connectors.receiver import SECRET, Receiver, receiving
-from tests.service.certificates import Authority
+from tests.support.certificates import Authority
+from tests.support.kafka_broker import free_port
+from tests.support.webhook_receiver import SECRET, Receiver, receiving
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from typing import Any
 from mkdocs.config import load_config
 
 from scripts import site as hooks
-from tests.docs import built
+from tests.support import built_site
 
 HOSTS = {"github.com", "keepachangelog.com", "www.ray.io"}
 """Other sites that a page may lead to."""
@@ -24,14 +24,14 @@ def leaves(nav: Any) -> list[str]:
 
 
 def test_every_link_leads_somewhere(site: Path) -> None:
-    assert built.problems(site) == []
-    assert len(list(built.pages(site))) > 20
+    assert built_site.problems(site) == []
+    assert len(list(built_site.pages(site))) > 20
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<a href="b.html#x">x</a><a href="c.html">c</a>')
     (tmp_path / "b.html").write_text('<p id="y"><img src="d.png"><a href="a.html">a</a>')
-    assert built.problems(tmp_path) == [
+    assert built_site.problems(tmp_path) == [
         "a.html: b.html#x: there is no #x",
         "a.html: c.html: there is no c.html",
         "b.html: d.png: there is no d.png",
@@ -39,10 +39,10 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
 
 
 def test_nothing_is_loaded_from_another_origin(site: Path) -> None:
-    for page in built.pages(site):
+    for page in built_site.pages(site):
         for link in page.links:
             host = re.sub(r"^https?://([^/]+).*", r"\1", link.address)
-            foreign = built.is_foreign(link.address)
+            foreign = built_site.is_foreign(link.address)
             assert not (link.loaded and foreign), link
             assert not foreign or host in HOSTS, link
         assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", page.styles), page.name
@@ -55,7 +55,7 @@ def test_nothing_is_loaded_from_another_origin(site: Path) -> None:
 
 
 def test_every_picture_has_words_and_is_light(site: Path, root: Path) -> None:
-    shown = [image for page in built.pages(site) for image in page.images]
+    shown = [image for page in built_site.pages(site) for image in page.images]
     assert shown
     assert all(image.get("alt") for image in shown), shown
     for path in (root / "docs").rglob("*"):

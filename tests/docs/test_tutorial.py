@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.desk import Desk, difference
-from tests.transcripts.replay import steps
+from tests.support.newcomers_desk import Desk, difference
+from tests.support.replay import steps
 
 RANGE = " a second (0.9 to 4e-05 at 95%);"
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)

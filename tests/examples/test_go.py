@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts.replay import steps
+from tests.support.replay import steps
 
 PATIENCE_S = 600
 """Without Go's cache, gRPC and the standard library are compiled first."""

@@ -16,9 +16,9 @@ from ps2stream.cli import main
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from tests.examples.posts import QUERIES, expected, posts
-from tests.service.certificates import Authority
-from tests.transcripts.replay import steps
+from tests.support.certificates import Authority
+from tests.support.example_posts import QUERIES, expected, posts
+from tests.support.replay import steps
 
 FOLDER = Path("examples") / "node"
 

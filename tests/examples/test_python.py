@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ps2stream.client.client import Client
 from ps2stream.space.regions import Circle
-from tests.examples.posts import QUERIES, expected, posts
+from tests.support.example_posts import QUERIES, expected, posts
 
 
 def example(root: Path, name: str, *arguments: str) -> subprocess.Popen[str]:

@@ -1,17 +1,20 @@
-"""Coverage-guided fuzzing of the readers: python -m tests.fuzz.harness TARGET SECONDS
+"""Coverage-guided fuzzing of the readers: python -m tests.fuzz.harness [TARGET] SECONDS
 
-Without arguments it names the targets. Needs atheris (`make fuzz` installs it). What fails is
+Without a target it fuzzes each in turn. Needs atheris (`make fuzz` installs it). What fails is
 written to the working directory as crash-*, and TARGET FILE runs it again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import subprocess
+import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.fuzz.readers import Target
 
 PACKAGE = Path(__file__).resolve().parents[2] / "ps2stream"
 
@@ -26,31 +29,32 @@ def kernels() -> list[str]:
     ]
 
 
-def main(name: str = "", how: str = "", folder: str = "") -> None:
-    """Fuzz the target for so many seconds, or run it on a file."""
-    if not name:
+def main(name: str, how: str = "") -> None:
+    """Fuzz the target, or each in turn, for so many seconds, or run it on a file."""
+    import atheris
+
+    with atheris.instrument_imports(include=["ps2stream"], exclude=kernels()):
         from tests.fuzz.readers import TARGETS
+    if how and not how.isdecimal():
+        TARGETS[name].run(Path(how).read_bytes())
+        return
+    for each in [name] if how else TARGETS:
+        print(f"== {each}, {how or name} s", flush=True)  # noqa: T201
+        # libFuzzer ends its process at once, and leaves files to another.
+        with tempfile.TemporaryDirectory(prefix="ps2stream-fuzz-") as folder:
+            if (child := os.fork()) == 0:
+                fuzz(TARGETS[each], how or name, folder)
+            if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+                sys.exit(code)
 
-        print(*TARGETS)  # noqa: T201
-    elif folder or not how.isdecimal():
-        fuzz(name, how, folder)
-    else:  # libFuzzer ends its process at once, and leaves files to another
-        with tempfile.TemporaryDirectory(prefix="ps2stream-fuzz-") as made:
-            command = [sys.executable, "-m", "tests.fuzz.harness", name, how, made]
-            sys.exit(subprocess.run(command, check=False).returncode)
 
-
-def fuzz(name: str, how: str, folder: str) -> None:
+def fuzz(target: Target, seconds: str, folder: str) -> None:
     """In this process, with all temporary files in `folder`."""
     import atheris
 
-    tempfile.tempdir = folder or None
-    with atheris.instrument_imports(include=["ps2stream"], exclude=kernels()):
-        from tests.fuzz.readers import TARGETS, Unnoticed
-    target = TARGETS[name]
-    if not how.isdecimal():
-        target.run(Path(how).read_bytes())
-        return
+    from tests.fuzz.readers import Unnoticed
+
+    tempfile.tempdir = folder
 
     def run(data: bytes) -> None:
         with contextlib.suppress(Unnoticed):
@@ -59,7 +63,7 @@ def fuzz(name: str, how: str, folder: str) -> None:
     corpus = Path(tempfile.mkdtemp())
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
-    options = [f"-max_total_time={how}", "-seed=1", "-max_len=20000", "-print_final_stats=1"]
+    options = [f"-max_total_time={seconds}", "-seed=1", "-max_len=20000", "-print_final_stats=1"]
     setup: Any = atheris.Setup
     setup([sys.argv[0], *options, str(corpus)], run)
     atheris.Fuzz()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,10 @@ def call(service: RunningService) -> Iterator[Callable[[MethodDescriptor, list[b
         yield run
 
 
+@cache
 def requests(method: MethodDescriptor) -> st.SearchStrategy[list[bytes]]:
-    """Requests of a method, odd and then edited."""
+    """Requests of a method, odd and then edited. Built once: to check a strategy anew for each
+    request takes longer than to draw from it."""
     arrow = st.one_of(st.just(b""), damaged(ARROW))
     message = messages(method.input_type, arrow).map(lambda m: m.SerializeToString())
     one = st.one_of(message, st.builds(edited, message, edits()), st.binary(max_size=64))

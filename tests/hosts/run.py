@@ -23,10 +23,10 @@ from tests.chaos.run import Crowd, Say, settled, teller
 from tests.chaos.verdict import recoveries
 from tests.hosts.machine import Machine
 from tests.hosts.net import Net, made
-from tests.service.certificates import Authority
+from tests.support.certificates import Authority
 from tests.support.postgres_server import Server
 
-WORKERS, DISPATCHERS, MERGERS = 4, 2, 2
+WORKERS, DISPATCHERS, MERGERS = 2, 2, 2
 SHAPE = (f"--workers={WORKERS}", f"--dispatchers={DISPATCHERS}", f"--mergers={MERGERS}")
 LEASE_S = 6.0
 CUT_LEASES = 3.3  # how long a cable is out

@@ -18,9 +18,9 @@ from ps2stream.protocol.ports import LedgerChange
 from ps2stream.store.postgres import PostgresLedger
 from ps2stream.store.postgres_log import PostgresLog
 from ps2stream.store.postgres_session import PostgresDatabase
+from tests.support.ledgers import ANALYSIS, answer
 from tests.support.postgres_server import USER, Server
 from tests.support.updates import applied, insert
-from tests.unit.store.test_tables import ANALYSIS, answer
 
 KILLS = int(os.environ.get("PS2STREAM_KILLS", "8"))
 

@@ -17,10 +17,9 @@ from ps2stream.store import compaction
 from ps2stream.store.postgres import PostgresLedger, recorded
 from ps2stream.store.postgres_session import PostgresDatabase
 from tests.postgres.conftest import Sql
+from tests.support.ledgers import ANALYSIS, fill, rows_of
 from tests.support.postgres_server import Server
 from tests.support.updates import applied, delete, ids_of, insert, packed, query_rows
-from tests.unit.store.test_ledger import fill, rows_of
-from tests.unit.store.test_tables import ANALYSIS
 
 
 def change(lsn: int) -> LedgerChange:

@@ -1,38 +1,28 @@
-"""Some real faults, and kills at chosen steps of moves; `make chaos` makes more."""
+"""Some real faults. `make chaos` makes more, and kills every role at each step of a move, which
+tests/sim/test_moves.py does without Ray."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.chaos.run import beside_hogs, ray_deaths, run, sweep
+from tests.chaos.faults import AMID_MOVES, ROLES
+from tests.chaos.run import ray_deaths, rehearse
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-def test_nothing_acknowledged_is_lost_or_comes_twice_under_kills() -> None:
-    found = run(minutes=0.5, seed=20, kills=4)
+def test_nothing_is_lost_or_comes_twice_under_kills_and_beside_busy_programs() -> None:
+    found = rehearse(seed=20, hogs_s=7)  # longer than a lease, after which an actor is replaced
     assert found["held"], found
-    assert found["kills_total"] >= 4
+    assert found["beside_hogs"]["matches"] >= 20
+    assert found["kills"] == dict.fromkeys(ROLES, 1), found
+    assert found["stops"] == {"dispatcher": 1}
+    assert found["killed_amid_moves"] == {f"{role}, {step}": 1 for role, step in AMID_MOVES.items()}
     assert found["delivered"] >= found["expected"] > 300
 
 
-def test_nothing_is_lost_when_ray_itself_dies_and_sigterm_ends_the_service_then() -> None:
+def test_nothing_is_lost_when_supervisor_or_ray_dies_and_sigterm_ends_the_service_then() -> None:
     found = ray_deaths(seed=4)
     assert found["held"], found
     assert all(found["recovery_s"][name] for name in ("raylet", "gcs_server"))
     assert found["delivered"] >= found["expected"] > 300
-
-
-def test_beside_busy_programs_no_actor_is_replaced_and_matches_come() -> None:
-    found = beside_hogs(seconds=10)
-    assert found["held"], found
-    assert found["matches"] >= 20
-
-
-def test_whoever_is_killed_at_whichever_step_of_a_move_nothing_is_lost() -> None:
-    roles = ("source", "target", "controller")
-    found = sweep(seed=2, roles=roles)
-    assert found["held"], found
-    steps = {f"{role}, {step}" for role in roles for step in ("transferring", "retiring")}
-    assert found["killed_amid_moves"].keys() == steps
-    assert found["delivered"] >= found["expected"] > 500

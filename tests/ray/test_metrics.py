@@ -24,6 +24,10 @@ from ps2stream.cli import main
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.errors import Unauthenticated
+from ps2stream.protocol.tokens import make
+from ps2stream.security import AccessScope, TenantQuota
+from ps2stream.store.tokens import FileTokenStore
 from tests.support.prometheus_server import free_port, server
 
 pytestmark = pytest.mark.ray
@@ -145,8 +149,15 @@ def test_the_actors_metrics_are_scraped_from_ray(
         metrics_s=0.5,
         trace_every=1,
         trace_endpoint=collector,
+        auth=True,
+        quotas={"acme": TenantQuota()},
     )
-    with start(settings) as service, Client(service.targets[0]) as client:
+    made_token = make(os.urandom(40), "acme", frozenset(AccessScope), 0)
+    with FileTokenStore(settings.data_dir) as store:
+        store.keep_tokens([made_token.token])
+    with start(settings) as service, Client(service.targets[0], token=made_token.text) as client:
+        with Client(service.targets[0]) as stranger, pytest.raises(Unauthenticated):
+            stranger.get("a")
         pids = [status["pid"] for status in service.status().values()]
         nice = {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids}
         assert (len(pids), nice) == (6, {os.getpriority(os.PRIO_PROCESS, 0)})

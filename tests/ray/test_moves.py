@@ -21,7 +21,7 @@ from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from tests import naive
-from tests.ray.test_service import SESSIONS, Reader, posts, quiet, some_query
+from tests.support.real_posts import SESSIONS, Reader, posts, quiet, some_query
 
 pytestmark = pytest.mark.ray
 BATCH = 25

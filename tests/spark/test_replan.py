@@ -10,7 +10,7 @@ import pytest
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from tests.service.moving import World, by_text, lines, run
+from tests.support.moving import World, by_text, lines, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -113,7 +113,7 @@ def test_a_session_is_read_once_over_restarts_and_acknowledged(
             .start()
         )
         try:
-            while not until():
+            while not (until() and (checkpoint / "commits" / f"{max(seen)}").exists()):
                 assert query.exception() is None
                 time.sleep(0.05)
         finally:

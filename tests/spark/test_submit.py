@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.spark_options import SETTINGS, submit_options
+
 pytestmark = pytest.mark.spark
 
 
@@ -22,14 +24,14 @@ def test_spark_submit_runs_the_same_job(root: Path, tmp_path: Path) -> None:
     objects.write_text("".join(json.dumps(row) + "\n" for row in rows))
     queries.write_text('{"id": "a", "expression": "flood", "region": {"rect": [8, 47, 12, 48]}}\n')
     common = ["plan", "--objects", str(objects), "--queries", str(queries), "--workers", "2"]
-    submit = Path(sys.executable).with_name("spark-submit")
+    submit = [str(Path(sys.executable).with_name("spark-submit")), *submit_options(SETTINGS)]
     program = root / "ps2stream" / "__main__.py"
     environment = os.environ | {"PYTHONPATH": str(root), "PYSPARK_PYTHON": sys.executable}
     environment.pop("SPARK_HOME", None)
     found = {}
     for name, command in (
         ("numpy", [sys.executable, "-m", "ps2stream", *common, "--engine", "numpy"]),
-        ("spark", [str(submit), "--master", "local[2]", str(program), *common]),
+        ("spark", [*submit, "--master", "local[2]", str(program), *common]),
     ):
         path = tmp_path / f"{name}.json"
         done = subprocess.run(

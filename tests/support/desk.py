@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.dispatcher.edge import DispatcherEdge
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Reply, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
 from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial
@@ -20,12 +21,17 @@ from ps2stream.protocol.messages.sessions import (
     StreamCredit,
     StreamDelivery,
 )
-from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision, UpdateRequest
+from ps2stream.protocol.messages.updates import (
+    LedgerTip,
+    LookupReply,
+    UpdateDecision,
+    UpdateRequest,
+)
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.space.grid import Grid
 from ps2stream.store.memory import MemoryLog
-from ps2stream.workers.gi2 import GI2
+from tests.support.edges import LoneEdge
 
 
 def rows(n: int, text: str = "flood") -> ObjectRows:
@@ -47,6 +53,7 @@ class Router:
     plan_version = 1
     route = 0
     stall_report = ""
+    visible: Frame  # what a tip of the ledger lets out
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
 
     def __init__(self) -> None:
@@ -82,6 +89,8 @@ class Router:
         self.in_flight -= isinstance(frame, BatchesCompleted)
         self.active -= isinstance(frame, BatchesCompleted | BatchesPartial)
         self.undecided -= isinstance(frame, UpdateDecision)
+        if isinstance(frame, LedgerTip):
+            return [Reply(self.visible)]
         passed = SessionGrant | LookupReply | StreamAttached | StreamDelivery
         return [Reply(frame)] if isinstance(frame, passed) else []
 
@@ -102,18 +111,10 @@ class Desk:
         self.wakes = 0
         self.lapsed = False
         self.log = MemoryLog()
-        analyzer = Analyzer(Analysis(salt=1))
-        self.edge = DispatcherEdge(
-            self.router,
-            analyzer,
-            Frequencies.of({}, analyzer),
-            self.post,
-            lambda: 1,
-            ObjectLog(self.log),
-            GI2,
-            wake=self.wake,
-            lapsed=lambda: self.lapsed,
+        machine = DispatcherMachine(
+            self.router, ObjectLog(self.log), ObjectReservoir(0), StageMeter()
         )
+        self.edge = LoneEdge(machine, self.log, self.post, self.wake, lambda: self.lapsed)
 
     def wake(self) -> None:
         self.wakes += 1
@@ -121,6 +122,11 @@ class Desk:
     def post(self, sends: list[Send]) -> None:
         self.posts += bool(sends)
         self.sent += sends
+
+    def show_decision(self, seq: int) -> None:
+        """The decision on an update has come and is visible now."""
+        self.router.visible = UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64))
+        self.edge.on(LedgerTip(1, 1))
 
     def credits(self) -> list[StreamCredit]:
         return [s.frame for s in self.sent if isinstance(s.frame, StreamCredit)]

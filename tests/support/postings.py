@@ -63,6 +63,8 @@ class Query:
         return stack == [True]
 
     def emits(self, lsn: int, x: float, y: float, terms: set[int]) -> bool:
+        if not (self.handle <= lsn < self.deleted and self.satisfied(terms)):
+            return False
         inside = any(a <= x <= c and b <= y <= d for a, b, c, d in self.boxes)
         if self.circle:
             inside = inside and _in_circle(self.circle, x, y)
@@ -70,14 +72,10 @@ class Query:
             inside = inside and bool(shapely.intersects_xy(shapely.Polygon(self.ring), x, y))
         elif self.rect:
             inside = inside and _in_rect(self.rect, x, y)
+        if not inside:
+            return False
         posted = [t for i, t in enumerate(self.terms) if self.post >> i & 1 and t in terms]
-        tag = self.level << 28 | cell_of(x, y, self.level)
-        return (
-            inside
-            and self.handle <= lsn < self.deleted
-            and self.satisfied(terms)
-            and (tag, posted[0]) in self.tags
-        )
+        return (self.level << 28 | cell_of(x, y, self.level), posted[0]) in self.tags
 
 
 def _in_rect(rect: tuple[float, ...], x: float, y: float) -> bool:
@@ -218,20 +216,22 @@ def objects(rng: np.random.Generator, n: int) -> tuple[F64, F64, I64, U64]:
     return at[:, 0].copy(), at[:, 1].copy(), off, np.concatenate([*rows, np.zeros(0, np.uint64)])
 
 
-def check(index: GI2, queries: list[Query], lsn: int, objects: tuple[F64, F64, I64, U64]) -> int:
+def check(
+    index: GI2, queries: list[Query], lsn: int, objects: tuple[F64, F64, I64, U64], *copies: GI2
+) -> int:
     lon, lat, off, term = objects
-    found = index.match(lsn, lon, lat, off, term)
-    assert (found.session == found.handle * 3).all()
-    got = sorted(zip(found.row.tolist(), found.handle.tolist(), strict=True))
     texts = [set(term[off[i] : off[i + 1]].tolist()) for i in range(len(lon))]
     want = sorted(
         (i, q.handle)
         for i, text in enumerate(texts)
         for q in queries
-        if q.satisfied(text) and q.emits(lsn, float(lon[i]), float(lat[i]), text)
+        if q.emits(lsn, float(lon[i]), float(lat[i]), text)
     )
-    assert got == want
-    return len(got)
+    for each in (index, *copies):
+        found = each.match(lsn, lon, lat, off, term)
+        assert (found.session == found.handle * 3).all()
+        assert sorted(zip(found.row.tolist(), found.handle.tolist(), strict=True)) == want
+    return len(want)
 
 
 def plain_queries(rng: np.random.Generator, handles: list[int]) -> list[Query]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shapely
 from hypothesis import strategies as st
 
+from ps2stream.space.region_rows import boxes_of
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 
 _LON_SPOTS = [-180.0, -179.99999999999997, -90.0, -1e-300, -0.0, 0.0, 0.703125, 10.0, 45.0, 90.0,
@@ -54,7 +55,7 @@ regions: st.SearchStrategy[Region] = st.one_of(rects(), circles, polygons(), st.
 def regions_and_points(draw: st.DrawFn) -> tuple[Region, list[tuple[float, float]]]:
     """A region with points anywhere, on its sides and at its corners."""
     region = draw(regions)
-    boxes = region.boxes()
+    boxes = boxes_of(region)
     xs = lons | st.sampled_from(boxes[:, [0, 2]].ravel().tolist())
     ys = lats | st.sampled_from(boxes[:, [1, 3]].ravel().tolist())
     return region, draw(st.lists(st.tuples(xs, ys), min_size=1, max_size=20))

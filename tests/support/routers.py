@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ps2stream.dispatcher.machine import RouterMachine
+from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.protocol.addresses import Address, Out, Send
 from ps2stream.protocol.messages.objects import (
     BatchesCompleted,
@@ -61,7 +62,7 @@ def posts(*terms: int, lon: float = -20.0) -> ObjectRows:
     return object_rows([lon] * len(terms), [0.0] * len(terms), [(t,) for t in terms])
 
 
-def sent(out: list[Out], role: str, kind: type[Any]) -> list[tuple[int, Any]]:
+def sent(out: Sequence[Out], role: str, kind: type[Any]) -> list[tuple[int, Any]]:
     return [
         (o.to.index, o.frame)
         for o in out

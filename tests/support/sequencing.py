@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from unittest import mock
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
 from ps2stream.protocol.messages.updates import (
     LedgerBatch,
@@ -17,6 +20,7 @@ from ps2stream.protocol.messages.updates import (
     UpdateStatus,
 )
 from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.sequencer.hash_table import SaltedHash
 from ps2stream.sequencer.machine import SequencerMachine
 from tests.support.updates import Row, delete, insert, update
 
@@ -27,6 +31,19 @@ ROWS = st.one_of(
     st.builds(insert, IDS, st.sampled_from(["x", "yy"]), st.sampled_from(["s", "t", ""])),
     st.builds(delete, IDS, st.sampled_from(["", "s", "t", "new"]), st.sampled_from(["", "p", "q"])),
 )
+
+
+@contextlib.contextmanager
+def cut_hashes(bits: int) -> Iterator[None]:
+    """Hashes have only so many bits, so that nearly all keys collide."""
+    whole = SaltedHash.hash
+
+    def cut(self: SaltedHash, off: I64, data: U8) -> U64:
+        mask = np.uint64((1 << bits) - 1)
+        return (whole(self, off, data) & mask) << np.uint64(64 - bits)
+
+    with mock.patch.object(SaltedHash, "hash", cut):
+        yield
 
 
 class TwinSequencer:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from tests.transcripts.replay import pattern, run, steps
+from tests.support.replay import pattern, run, steps
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.name for path in FOLDER.glob("*.txt"))

@@ -91,6 +91,13 @@ def files_of_tests(room: str, root: Path) -> list[Path]:
     return sorted((root / "tests" / "unit" / room).rglob("*.py"))
 
 
+def folders_of_tests(root: Path) -> list[str]:
+    """The rooms that have a folder of unit tests."""
+    return sorted(
+        path.name for path in (root / "tests" / "unit").iterdir() if any(path.glob("*.py"))
+    )
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_module_has_a_test_file_that_imports_it(room: str, root: Path) -> None:
     modules = modules_of(room, root)
@@ -113,23 +120,23 @@ def test_only_modules_that_exist_are_exempt(root: Path) -> None:
     assert not needless
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_test_uses_private_names_of_another_room(room: str, root: Path) -> None:
+def test_no_test_uses_private_names_of_another_room(root: Path) -> None:
     found = {
         path.relative_to(root).as_posix(): names
+        for room in folders_of_tests(root)
         for path in files_of_tests(room, root)
         if (names := private_names(path.read_text("utf-8"), room))
     }
     assert not found
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_test_imports_another_test(room: str, root: Path) -> None:
+def test_no_file_imports_a_test(root: Path) -> None:
+    """What several use lies in tests/support, or in a conftest.py."""
     found = [
         f"{path.relative_to(root).as_posix()}: {name}"
-        for path in files_of_tests(room, root)
+        for path in sorted((root / "tests").rglob("*.py"))
         for name in imported_names(ast.parse(path.read_text("utf-8"))).values()
-        if re.search(r"(^|\.)test_\w+", name)
+        if re.search(r"^tests\..*\.test_\w+", name)
     ]
     assert not found
 

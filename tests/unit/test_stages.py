@@ -1,4 +1,4 @@
-"""scripts/stages.py: every stage of `make test` runs, and the closing line adds them up."""
+"""`make test`: every stage says what it does, the last line adds them up, long files come first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.distribution import ALONE, LONGEST, SCATTERED, SHARED, rank_of, scope_of
 
 TESTS = {
     "test_mixed.py": "import pytest\n"
@@ -45,7 +47,7 @@ def test_a_failed_stage_hides_neither_the_next_nor_itself(root: Path, tmp_path: 
     closing = [line for line in lines if line.startswith("===") and " in " in line]
     assert "1 failed, 1 passed, 1 skipped, 1 error" in closing[0], "pytest's own closing line"
     summary = lines[lines.index("== all stages") :]
-    assert [line.split(" in ")[0] for line in summary if not line.startswith(" ")] == [
+    assert [line.split(" in ")[0] for line in summary if not line.startswith((" ", "all: "))] == [
         "== all stages",
         "checks: 0 passed, 1 failed, 0 skipped",
         "test_mixed.py: 1 passed, 2 failed, 1 skipped",
@@ -63,6 +65,29 @@ def test_a_failed_stage_hides_neither_the_next_nor_itself(root: Path, tmp_path: 
 def test_all_is_well_where_every_stage_is(root: Path, tmp_path: Path) -> None:
     code, lines = run(root, tmp_path, "checks: true", stage_of("test_good.py"))
     assert (code, lines[-1]) == (0, "3 passed, 0 failed, 0 skipped")
+
+
+def test_each_stage_says_what_it_does_as_it_begins(root: Path, tmp_path: Path) -> None:
+    _, lines = run(root, tmp_path, "checks (types, about 3 s): echo one", "plain: echo two")
+    assert lines[:4] == ["== 1 of 2: checks (types, about 3 s)", "one", "== 2 of 2: plain", "two"]
+
+
+def test_what_runs_beside_a_stage_is_shown_after_it_and_counts(root: Path, tmp_path: Path) -> None:
+    wait = "until test -e begun; do sleep 0.01; done; echo first"
+    code, lines = run(
+        root, tmp_path,
+        f"long: sh -c '{wait}'", "+beside: sh -c 'touch begun; echo second; false'", "last: echo 3",
+    )  # fmt: skip
+    assert lines[:7] == [
+        "== 1 of 3: long",
+        "== 2 of 3: beside, beside it",
+        "first",
+        "== the output of beside",
+        "second",
+        "== 3 of 3: last",
+        "3",
+    ]
+    assert (code, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
 
 
 def stages_of(root: Path, *arguments: str) -> str:
@@ -85,7 +110,7 @@ def test_make_test_runs_checks_and_all_tests_as_stages(root: Path) -> None:
     command = stages_of(root, "ALSO=make fuzz")
     assert command.count("-m pytest") == 2
     assert "scripts/check.sh" in command
-    assert "also: make fuzz" in command
+    assert "+also: make fuzz" in command
 
 
 def test_make_test_of_a_room_runs_its_unit_tests_alone(root: Path) -> None:
@@ -94,3 +119,13 @@ def test_make_test_of_a_room_runs_its_unit_tests_alone(root: Path) -> None:
     assert "tests/unit/merger" in command
     assert "check.sh" not in command
     assert "tests/unit/test_config.py" in stages_of(root, "ROOM=root")
+
+
+def test_long_files_come_first_and_those_of_spark_together(root: Path) -> None:
+    assert not [name for name in (*LONGEST, *ALONE, *SCATTERED) if not (root / name).exists()]
+    spark = [path.relative_to(root).as_posix() for path in (root / SHARED).glob("test_*.py")]
+    assert {scope_of(path) for path in spark} == {SHARED, *ALONE}
+    assert rank_of("tests/sim/test_faults.py") < rank_of("tests/sim/test_disk.py")
+    assert rank_of("tests/sim/test_disk.py") < rank_of("tests/unit/test_stages.py") == len(LONGEST)
+    assert scope_of("tests/unit/test_stages.py", "one") == "tests/unit/test_stages.py"
+    assert len({scope_of(SCATTERED[0], test) for test in ("one", "two")}) == 2

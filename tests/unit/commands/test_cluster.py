@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
-import tempfile
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.cluster import private_folder, ray_environment, ray_node, shell
+from ps2stream.cluster import ray_environment, ray_node, shell
 from ps2stream.cluster.actor_home import ActorHome
 from ps2stream.cluster.actor_shells import WorkerShell
 from ps2stream.cluster.shell import LanSettings
 from ps2stream.cluster.topology import Topology
-from ps2stream.errors import FailedPrecondition, Unavailable
+from ps2stream.errors import FailedPrecondition
 from ps2stream.language.analyzer import Analysis
 from ps2stream.protocol.addresses import Address
 from ps2stream.routing.plan import text_plan
@@ -74,20 +70,6 @@ def test_a_mode_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert "could run code on all hosts" in json.loads(found.stderr)["error"]["message"]
 
 
-def test_a_ray_that_ends_says_why_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(private_folder, "_choose_base", lambda _: tmp_path)
-    monkeypatch.setattr(ray_node, "_RAY", "import sys; sys.exit('Error: no such cluster')")
-    with ray_node.RayNode(["--address=10.0.0.1:6379"]) as found:
-        found._child.wait()
-        with pytest.raises(Unavailable, match=r"Ray has ended .* \(code 1\): Error: no such clus"):
-            found.check()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_actor_of_another_version_is_none_of_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,22 +87,3 @@ def test_an_actor_of_another_version_is_none_of_the_service(
     assert incarnation.endpoint.startswith("tcp://127.0.0.1:")
     assert incarnation.home is not None
     assert len(incarnation.home.key) == 40
-
-
-def test_a_ray_that_is_starting_and_deaf_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(private_folder, "_choose_base", lambda _: tmp_path)
-    monkeypatch.setattr(ray_node, "STOP_S", 3600.0)
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush"
-    monkeypatch.setattr(ray_node, "_RAY", f"{deaf}=True); time.sleep(3600)")
-    host = ray_node.RayNode([])
-    while "deaf" not in host.last():
-        time.sleep(0.01)
-    ending = threading.Thread(target=host.stop, daemon=True)
-    ending.start()
-    ending.join(60)
-    assert host.code == -signal.SIGKILL
-    assert list(tmp_path.iterdir()) == []

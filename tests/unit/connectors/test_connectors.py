@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.connectors.deliveries import DeliveryItem
-from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import read_config
 from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
@@ -23,7 +22,7 @@ from ps2stream.connectors.offsets import OffsetFlight
 from ps2stream.connectors.retry import RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
-from ps2stream.errors import FailedPrecondition, InvalidArgument
+from ps2stream.errors import InvalidArgument
 
 
 def convert(fields: RecordFields, *records: Any) -> ConvertedPosts:
@@ -234,11 +233,6 @@ def test_a_broker_has_the_port_of_its_scheme() -> None:
     assert where(BrokerAddress("mqtt://b.example.org")) == ("b.example.org", 1883)
     assert where(BrokerAddress("mqtts://b.example.org")) == ("b.example.org", 8883)
     assert where(BrokerAddress("mqtts://[::1]:99", "me", Path("p"))) == ("::1", 99)
-
-
-def test_a_missing_library_is_told_with_the_extra_that_has_it() -> None:
-    with pytest.raises(FailedPrecondition, match=r"pip install 'ps2stream\[kafka\]'"):
-        library("no_such_library", "kafka")
 
 
 def test_a_flood_of_messages_without_acknowledgement_is_bounded() -> None:

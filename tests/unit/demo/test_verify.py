@@ -12,7 +12,8 @@ from ps2stream.demo.tally import DeliveryTally, PublishedBatch
 from ps2stream.demo.verify import BruteForceOracle, Place, SampledObject
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import parse
-from ps2stream.posts.post import SCHEMA, paced
+from ps2stream.posts.arrow_columns import SCHEMA
+from ps2stream.posts.post import paced
 from ps2stream.space.places import load_places
 from ps2stream.space.regions import Rect
 

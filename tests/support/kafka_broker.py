@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.service.certificates import Authority
+from tests.support.certificates import Authority
 
 VERSION = "4.3.1"
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">

@@ -16,8 +16,8 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.connectors.kafka_broker import free_port
-from tests.service.certificates import Authority
+from tests.support.certificates import Authority
+from tests.support.kafka_broker import free_port
 
 USER, PASSWORD = "feed", "only-for-tests"
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
