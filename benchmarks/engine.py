@@ -21,7 +21,7 @@ import numpy as np
 
 from ps2stream.benchmarks.workload import PostColumns, Workload, make
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.protocol.frame import F64, I64, U32, U64, strings_to_column
@@ -283,7 +283,7 @@ def yardstick_rate(path: str, queries: int) -> dict[str, float]:
     found = re.search(r"([\d.]+) tuples/s min ([\d.]+) max ([\d.]+) m/o ([\d.]+)", done.stdout)
     if found is None:
         output = (done.stdout + done.stderr)[-300:].strip()
-        raise InvalidArgument([Violation("against", f"{path} printed no rate: {output}")])
+        raise invalid("against", f"{path} printed no rate: {output}")
     names = ("tuples_per_second", "min", "max", "matches_per_object")
     return dict(zip(names, map(float, found.groups()), strict=True))
 

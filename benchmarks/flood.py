@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from ps2stream.client.subscription import rpc_error
+from ps2stream.client.failures import rpc_error
 from ps2stream.errors import ResourceExhausted
 from ps2stream.v1 import pubsub_pb2
 

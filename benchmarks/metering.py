@@ -20,6 +20,7 @@ from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.watch import WatchSample
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.ticks import TICK_S
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.service.server import serve
 from ps2stream.space.regions import Rect
@@ -27,7 +28,6 @@ from ps2stream.store.memory import MemoryStore
 
 POSTS = 8192
 BLOCK_S = 0.025
-TICK_S = 0.1
 
 
 class NullMeter(StageMeter):

@@ -28,7 +28,7 @@ from ps2stream.language.analyzer import Analyzer
 from ps2stream.posts import readers
 from ps2stream.protocol.frame import F64, I64, U8, Array, strings_to_column, take_ragged
 from ps2stream.space.grid import Grid
-from ps2stream.space.regions import square_km
+from ps2stream.space.region_rows import square_km
 
 GROUPS = ("q1", "q2", "q3")
 _KM_WIDE, _KM_HIGH, _VOCABULARY = 4600.0, 2770.0, 300_000  # the yardstick's world

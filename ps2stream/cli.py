@@ -6,9 +6,11 @@ import difflib
 import importlib
 
 import click
+from click.shell_completion import CompletionItem
 
 from ps2stream import __version__
 from ps2stream.commands.output import EPILOG, CommandGroup, json_option
+from ps2stream.extras import COMMAND_EXTRAS, name_missing_extra
 
 # name -> (module, attribute): imported when used, so that --help is quick.
 COMMANDS = {
@@ -42,6 +44,39 @@ COMMANDS = {
     "bench": ("bench", "bench"),
     "experiment": ("experiment", "experiment"),
 }
+SUMMARIES = {
+    "serve": "Run the service on this machine until interrupted.",
+    "cluster": "Run the service on several hosts, in a Ray cluster.",
+    "insert": "Insert the query ID, or every query of a file.",
+    "delete": "Delete queries.",
+    "list": "List live queries in the order in which they were inserted.",
+    "explain": "Explain why posts would match a query, or would not.",
+    "price": "Estimate the matches and the cost of a query, before it is inserted.",
+    "publish": "Publish the posts of FILE: JSON Lines, CSV or Parquet; - reads standard input.",
+    "subscribe": "Print the matches of SESSION as they arrive, until interrupted.",
+    "connect": "Read posts from other systems, and write matches to them.",
+    "status": "Show whether the running service is healthy, and if not, why.",
+    "health": "Check whether a dispatcher serves, as a probe does; this needs no token.",
+    "rebalance": "Migrate parts of cells from the most loaded workers to the least loaded.",
+    "token": "Create, list and revoke the tokens that clients present to a service.",
+    "plan": "Plan which worker serves which part of space and which terms.",
+    "apply": "Change the running service to the plan in the file PLAN.",
+    "replan": "Make a new plan, and change the running service to it if it is worth it.",
+    "scale": "Change the running service to more or fewer workers.",
+    "migrations": "List the plan changes that ended, oldest first, and the one in progress.",
+    "calibrate": "Measure the costs that plans are made with, on this machine.",
+    "map": "Serve a live map of the running service, until interrupted.",
+    "backup": "Copy a data directory to DEST, a new or empty folder.",
+    "restore": "Create a data directory from the backup SRC.",
+    "doctor": "Check this machine and the data directory of a service, and say what to do.",
+    "dashboards": "Write configuration files for Prometheus, Grafana and Ray's Metrics tab.",
+    "config": "Work with the settings file of `serve`.",
+    "demo": "Show a live stream against thousands of queries, and verify the matches.",
+    "bench": "Run benchmarks on this machine.",
+    "experiment": "Repeat an experiment of the papers, and report which of their orderings hold.",
+}
+"""The first sentence of each command's help, so that --help and the completion of a shell import no
+command."""
 
 
 class LazyCommands(CommandGroup):
@@ -54,9 +89,24 @@ class LazyCommands(CommandGroup):
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(f"ps2stream.commands.{module}"), name)
+        with name_missing_extra(f"ps2stream {cmd_name}", COMMAND_EXTRAS.get(cmd_name)):
+            command = getattr(importlib.import_module(f"ps2stream.commands.{module}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, SUMMARIES))
+        stand_ins = (click.Command(name, help=text) for name, text in SUMMARIES.items())
+        with formatter.section("Commands"):
+            formatter.write_dl([(c.name or "", c.get_short_help_str(limit)) for c in stand_ins])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [
+            CompletionItem(name, help=text)
+            for name, text in SUMMARIES.items()
+            if name.startswith(incomplete)
+        ]
+        return found + super(click.Group, self).shell_complete(ctx, incomplete)  # the options
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -10,7 +10,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -18,18 +18,19 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,
 )
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, Violation, invalid
 from ps2stream.security import (
     INTAKE_BYTES,
+    TENANT_NAME,
     CertificateIdentity,
     PortSecurity,
     QuotaTable,
-    TenantName,
     TenantQuota,
     is_loopback,
 )
@@ -136,14 +137,14 @@ class Settings(BaseModel):
         ge=1.0,
         le=300.0,
         allow_inf_nan=False,
-        description="seconds that an actor may not answer before another takes its place",
+        description="seconds without an answer after which an actor is replaced",
     )
     snapshot_s: float = Field(
         default=60.0,
         ge=0.0,
         le=86400.0,
         allow_inf_nan=False,
-        description="least seconds between two snapshots of a worker in data_dir; 0: no snapshots",
+        description="minimum seconds between two snapshots of a worker; 0: no snapshots",
     )
     load_period_s: float = Field(
         default=10.0,
@@ -170,16 +171,16 @@ class Settings(BaseModel):
         ge=0.0,
         le=1.0,
         allow_inf_nan=False,
-        description="share of queries on the old one of two coexisting plans, at which the rest "
-        "migrates",
+        description="share of queries that still belong to the old one of two coexisting plans, at "
+        "which they migrate to the new one",
     )
     sunset_hours: float = Field(
         default=168.0,
         gt=0.0,
         le=24 * 366,
         allow_inf_nan=False,
-        description="hours that two plans coexist before the rest of the old one's queries "
-        "migrates",
+        description="hours that two plans may coexist before the remaining queries migrate to the "
+        "new one",
     )
     replan_s: float = Field(
         default=0.0,
@@ -259,7 +260,7 @@ class Settings(BaseModel):
         default=0,
         ge=0,
         le=65535,
-        description="port that serves metrics to Prometheus; 0: no port of its own",
+        description="port that serves metrics to Prometheus; 0: no separate port",
     )
     dashboard_port: int = Field(
         default=0,
@@ -292,7 +293,7 @@ class Settings(BaseModel):
         default={}, description="tenant and scopes of each client certificate, by SPIFFE id or CN"
     )
 
-    quotas: Mapping[TenantName, TenantQuota] = Field(
+    quotas: Mapping[Annotated[str, StringConstraints(pattern=TENANT_NAME)], TenantQuota] = Field(
         default={},
         description="limits of each tenant; the table `default` is for tenants without one",
     )
@@ -449,9 +450,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise InvalidArgument([Violation("config", f"{path}: {error.strerror}")]) from None
+        raise invalid("config", f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument([Violation("config", f"{path} is not TOML: {error}")]) from None
+        raise invalid("config", f"{path} is not TOML: {error}") from None
 
 
 def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -484,7 +485,7 @@ def _make_violation(error: Any, source: Mapping[str, str]) -> Violation:
         field, _, problem = error["msg"].removeprefix("Value error, ").partition(": ")
         return Violation(field, problem)
     where = source.get(str(error["loc"][0]), "defaults")
-    if error["type"] == "extra_forbidden":
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         if len(error["loc"]) > 1:
             return Violation(key, f"unknown key (from {where})")
         near = difflib.get_close_matches(key, Settings.model_fields, 1)

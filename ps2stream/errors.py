@@ -36,6 +36,11 @@ class InvalidArgument(Ps2StreamError):
         return type(self), (self.violations,)
 
 
+def invalid(field: str, problem: str) -> InvalidArgument:
+    """Returns the error for one bad field of a request; `problem` says what is wrong with it."""
+    return InvalidArgument([Violation(field, problem)])
+
+
 class AlreadyExists(Ps2StreamError):
     """The id is taken by another query."""
 

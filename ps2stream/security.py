@@ -1,15 +1,17 @@
-"""The guard of a service's ports: TLS, who may do what, and how much. Values, no I/O."""
+"""The guard of a service's ports: TLS, who may do what, and how much. Values, no I/O.
+
+The metadata of the fields are the constraints by which `Settings` checks tables of the settings.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from typing import Any, ClassVar
 
 INTAKE_BYTES = 16 << 20
 """Bytes of publications that a dispatcher has accepted and not yet routed and synced."""
@@ -20,7 +22,8 @@ DEFAULT = "default"
 TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
 """A tenant's name. The default tenant, the only one of older data directories, has an empty one."""
 
-TenantName = Annotated[str, StringConstraints(pattern=rf"^(?:{TENANT.pattern})?$")]
+TENANT_NAME = rf"^(?:{TENANT.pattern})?$"
+"""What the name of a tenant matches, the default tenant's too."""
 
 
 class AccessScope(enum.StrEnum):
@@ -31,33 +34,38 @@ class AccessScope(enum.StrEnum):
     ADMIN = "admin"  # look after the whole service, all tenants
 
 
-class _FrozenModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CertificateIdentity(_FrozenModel):
+@dataclasses.dataclass(frozen=True)
+class CertificateIdentity:
     """The bearer of a client certificate: `[identities."spiffe://example.org/feed"]`."""
 
-    tenant: TenantName = ""
-    scopes: frozenset[AccessScope] = Field(min_length=1)
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    scopes: frozenset[AccessScope] = dataclasses.field(metadata={"min_length": 1})
+    tenant: str = dataclasses.field(default="", metadata={"pattern": TENANT_NAME})
 
 
-class TenantQuota(_FrozenModel):
+def _quota_field(description: str) -> Any:
+    return dataclasses.field(default=None, metadata={"ge": 1, "description": description})
+
+
+@dataclasses.dataclass(frozen=True)
+class TenantQuota:
     """The limits of one tenant; None stands for no limit."""
 
-    queries: int | None = Field(default=None, ge=1, description="live queries")
-    sessions: int | None = Field(default=None, ge=1, description="sessions ever created")
-    streams: int | None = Field(default=None, ge=1, description="open streams")
-    objects_per_s: int | None = Field(default=None, ge=1, description="published objects")
-    bytes_per_s: int | None = Field(
-        default=None, ge=1, description="published bytes: texts, ids and 24 bytes per object"
-    )
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    queries: int | None = _quota_field("live queries")
+    sessions: int | None = _quota_field("sessions ever created")
+    streams: int | None = _quota_field("open streams")
+    objects_per_s: int | None = _quota_field("published objects")
+    bytes_per_s: int | None = _quota_field("published bytes: texts, ids and 24 bytes per object")
 
 
-class QuotaTable(_FrozenModel):
+@dataclasses.dataclass(frozen=True)
+class QuotaTable:
     """The quota of each tenant: `[quotas.acme]`, over `[quotas.default]`."""
 
-    by_tenant: Mapping[str, TenantQuota] = {}
+    by_tenant: Mapping[str, TenantQuota] = dataclasses.field(default_factory=dict)
 
     @property
     def limited(self) -> bool:
@@ -67,21 +75,22 @@ class QuotaTable(_FrozenModel):
     def of(self, tenant: str) -> TenantQuota:
         """Returns the quota of a tenant: its own table over the default one."""
         base = self.by_tenant.get(DEFAULT, TenantQuota())
-        own = self.by_tenant.get(tenant)
-        return base if own is None else base.model_copy(update=own.model_dump(exclude_unset=True))
+        own = dataclasses.asdict(self.by_tenant.get(tenant, base))
+        return dataclasses.replace(base, **{k: v for k, v in own.items() if v is not None})
 
 
 NO_QUOTAS = QuotaTable()
 
 
-class PortSecurity(_FrozenModel):
+@dataclasses.dataclass(frozen=True)
+class PortSecurity:
     """The guard of a port, as `Settings` has checked it."""
 
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
     auth: bool = False
-    identities: Mapping[str, CertificateIdentity] = {}
+    identities: Mapping[str, CertificateIdentity] = dataclasses.field(default_factory=dict)
     quotas: QuotaTable = NO_QUOTAS
     intake_bytes: int = INTAKE_BYTES
     dispatchers: int = 1

@@ -40,7 +40,7 @@ func main() {
 	fmt.Println(batch.SessionSeq, batch.NewQueryIds[0], batch.ObjectIds[0], batch.Text[0])
 	send(&pb.DeliverRequest{Event: &pb.DeliverRequest_Credit{Credit: &pb.Credit{Ack: batch.SessionSeq}}})
 	must(0, stream.CloseSend())
-	for err := error(nil); err == nil; { // until the service has ended the stream, and so dealt with the acknowledgement
+	for err := error(nil); err == nil; { // until the service ends the stream, after it has processed the acknowledgement
 		_, err = stream.Recv()
 	}
 }

@@ -3,15 +3,15 @@
 // node client.mjs publish < posts.jsonl          lines with lon, lat, text; id and time_ms
 // node client.mjs subscribe [--session NAME] [--state FILE] [--limit N]
 //
-// Each also takes --server HOST:PORT, --token-file FILE, --tls-ca FILE, --tls-cert FILE and
-// --tls-key FILE. Prints a JSON object a line.
+// Each command also has the options --server HOST:PORT, --token-file FILE, --tls-ca FILE,
+// --tls-cert FILE and --tls-key FILE. Prints one JSON object per line.
 
 import fs from 'node:fs';
 import readline from 'node:readline';
 import { parseArgs } from 'node:util';
 import { Client } from './ps2stream.mjs';
 
-const BATCH = 1000; // lines of one publication
+const BATCH = 1000; // lines per publication
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -47,9 +47,10 @@ const commands = {
     }
   },
 
-  // Goes on behind what --state says; without it, the last batches may come again. What is printed
-  // and the state are two things: a crash between them prints a batch again. Whoever keeps both
-  // in one database, in one transaction, counts each match once.
+  // Continues from the cursor in the file --state; without that file, the last batches may be sent
+  // again. Printing and storing the cursor are two steps: after a crash between them, a batch is
+  // printed again. A program that stores both in one database, in one transaction, counts each match
+  // once.
   async subscribe(client) {
     let left = Number(values.limit);
     for await (const { cursor, matches, gap } of client.deliver(values.session, kept())) {

@@ -7,10 +7,10 @@ import grpc from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
 
 const PROTOS = new URL('../../protos', import.meta.url).pathname;
-const WINDOW = { batches: 256, bytes: 1 << 20 }; // how much may be under way, as Start says
+const WINDOW = { batches: 256, bytes: 1 << 20 }; // what the service may send ahead, see Start
 const DEADLINE_MS = 30_000;
 
-// 64-bit numbers as strings: a JavaScript number is exact up to 2^53 only.
+// 64-bit numbers are strings, because a JavaScript number is exact only up to 2^53.
 const definition = loadSync('ps2stream/v1/pubsub.proto', {
   includeDirs: [PROTOS],
   keepCase: true,
@@ -20,14 +20,14 @@ const definition = loadSync('ps2stream/v1/pubsub.proto', {
   oneofs: true,
 });
 
-// Credits count bytes as they came, which only the decoder sees.
+// Credits count encoded bytes, which only the decoder sees.
 const deliver = definition['ps2stream.v1.PubSub'].Deliver;
 const decode = deliver.responseDeserialize;
 deliver.responseDeserialize = (bytes) => Object.assign(decode(bytes), { size: bytes.length });
 
 const { PubSub } = grpc.loadPackageDefinition(definition).ps2stream.v1;
 
-// Options: server HOST:PORT; token; tlsCa, tlsCert, tlsKey: PEM files.
+// Options: server (HOST:PORT), token, and the PEM files tlsCa, tlsCert and tlsKey.
 export class Client {
   constructor({ server, token, tlsCa, tlsCert, tlsKey }) {
     const read = (file) => (file ? fs.readFileSync(file) : null);
@@ -47,17 +47,19 @@ export class Client {
     this.stub.close();
   }
 
-  // Its LSN, once every later object is matched against it. Repeating it is harmless.
+  // Resolves to the query's LSN, once every later object is matched against the query. The call can
+  // be repeated safely.
   async insert(query) {
     return (await this.call('InsertQuery', { query })).lsn;
   }
 
-  // The request id lets a retry find that the first attempt has done it.
+  // By the request id the service recognises a retry of a delete that has already happened.
   async remove(id) {
     return (await this.call('DeleteQuery', { id, request_id: randomUUID() })).lsn;
   }
 
-  // Receipts of batches of objects, in order. A full service is asked again when it says so.
+  // Yields the receipts of batches of objects, in order. If the service is full, a batch is sent
+  // again after the time that the service named.
   async *publish(batches) {
     const stream = this.stub.PublishStream(this.metadata);
     const answers = stream[Symbol.asyncIterator]();
@@ -86,10 +88,10 @@ export class Client {
     });
   }
 
-  // The matches of a session, batch by batch, each pair once: { cursor, matches, gap }. `cursor`
-  // is how far this one comes; kept with what was made of it, and given again, it lets each match
-  // count once, whatever dies. A lost connection is taken up again. What was handed out is
-  // dealt with when the next batch is asked for, and not if none is.
+  // Yields the matches of a session in batches, each pair once: { cursor, matches, gap }. `cursor`
+  // marks the end of the batch: store it together with your results, and pass it to the next call,
+  // so that each match counts once whatever fails. Reconnects by itself. A batch counts as dealt
+  // with when the next one is requested.
   async *deliver(session, cursor = null) {
     for (let failures = 0; ; ) {
       const stream = this.stub.Deliver(this.metadata);
@@ -126,7 +128,7 @@ export class Client {
   }
 }
 
-// One Deliver stream. Numbers of pairs are BigInt.
+// A Deliver stream. The numbers of pairs are BigInt.
 class Subscription {
   constructor(stream, cursor) {
     this.stream = stream;
@@ -137,7 +139,7 @@ class Subscription {
     this.bytes = 0;
   }
 
-  // What is new in a message, if anything.
+  // Returns what is new in a message, or null.
   on({ event, started, batch, size }) {
     if (event === 'started') {
       if (this.cursor && this.cursor.incarnation !== started.incarnation) this.last = 0n;
@@ -150,7 +152,7 @@ class Subscription {
     const first = BigInt(batch.gap ? batch.gap.from : batch.session_seq);
     const last = batch.gap ? BigInt(batch.gap.to) : first + BigInt(batch.pair_handles.length) - 1n;
     const seen = this.last;
-    if (last <= seen) return null; // it came again
+    if (last <= seen) return null; // a repeat
     this.last = last;
     const cursor = { ...this.cursor, session_seq: String(last) };
     if (batch.gap) return { cursor, matches: [], gap: batch.gap };
@@ -171,7 +173,7 @@ class Subscription {
     return { cursor, matches, gap: null };
   }
 
-  // Grant what was taken, once it is a quarter of the window, and acknowledge up to the cursor.
+  // Grants what was taken, once it is a quarter of the window, and acknowledges up to the cursor.
   grant(cursor) {
     const { batches, bytes } = this;
     if (4 * batches < WINDOW.batches && 4 * bytes < WINDOW.bytes) return;

@@ -1,7 +1,7 @@
 """Publishes a Parquet file of posts as Arrow batches: python bulk.py POSTS.parquet [HOST:PORT]
 
-The columns lon, lat (double) and text, and id and time where they are there, travel as they are:
-no row becomes an object of Python, here or in the service. Eight batches are under way at a time.
+The columns lon and lat (double), text, and if present id and time, are sent as they are: no row
+becomes a Python object, neither here nor in the service. Eight batches are under way at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ps2stream import Client
 
 ROWS = 4096
-"""Rows of a batch; one may have 4 MiB."""
+"""Rows of a batch, which may have up to 4 MiB."""
 COLUMNS = {"id", "time", "lon", "lat", "text"}
 
 
@@ -45,7 +45,7 @@ def main(path: str, server: str = "localhost:7077") -> None:
                 batch = unanswered.popleft()
                 accepted += receipt.accepted
                 refused += len(receipt.refused)
-                if receipt.retry_after_ms:  # the service was full and took nothing of it
+                if receipt.retry_after_ms:  # the service was full and accepted nothing of the batch
                     again.append(batch)
                     pause = max(pause, receipt.retry_after_ms)
             source = again

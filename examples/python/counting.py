@@ -1,9 +1,9 @@
-"""Counts a session's matches by query, each once, whatever dies:
+"""Counts a session's matches by query, each match once, even after crashes:
 python counting.py STATE.db SESSION [HOST:PORT]
 
-The counts and the place in the session are kept in one database, in one transaction: what was
-counted is not counted again, and what was not is, wherever this program or the service was
-killed. Prints the counts as they grow, a JSON object a line.
+The counts and the place in the session are stored in one database, in one transaction. So no match
+is counted twice and none is left out, even if this program or the service is killed at any point.
+Prints the counts as they grow, as one JSON object per line.
 """
 
 from __future__ import annotations

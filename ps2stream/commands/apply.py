@@ -12,7 +12,13 @@ import click
 from ps2stream.commands.migrations import migration_to_json, migration_to_line
 from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
 from ps2stream.commands.progress import StepReporter
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
+from ps2stream.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PlanError,
+    Ps2StreamError,
+    invalid,
+)
 
 if TYPE_CHECKING:
     from ps2stream.client.client import Client
@@ -78,13 +84,9 @@ def apply(
     coexist, or because the plan is derived from another one.
     """
     if (file is not None) + unite + abort != 1:
-        raise InvalidArgument(
-            [Violation("PLAN", "give exactly one of a plan file, --unite and --abort")]
-        )
+        raise invalid("PLAN", "give exactly one of a plan file, --unite and --abort")
     if coexist and file is None:
-        raise InvalidArgument(
-            [Violation("--coexist", "needs a plan file; give one, or leave --coexist out")]
-        )
+        raise invalid("--coexist", "needs a plan file; give one, or leave --coexist out")
     if abort:
         with output.connect(server) as client:
             lsn, version = client.abort_migration()
@@ -97,14 +99,19 @@ def apply(
         _begin_plan_change(output, server, wait, lambda client: client.unite_plans())
         return
     assert file is not None
-    from ps2stream.routing.plan_file import load_plan
+    from ps2stream.routing.plan_document import read_document
 
-    body = load_plan(file).to_dict()
+    body = read_document(file)
     body.pop("made", None)
     plan = json.dumps(body, separators=(",", ":")).encode()
-    _begin_plan_change(
-        output, server, wait, lambda client: client.apply_plan(plan, coexist=coexist), coexist
-    )
+
+    def begin(client: Client) -> tuple[int, int]:
+        try:
+            return client.apply_plan(plan, coexist=coexist)
+        except InvalidArgument as error:
+            raise PlanError(f"{error.violations[0].description} (in {file})") from None
+
+    _begin_plan_change(output, server, wait, begin, coexist)
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`ps2stream bench`: engine, pipeline, overload, stalled, log, store and metering."""
+"""`ps2stream bench`: engine, pipeline, overload, stalled, log, store, sequencer and metering."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ def _seconds_option(default: float, text: str) -> Callable[[F], F]:
     )
 
 
-def _workload_options(command: F) -> F:
+def _count_option(
+    name: str, default: int, text: str, least: int = 1, most: int | None = None
+) -> Callable[[F], F]:
+    kind = click.IntRange(least, most)
+    return click.option(name, type=kind, default=default, show_default=True, help=text)
+
+
+def _query_options(command: F) -> F:
     for option in (
         click.option(
             "--seed", type=int, default=1, show_default=True, help="Seed of the workload."
-        ),
-        click.option(
-            "--mo",
-            type=FiniteRange(min=0, min_open=True),
-            help="Approximate matches per object, to which the regions are scaled.",
         ),
         click.option(
             "--workload",
@@ -52,29 +54,34 @@ def _workload_options(command: F) -> F:
             type=click.Choice(["q1", "q2", "q3"]),
             default="q1",
             show_default=True,
-            help="Group of queries, which says how they are drawn.",
+            help="Group of queries, which defines how they are drawn.",
         ),
-        click.option(
-            "--queries",
-            type=click.IntRange(min=1),
-            default=1_000_000,
-            show_default=True,
-            help="Number of live queries before measuring begins.",
-        ),
+        _count_option("--queries", 1_000_000, "Number of live queries before measuring begins."),
     ):
         command = option(command)
     return command
 
 
+_directory_option = click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, writable=True),
+    metavar="DIR",
+    help="Directory on the disk to measure.  [default: that of temporary files]",
+)
+
+
+def _workload_options(command: F) -> F:
+    tune = click.option(
+        "--mo",
+        type=FiniteRange(min=0, min_open=True),
+        help="Approximate matches per object, to which the regions are scaled.",
+    )
+    return _query_options(tune(command))
+
+
 @bench.command()
 @_workload_options
-@click.option(
-    "--runs",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Number of measured runs.",
-)
+@_count_option("--runs", 5, "Number of measured runs.")
 @click.option(
     "--against",
     type=click.Path(exists=True, dir_okay=False),
@@ -119,13 +126,7 @@ def engine(
 @_seconds_option(
     10.0, "Seconds under full load; measuring latency at half load takes as long again."
 )
-@click.option(
-    "--batch",
-    type=click.IntRange(1, 8192),
-    default=1024,
-    show_default=True,
-    help="Objects per publication.",
-)
+@_count_option("--batch", 1024, "Objects per publication.", most=8192)
 @click.option(
     "--rate",
     type=FiniteRange(min=0, min_open=True),
@@ -191,19 +192,15 @@ def pipeline(
     show_default=True,
     help="Length of the flood in seconds.",
 )
-@click.option(
-    "--calls",
-    type=click.IntRange(0, 512),
-    default=24,
-    show_default=True,
-    help="Number of connections of the flood that publish in calls.",
+@_count_option(
+    "--calls", 24, "Number of connections of the flood that publish in calls.", least=0, most=512
 )
-@click.option(
+@_count_option(
     "--streams",
-    type=click.IntRange(0, 512),
-    default=12,
-    show_default=True,
-    help="Number of connections of the flood that publish over a stream.",
+    12,
+    "Number of connections of the flood that publish over a stream.",
+    least=0,
+    most=512,
 )
 @json_option
 @pass_output
@@ -221,13 +218,7 @@ def bystander(
 
 
 @bench.command()
-@click.option(
-    "--queries",
-    type=click.IntRange(min=1),
-    default=100_000,
-    show_default=True,
-    help="Number of live queries before measuring begins.",
-)
+@_count_option("--queries", 100_000, "Number of live queries before measuring begins.")
 @_seconds_option(
     10.0, "Seconds of each phase (warm-up, peak, flood), at each of two levels of publication."
 )
@@ -238,13 +229,7 @@ def bystander(
     show_default=True,
     help="Multiple of the peak rate that the flood offers, by the clock.",
 )
-@click.option(
-    "--streams",
-    type=click.IntRange(1, 512),
-    default=64,
-    show_default=True,
-    help="Number of streams that publish during the flood.",
-)
+@_count_option("--streams", 64, "Number of streams that publish during the flood.", most=512)
 @json_option
 @pass_output
 def overload(
@@ -264,20 +249,10 @@ def overload(
 
 
 @bench.command()
-@click.option(
-    "--stalled",
-    type=click.IntRange(1, 1000),
-    default=1000,
-    show_default=True,
-    help="Number of subscribers that open a stream and take nothing.",
+@_count_option(
+    "--stalled", 1000, "Number of subscribers that open a stream and read nothing.", most=1000
 )
-@click.option(
-    "--healthy",
-    type=click.IntRange(1, 20),
-    default=4,
-    show_default=True,
-    help="Number of subscribers that take everything.",
-)
+@_count_option("--healthy", 4, "Number of subscribers that read everything.", most=20)
 @_seconds_option(10.0, "Seconds of each phase: without the stalled subscribers, and with them.")
 @click.option(
     "--rate",
@@ -291,7 +266,7 @@ def overload(
 def stalled(
     output: CommandOutput, /, stalled: int, healthy: int, seconds: float, rate: float
 ) -> None:
-    """Measure healthy subscribers beside stalled ones, which take nothing.
+    """Measure healthy subscribers beside stalled ones, which read nothing.
 
     Reports the latency of the healthy subscribers with and without the stalled ones, and the
     KiB of memory per stalled subscriber in each process. Exit code 1 if a healthy subscriber
@@ -310,12 +285,7 @@ def _storage_options(command: F) -> F:
             metavar="URL",
             help="PostgreSQL database to measure instead, in a schema that is removed afterwards.",
         ),
-        click.option(
-            "--directory",
-            type=click.Path(exists=True, file_okay=False, writable=True),
-            metavar="DIR",
-            help="Directory on the disk to measure.  [default: that of temporary files]",
-        ),
+        _directory_option,
     ):
         command = option(command)
     return command
@@ -357,13 +327,34 @@ def store(
 
 
 @bench.command()
-@click.option(
-    "--batch",
-    type=click.IntRange(1, 8192),
-    default=1024,
-    show_default=True,
-    help="Objects per batch.",
-)
+@_query_options
+@_count_option("--batches", 200, "Number of measured batches of 512 updates.")
+@_directory_option
+@json_option
+@pass_output
+def sequencer(
+    output: CommandOutput,
+    /,
+    queries: int,
+    group: str,
+    workload: str,
+    seed: int,
+    batches: int,
+    directory: str | None,
+) -> None:
+    """Measure the sequencer and its ledger: updates, memory and a restart.
+
+    Reports CPU microseconds per update in batches of 512, half inserts and half deletes, of the
+    machine and of the commit; bytes per live query; and seconds until a new process answers an
+    update. Exit code 1 if an update was refused or the new process had lost a query.
+    """
+    from ps2stream.benchmarks.sequencer import run_sequencer
+
+    _show_result(output, run_sequencer(queries, group, workload, batches, seed, directory))
+
+
+@bench.command()
+@_count_option("--batch", 1024, "Objects per batch.", most=8192)
 @_seconds_option(10.0, "Length of the measurement in seconds.")
 @click.option(
     "--watched",

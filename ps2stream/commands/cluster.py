@@ -20,7 +20,7 @@ from ps2stream.commands.output import (
     pass_output,
 )
 from ps2stream.commands.serve import settings_options
-from ps2stream.errors import InvalidArgument, Unavailable, Violation
+from ps2stream.errors import Unavailable, invalid
 
 if TYPE_CHECKING:
     from ps2stream.cluster.ray_node import RayNode
@@ -47,7 +47,7 @@ def _node_options(*without: str) -> Callable[[Any], Any]:
                          help="Range of 64 ports or more that Ray listens on.  [default: any]"),
             click.option("--roles", metavar="SPEC",
                          help="Actors that may run here, such as worker=4,dispatcher=1; a role "
-                         "without a number allows as many as wanted, `none` allows no actor.  "
+                         "without a number allows any number of them, `none` allows no actor.  "
                          "[default: all roles]"),
             click.option("--node-ip", metavar="IP",
                          help="Address at which the other hosts reach this one."),
@@ -203,4 +203,4 @@ def _parse_ports(given: str | None) -> range:
         if len(ports) >= LEAST_PORTS:
             return ports
     problem = f"expected LOW-HIGH from 1 to 65535 with at least {LEAST_PORTS} ports, got {given!r}"
-    raise InvalidArgument([Violation("--ray-ports", problem)])
+    raise invalid("--ray-ports", problem)

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from ps2stream.commands.output import CommandOutput, json_option, pass_output
-from ps2stream.config import Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -35,6 +34,8 @@ def schema(output: CommandOutput) -> None:
 def settings_schema() -> dict[str, Any]:
     """Returns the JSON schema of a TOML file of settings. Only `serve` checks what concerns
     several settings at once, like TLS off loopback."""
+    from ps2stream.config import Settings
+
     found: dict[str, Any] = _without_null(Settings.model_json_schema())
     return {"$schema": DIALECT, "title": "Settings of PS2Stream"} | found
 

@@ -15,8 +15,8 @@ def connect() -> None:
 
     Each connector is a separate program, a client of the service, which runs until Ctrl-C or
     SIGTERM; it then finishes what is in progress and exits with code 0. A connector that was
-    killed continues where it was when it is started again; docs/howto says what is sent twice
-    then.
+    killed continues where it was when it is started again; docs/howto describes what may then be
+    sent twice.
     """
 
 

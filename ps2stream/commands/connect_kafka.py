@@ -18,6 +18,7 @@ from ps2stream.commands.connecting import (
     source_options,
 )
 from ps2stream.commands.output import CommandOutput, pass_output
+from ps2stream.extras import name_missing_extra
 
 
 @click.command("kafka-source")
@@ -94,8 +95,9 @@ def kafka_source(
     \b
       ps2stream connect kafka-source --bootstrap localhost:9092 --topic posts
     """
-    from ps2stream.connectors.kafka_source import KafkaSource, KafkaSourceOptions
-    from ps2stream.connectors.mapping import RecordFields
+    with name_missing_extra("ps2stream connect kafka-source", "kafka"):
+        from ps2stream.connectors.kafka_source import KafkaSource, KafkaSourceOptions
+        from ps2stream.connectors.mapping import RecordFields
 
     if dead_letter_topic is not None and skip_bad:
         raise exclusion_error("--dead-letter-topic", "--skip-bad")
@@ -167,7 +169,8 @@ def kafka_sink(
     \b
       ps2stream connect kafka-sink --session alerts --bootstrap localhost:9092 --topic matches
     """
-    from ps2stream.connectors.kafka_sink import KafkaSink, KafkaSinkOptions
+    with name_missing_extra("ps2stream connect kafka-sink", "kafka"):
+        from ps2stream.connectors.kafka_sink import KafkaSink, KafkaSinkOptions
 
     options = KafkaSinkOptions(
         bootstrap, topic, session, name or f"ps2stream-{session}", kafka_config

@@ -16,6 +16,7 @@ from ps2stream.commands.connecting import (
     source_options,
 )
 from ps2stream.commands.output import CommandOutput, pass_output
+from ps2stream.extras import name_missing_extra
 
 
 @click.command("mqtt-source")
@@ -105,9 +106,10 @@ def mqtt_source(
     \b
       ps2stream connect mqtt-source --broker mqtt://localhost --topic 'posts/#'
     """
-    from ps2stream.connectors.mapping import RecordFields
-    from ps2stream.connectors.mqtt_broker import BrokerAddress
-    from ps2stream.connectors.mqtt_source import MqttSource, MqttSourceOptions
+    with name_missing_extra("ps2stream connect mqtt-source", "mqtt"):
+        from ps2stream.connectors.mapping import RecordFields
+        from ps2stream.connectors.mqtt_broker import BrokerAddress
+        from ps2stream.connectors.mqtt_source import MqttSource, MqttSourceOptions
 
     if dead_letters is not None and skip_bad:
         raise exclusion_error("--dead-letters", "--skip-bad")

@@ -16,6 +16,7 @@ from ps2stream.commands.connecting import (
     running_options,
 )
 from ps2stream.commands.output import CommandOutput, FiniteRange, pass_output
+from ps2stream.extras import name_missing_extra
 
 
 @click.command("webhook")
@@ -33,7 +34,7 @@ from ps2stream.commands.output import CommandOutput, FiniteRange, pass_output
     type=FILE,
     required=True,
     metavar="FILE",
-    help="File of signing secrets, one whsec_... per line; a receiver may have any of them.",
+    help="File of signing secrets, one whsec_... per line; a receiver may know any of them.",
 )
 @click.option(
     "--batch",
@@ -86,7 +87,8 @@ def webhook(
       ps2stream connect webhook --session alerts --url https://example.org/hook \\
         --secret-file ~/.ps2s-hook
     """
-    from ps2stream.connectors.webhook import WebhookOptions, WebhookSink
+    with name_missing_extra("ps2stream connect webhook", "webhook"):
+        from ps2stream.connectors.webhook import WebhookOptions, WebhookSink
 
     options = WebhookOptions(session, url, secret_file, batch, give_up, dead_letters, receiver_ca)
     with (

@@ -20,7 +20,7 @@ from ps2stream.commands.output import (
     server_option,
 )
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter, metrics_port
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, invalid
 
 if TYPE_CHECKING:
     from ps2stream.client.client import Client
@@ -119,4 +119,4 @@ def connect_patiently(output: CommandOutput, server: str) -> Client:
 
 def exclusion_error(one: str, other: str) -> InvalidArgument:
     """Returns the error for two options that exclude each other."""
-    return InvalidArgument([Violation(one, f"cannot be combined with {other}; give one of them")])
+    return invalid(one, f"cannot be combined with {other}; give one of them")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.parse
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 
 from ps2stream.commands.output import CommandOutput, json_option, pass_output
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.observability.alerts import RUNBOOKS
 
 PORT = 9404
@@ -85,7 +84,6 @@ def dashboards(
     """
     from ps2stream.observability import ray_tab
     from ps2stream.observability.alerts import rules
-    from ps2stream.observability.grafana import dashboard
     from ps2stream.observability.scrape import RULES, configuration
 
     grafana, prometheus = grafana.rstrip("/"), prometheus.rstrip("/")
@@ -95,7 +93,7 @@ def dashboards(
         host, _, port = target.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
             problem = f"expected HOST:PORT, got {target!r}"
-            raise InvalidArgument([Violation("--target", problem)])
+            raise invalid("--target", problem)
     if not targets and not discovery:
         targets = (f"127.0.0.1:{PORT}",)
     into = Path(folder)
@@ -103,7 +101,7 @@ def dashboards(
     found = {
         "prometheus.yml": configuration(targets, discovery),
         RULES: rules(runbooks),
-        f"{ray_tab.DASHBOARDS}/ps2stream.json": json.dumps(dashboard(), indent=1) + "\n",
+        f"{ray_tab.DASHBOARDS}/ps2stream.json": ray_tab.DASHBOARD_JSON.read_text("utf-8"),
         f"{provisioning}/dashboards/ps2stream.yml": ray_tab.write_provider(whole),
         f"{provisioning}/datasources/ps2stream.yml": ray_tab.write_data_source(prometheus),
         "grafana/grafana.ini": ray_tab.write_grafana_ini(whole, listens),
@@ -115,7 +113,7 @@ def dashboards(
             (into / name).write_text(text, "utf-8")
     except OSError as error:
         problem = f"cannot write to {folder}: {error.strerror}"
-        raise InvalidArgument([Violation("--output", problem)]) from None
+        raise invalid("--output", problem) from None
     paths = [str(into / name) for name in found]
     output.emit({"written": paths}, "written: " + ", ".join(paths))
 
@@ -130,5 +128,5 @@ def _find_port(option: str, url: str) -> int:
         port = 0
     if not port or not re.fullmatch(r"https?://[\w.:\[\]-]+(/[\w./~%-]*)?", url):
         problem = f"expected a URL of the form http://HOST:PORT, got {url!r}"
-        raise InvalidArgument([Violation(option, problem)])
+        raise invalid(option, problem)
     return port

@@ -8,6 +8,7 @@ import click
 
 from ps2stream.commands.output import CommandOutput, json_option, pass_output
 from ps2stream.commands.shared_data import shared_file
+from ps2stream.errors import invalid
 
 NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb")
 POSTS = "tweets_us_2021_2022.parquet"
@@ -63,7 +64,6 @@ def experiment(
     in this process, and the slowest one bounds the throughput; f14 and f15 run the service.
     docs/experiments.md has the results.
     """
-    from ps2stream.errors import InvalidArgument, Violation
     from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run
     from ps2stream.experiments.worlds import FULL, QUICK
@@ -80,20 +80,15 @@ def experiment(
     try:
         data, picture = report.save(out)
     except OSError as error:
-        raise InvalidArgument(
-            [Violation("--out", f"cannot write to {out}: {error.strerror}")]
-        ) from None
+        raise invalid("--out", f"cannot write to {out}: {error.strerror}") from None
     files = {"json": str(data), "png": str(picture)}
     output.emit(report.to_dict() | {"files": files}, f"{report.text()}\n\n{data}\n{picture}")
 
 
 def _parse_worker_counts(text: str) -> tuple[int, ...]:
     """Parses numbers of workers into ascending order. Raises InvalidArgument."""
-    from ps2stream.errors import InvalidArgument, Violation
 
     parts = text.split(",")
     if not all(part.strip().isdecimal() and 1 <= int(part) <= 256 for part in parts):
-        raise InvalidArgument(
-            [Violation("--workers", f"expected whole numbers from 1 to 256, got {text!r}")]
-        )
+        raise invalid("--workers", f"expected whole numbers from 1 to 256, got {text!r}")
     return tuple(sorted({int(part) for part in parts}))

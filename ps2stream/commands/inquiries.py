@@ -49,9 +49,9 @@ def explain(
       echo '{"lat": 51.5, "lon": -0.1, "text": "dry"}' | ps2stream explain --query thames --object -
     """
     from ps2stream.posts.post import bad
-    from ps2stream.posts.readers import read_posts
+    from ps2stream.posts.readers import read_rows
 
-    posts = (post for part in read_posts(file, format, 1) for post in part.to_pylist())
+    posts = chain.from_iterable(read_rows(file, format, 1))
     if (first := next(posts, None)) is None:
         raise bad(file, "contains no posts")
     with output.connect(server) as client:

@@ -19,7 +19,7 @@ def format_loads(answer: Answer) -> str:
     to = f"; version {following} {how}" if following else ""
     lines = [f"plan       version {answer['plan_version']}{to}"]
     if not answer["workers"]:
-        wait = f"not known yet: no whole period of {answer['period_s']:g} s has passed"
+        wait = f"not known yet: no complete period of {answer['period_s']:g} s has passed"
         return "\n".join([*lines, f"loads      {wait}"])
     adjusts = "adjusted automatically above" if answer["automatic"] else "wanted: at most"
     literally = format_ratio(answer["balance_definition1"])

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
 from ps2stream import errors
+from ps2stream.extras import COMMAND_EXTRAS, explain_missing_package
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ps2stream.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,6 +97,8 @@ class CommandOutput:
     def progress_console(self) -> Console:
         """Returns the console of progress bars: standard error, quiet with --json or where
         standard error is not a terminal."""
+        from rich.console import Console
+
         return Console(stderr=True, quiet=self.json or not sys.stderr.isatty())
 
     def report_error(self, error: errors.Ps2StreamError) -> int:
@@ -158,7 +162,7 @@ def guard_output_file(path: str) -> Iterator[None]:
         if error.filename is None or Path(error.filename) != Path(path):
             raise
         problem = f"cannot write {path}: {error.strerror}"
-        raise errors.InvalidArgument([errors.Violation("--output", problem)]) from None
+        raise errors.invalid("--output", problem) from None
 
 
 pass_output = click.make_pass_decorator(CommandOutput, ensure=True)
@@ -270,6 +274,12 @@ class CommandGroup(click.Group):
             ctx.exit(output.report_error(_argument_error(f"{error.object!r} is not Unicode text")))
         except errors.Ps2StreamError as error:
             ctx.exit(output.report_error(error))
+        except ModuleNotFoundError as error:
+            command = ctx.invoked_subcommand or ""
+            user, extra = f"ps2stream {command}", COMMAND_EXTRAS.get(command)
+            if (explained := explain_missing_package(error, user, extra)) is None:
+                raise
+            ctx.exit(output.report_error(explained))
         except TimeoutError as error:
             found = errors.Unavailable(str(error) or "the service did not answer in time")
             ctx.exit(output.report_error(found))
@@ -282,4 +292,4 @@ class CommandGroup(click.Group):
 
 
 def _argument_error(problem: str) -> errors.InvalidArgument:
-    return errors.InvalidArgument([errors.Violation("arguments", problem)])
+    return errors.invalid("arguments", problem)

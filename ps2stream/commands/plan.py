@@ -24,7 +24,7 @@ from ps2stream.commands.output import (
 from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 
 if TYPE_CHECKING:
     from ps2stream.routing.plan import RoutingPlan
@@ -224,13 +224,11 @@ def plan(
     from ps2stream.space.grid import Grid
 
     if not (objects or from_service):
-        raise InvalidArgument(
-            [Violation("--objects", "give at least one file of objects, or --from-service")]
-        )
+        raise invalid("--objects", "give at least one file of objects, or --from-service")
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
     chosen = [name for name, value in fixed.items() if value is not None]
     if base is not None and chosen:
-        raise InvalidArgument([Violation(chosen[0], "is fixed by --base; give one of them")])
+        raise invalid(chosen[0], "is fixed by --base; give one of them")
     former = load_plan(base) if base is not None else None
     if former is None and from_service and not chosen:
         former = running_plan(output, from_service[0])
@@ -241,7 +239,7 @@ def plan(
     with guard_output_file(path), StepReporter(output) as report:
         posts, updates = recent(output, from_service, seed, report)
         if not (objects or posts):
-            raise InvalidArgument([Violation("--from-service", NO_OBJECTS)])
+            raise invalid("--from-service", NO_OBJECTS)
         settings = PartitionOptions(
             costs=read_costs(costs) if costs is not None else Costs(),
             progress=report,

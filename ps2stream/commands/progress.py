@@ -6,9 +6,6 @@ import threading
 import time
 from typing import Self
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from ps2stream.commands.output import CommandOutput
 
 STILL_S = 15.0
@@ -19,6 +16,9 @@ class StepReporter:
     line a step, which is repeated every `still_s` seconds."""
 
     def __init__(self, output: CommandOutput, still_s: float = STILL_S) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
         self._console = Console(stderr=True, quiet=output.json)
         self._bar = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),

@@ -8,13 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from ps2stream.commands.output import (
     CommandOutput,
@@ -24,7 +17,6 @@ from ps2stream.commands.output import (
     server_option,
 )
 from ps2stream.errors import Ps2StreamError
-from ps2stream.posts.post import paced
 
 
 @click.command()
@@ -75,7 +67,16 @@ def publish(
       ps2stream publish posts.parquet --rate 5000
       echo '{"lat": 51.5, "lon": -0.1, "text": "flood by the river"}' | ps2stream publish -
     """
-    from ps2stream.posts.readers import read_posts, row_count
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    from ps2stream.posts.post import paced
+    from ps2stream.posts.readers import format_of, read_posts, read_rows, row_count
 
     total = row_count(file, format)
     if total is not None and limit is not None:
@@ -92,9 +93,11 @@ def publish(
         with output.connect(server) as client, bar:
             task = bar.add_task("publish", total=total)
             run = f"{secrets.token_hex(4)}-"
-            posts = _limit_posts(read_posts(file, format, batch, run), limit)
+            parquet = format_of(file, format) == "parquet"
+            read = read_posts if parquet else read_rows
+            posts = _limit_posts(read(file, format, batch, run), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):
-                client.publish_arrow(part)
+                client.publish(part if parquet else _to_columns(part))
                 done += len(part)
                 bar.update(task, completed=done)
     except Ps2StreamError:
@@ -109,13 +112,18 @@ def publish(
     )
 
 
+def _to_columns(posts: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Returns the columns of posts, which the client sends as a record batch where it can."""
+    return {name: [post[name] for post in posts] for name in posts[0]}
+
+
 def _limit_posts(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
     left = limit
     for part in parts:
         if left is None:
             yield part
             continue
-        yield part.slice(0, left)
+        yield part[:left]
         left -= min(left, len(part))
         if not left:
             return

@@ -24,7 +24,7 @@ from ps2stream.commands.regions import (
     parse_region,
     region_options,
 )
-from ps2stream.errors import InvalidArgument, NotFound, Violation
+from ps2stream.errors import InvalidArgument, NotFound, invalid
 
 if TYPE_CHECKING:
     from ps2stream.client.requests import Query
@@ -85,18 +85,18 @@ def insert(
     """
     if file is not None:
         if any(value is not None for value in (id, rect, circle, polygon)):
-            raise _insert_error(
+            raise invalid(
                 "--file",
                 "cannot be combined with an ID, an EXPRESSION or an area; put them into the file",
             )
         _insert_file(output, file, session, server)
         return
     if id is None:
-        raise _insert_error("id", "give an ID and an EXPRESSION, or --file")
+        raise invalid("id", "give an ID and an EXPRESSION, or --file")
     region = parse_region(rect, circle, polygon)
     if expression is None and (region is None or _OPERATOR.search(id)):
         quoted = shlex.quote(printable(id))
-        raise _insert_error("id", f"is missing; put an id first: ps2stream insert ID {quoted}")
+        raise invalid("id", f"is missing; put an id first: ps2stream insert ID {quoted}")
     with output.connect(server) as client:
         inserted = client.insert(id, expression or "", region, session=session)
     body = {
@@ -208,7 +208,3 @@ def list_queries(
             words = query.expression or "(any text)"
             line = f"{query.id}  {query.session}  {words}  {format_region(query.region)}"
             output.emit(body, printable(line))
-
-
-def _insert_error(field: str, description: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, description)])

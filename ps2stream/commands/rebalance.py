@@ -48,7 +48,7 @@ def rebalance(
       ps2stream rebalance --wait
 
     Exit code 7: not possible now, because another plan change is in progress or because no
-    whole period has passed yet. Exit code 1, with --wait: the migration was aborted.
+    complete load period has passed yet. Exit code 1, with --wait: the migration was aborted.
     """
     with output.connect(server) as client:
         answer = client.rebalance(algorithm, dry_run=dry_run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import invalid
 from ps2stream.space import geojson
 from ps2stream.space.regions import Circle, Polygon, Rect, Region
 
@@ -42,7 +42,7 @@ def parse_region(rect: str | None, circle: str | None, polygon: str | None) -> R
         if value is not None
     ]
     if len(given) > 1:
-        raise _option_error("region", f"{' and '.join(given)} cannot be combined; give one of them")
+        raise invalid("region", f"{' and '.join(given)} cannot be combined; give one of them")
     if rect is not None:
         return Rect(*_parse_numbers("--rect", rect, 4))
     if circle is not None:
@@ -53,12 +53,12 @@ def parse_region(rect: str | None, circle: str | None, polygon: str | None) -> R
 def format_region(region: Region | None) -> str:
     """Formats a region as the options write it."""
     match region:
-        case Rect():
-            return f"rect {','.join(f'{v:g}' for v in region.geom())}"
+        case Rect(west, south, east, north):
+            return f"rect {west:g},{south:g},{east:g},{north:g}"
         case Circle(lon, lat, km):
             return f"circle {lon:g},{lat:g},{km:g}"
         case Polygon():
-            return f"polygon within {','.join(f'{v:g}' for v in region.geometry.bounds)}"
+            return f"polygon within {','.join(f'{v:g}' for v in region.bounds)}"
     return "everywhere"
 
 
@@ -86,20 +86,20 @@ def read_polygon(path: Path) -> Region:
     try:
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise _option_error("--polygon", f"cannot read {path}: {error.strerror}") from None
+        raise invalid("--polygon", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise _option_error("--polygon", f"{path} is not JSON: {error}") from None
+        raise invalid("--polygon", f"{path} is not JSON: {error}") from None
     if isinstance(value, dict) and value.get("type") == "FeatureCollection":
         features = value.get("features")
         if not isinstance(features, list) or len(features) != 1:
-            raise _option_error(
+            raise invalid(
                 "--polygon", f"{path}: expected a FeatureCollection with exactly one feature"
             )
         value = features[0]
     if isinstance(value, dict) and value.get("type") == "Feature":
         value = value.get("geometry")
     if not isinstance(value, dict) or value.get("type") not in ("Polygon", "MultiPolygon"):
-        raise _option_error("--polygon", f"{path}: expected a GeoJSON Polygon or MultiPolygon")
+        raise invalid("--polygon", f"{path}: expected a GeoJSON Polygon or MultiPolygon")
     return geojson.from_json(value)
 
 
@@ -109,9 +109,5 @@ def _parse_numbers(option: str, text: str, count: int) -> list[float]:
     except ValueError:
         numbers = []
     if len(numbers) != count:
-        raise _option_error(option, f"expected {count} numbers separated by commas, got {text!r}")
+        raise invalid(option, f"expected {count} numbers separated by commas, got {text!r}")
     return numbers
-
-
-def _option_error(field: str, description: str) -> InvalidArgument:
-    return InvalidArgument([Violation(field, description)])

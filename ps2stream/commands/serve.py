@@ -87,8 +87,8 @@ class StartProgress:
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Start without what the data directory lacks, as after the loss of a log; sessions "
-    "receive a gap. For one start, after the service refused to start and named the loss.",
+    help="Start although a log, or the end of the ledger, was lost; sessions then receive a gap. "
+    "Use it once, after the service refused to start and named the loss.",
 )
 @click.option("--verbose", is_flag=True, help="Log at level debug.")
 @json_option

@@ -32,7 +32,7 @@ OTHER_COUNTERS = {
 
 @click.command()
 @click.option(
-    "--load", is_flag=True, help="Show the load of the workers, and the parts with most of it."
+    "--load", is_flag=True, help="Show the load of the workers, and the parts with the most load."
 )
 @click.option(
     "--verbose", is_flag=True, help="Show every counter of the dispatcher, with its meaning."

@@ -37,9 +37,9 @@ def subscribe(
 ) -> None:
     """Print the matches of SESSION as they arrive, until interrupted.
 
-    A session is a named subscriber (`default` when none is named). While nobody listens, its
-    matches are kept, up to a quota; standard error reports how many were dropped. The newest
-    listener takes a session over.
+    A session is a named subscriber (`default` when none is named). While nobody
+    subscribes, its matches are kept, up to a quota; standard error reports how many were dropped.
+    The newest subscriber takes over the session.
     """
     log.configure(logging.WARNING, as_json=output.json)  # gaps are logged as warnings
     with output.connect(server) as client, client.subscribe(session, text=text) as matches:

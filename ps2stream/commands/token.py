@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import click
 
-from ps2stream.client.answers import TokenInfo
 from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
-from ps2stream.errors import InvalidArgument, NotFound, Violation
-from ps2stream.protocol import tokens
+from ps2stream.errors import NotFound, invalid
 from ps2stream.security import TENANT, AccessScope
 
 if TYPE_CHECKING:
+    from ps2stream.client.answers import TokenInfo
+    from ps2stream.protocol.tokens import Token
     from ps2stream.store.places import TokenKeeper
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,8 +44,8 @@ def token() -> None:
     """Create, list and revoke the tokens that clients present to a service.
 
     The commands ask the service at --server, with a token of scope admin. With --data-dir or
-    --database-url they change what a service that is not running keeps, as for the very first
-    token. `keep` adds a token that was made elsewhere.
+    --database-url they change the stored tokens of a service that is not running; the very first
+    token is created in this way. `keep` adds a token that was made elsewhere.
     """
 
 
@@ -141,12 +141,13 @@ def keep(
     """Add a token that was made elsewhere; the service accepts it from its next start on.
 
     FILE contains the token: `ps2s_`, 16 hexadecimal digits, `_` and 64 more, all drawn at
-    random. It comes from where secrets are kept, and is never printed. A token with the same
-    first digits is replaced; repeating the command is harmless. The settings of `serve`, in
-    --config or the environment (PS2STREAM_DATABASE_URL), say where the token is kept.
+    random. The command never prints it. A token with the same first digits is replaced; repeating
+    the command is harmless. The settings of `serve`, in --config or the environment
+    (PS2STREAM_DATABASE_URL), define where the token is stored.
     """
     from ps2stream.cluster.running_service import place_of
     from ps2stream.config import load
+    from ps2stream.protocol import tokens
 
     try:
         text = file.read_text("utf-8").strip()
@@ -154,9 +155,9 @@ def keep(
             text, tenant, frozenset(map(AccessScope, scopes)), time.time_ns() // 1_000_000
         )
     except OSError as error:
-        raise InvalidArgument([Violation("FILE", f"{file}: {error.strerror}")]) from None
+        raise invalid("FILE", f"{file}: {error.strerror}") from None
     except ValueError as error:
-        raise InvalidArgument([Violation("FILE", f"{file}: {error}")]) from None
+        raise invalid("FILE", f"{file}: {error}") from None
     with place_of(load(config=config)).open_tokens() as store:
         held = [each for each in store.tokens() if each.id != given.id]
         store.keep_tokens([*held, given])
@@ -206,6 +207,8 @@ class _StoredTokens:
     def create_token(
         self, tenant: str, scopes: tuple[str, ...], expires_ms: int
     ) -> tuple[TokenInfo, str]:
+        from ps2stream.protocol import tokens
+
         random = os.urandom(tokens.ID_BYTES + tokens.SECRET_BYTES)
         now = time.time_ns() // 1_000_000
         made = tokens.make(random, tenant, frozenset(map(AccessScope, scopes)), now, expires_ms)
@@ -216,6 +219,8 @@ class _StoredTokens:
         return [_token_info(each) for each in self._store.tokens()]
 
     def revoke_token(self, id: str) -> None:
+        from ps2stream.protocol import tokens
+
         status, left = tokens.changed(self._store.tokens(), (), id)
         if status:
             raise NotFound(f"there is no token {id!r}")
@@ -236,7 +241,9 @@ def _open_holder(
     return _StoredTokens(place(data_dir or Path(), database_url, database_schema).open_tokens())
 
 
-def _token_info(each: tokens.Token) -> TokenInfo:
+def _token_info(each: Token) -> TokenInfo:
+    from ps2stream.client.answers import TokenInfo
+
     scopes = tuple(scope.value for scope in AccessScope if scope in each.scopes)
     return TokenInfo(each.id, each.tenant, scopes, each.created_ms, each.expires_ms)
 

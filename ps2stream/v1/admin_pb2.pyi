@@ -183,7 +183,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def census(self) -> Global___Census:
-        """State of the whole service a few seconds ago; absent until its process has asked all actors
+        """State of the whole service a few seconds ago; absent until its process has queried all actors
         once.
         """
 
@@ -358,8 +358,8 @@ class SampleObjectsResponse(_message.Message):
     SINCE_MS_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
     """Objects as one Arrow IPC stream with one record batch: id, text (large_string), time (int64
-    Unix milliseconds), lon, lat (double), weight (double; the number of objects that a row stands
-    for), and accepted (int64 Unix milliseconds).
+    Unix milliseconds), lon, lat (double), weight (double; the number of objects that a row
+    represents), and accepted (int64 Unix milliseconds).
     """
     since_ms: _builtins.int
     """Start of the sampled time, Unix milliseconds: every object that the dispatcher accepted later
@@ -455,7 +455,7 @@ class WatchedMatch(_message.Message):
     query_id: _builtins.str
     """Id of the query."""
     query_lsn: _builtins.int
-    """LSN of the query's insert, which tells the query from others that had the same id."""
+    """LSN of the query's insert, which distinguishes the query from others that had the same id."""
     session: _builtins.int
     """Service's number of the session that receives the match."""
     @_builtins.property

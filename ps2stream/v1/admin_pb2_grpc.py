@@ -203,8 +203,8 @@ class AdminServicer(object):
         """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
         Scope: admin.
-        FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
-        one.
+        FAILED_PRECONDITION: a plan change is under way, or no complete load period has passed since
+        the last one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -238,7 +238,7 @@ class AdminServicer(object):
         """Aborts the migration under way.
 
         Scope: admin.
-        FAILED_PRECONDITION: objects are routed by the new plan already.
+        FAILED_PRECONDITION: objects are already routed by the new plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

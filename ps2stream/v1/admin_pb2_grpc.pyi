@@ -88,8 +88,8 @@ class AdminStub:
     """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
     Scope: admin.
-    FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
-    one.
+    FAILED_PRECONDITION: a plan change is under way, or no complete load period has passed since
+    the last one.
     """
     ApplyPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]
     """Begins the change of the running service to another plan. Repeating the request for the plan
@@ -111,7 +111,7 @@ class AdminStub:
     """Aborts the migration under way.
 
     Scope: admin.
-    FAILED_PRECONDITION: objects are routed by the new plan already.
+    FAILED_PRECONDITION: objects are already routed by the new plan.
     """
     GetMigrations: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMigrationsRequest, _admin_pb2.GetMigrationsResponse]
     """Returns the plan in force, the migration under way, and those that ended.
@@ -191,8 +191,8 @@ class AdminAsyncStub(AdminStub):
     """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
     Scope: admin.
-    FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
-    one.
+    FAILED_PRECONDITION: a plan change is under way, or no complete load period has passed since
+    the last one.
     """
     ApplyPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]  # type: ignore[assignment]
     """Begins the change of the running service to another plan. Repeating the request for the plan
@@ -214,7 +214,7 @@ class AdminAsyncStub(AdminStub):
     """Aborts the migration under way.
 
     Scope: admin.
-    FAILED_PRECONDITION: objects are routed by the new plan already.
+    FAILED_PRECONDITION: objects are already routed by the new plan.
     """
     GetMigrations: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetMigrationsRequest, _admin_pb2.GetMigrationsResponse]  # type: ignore[assignment]
     """Returns the plan in force, the migration under way, and those that ended.
@@ -345,8 +345,8 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
         Scope: admin.
-        FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
-        one.
+        FAILED_PRECONDITION: a plan change is under way, or no complete load period has passed since
+        the last one.
         """
 
     @_abc_1.abstractmethod
@@ -386,7 +386,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Aborts the migration under way.
 
         Scope: admin.
-        FAILED_PRECONDITION: objects are routed by the new plan already.
+        FAILED_PRECONDITION: objects are already routed by the new plan.
         """
 
     @_abc_1.abstractmethod

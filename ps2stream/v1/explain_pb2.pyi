@@ -334,7 +334,7 @@ class PriceQueryResponse(_message.Message):
     matched: _builtins.int
     """Number of objects in the sample that match."""
     window_s: _builtins.float
-    """Seconds that the sample stands for."""
+    """Seconds that the sample covers."""
     objects_per_second: _builtins.float
     """Objects per second that this dispatcher accepted during those seconds."""
     level: _builtins.int

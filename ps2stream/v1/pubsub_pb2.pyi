@@ -385,7 +385,7 @@ class PublishRequest(_message.Message):
     available, and refused when set.
     """
     seq: _builtins.int
-    """Number of the batch among those of `producer`; not yet available, and refused when set."""
+    """Number of the batch among those of `producer`; not supported yet, and refused if set."""
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:
         """Objects to publish."""
@@ -469,9 +469,9 @@ class PublishStreamRequest(_message.Message):
     allow_partial: _builtins.bool
     """True to accept the valid rows and report the others."""
     producer: _builtins.str
-    """Name of the publisher; not yet available, and refused when set."""
+    """Name of the publisher; not supported yet, and refused if set."""
     seq: _builtins.int
-    """Number of the batch among those of `producer`; not yet available, and refused when set."""
+    """Number of the batch among those of `producer`; not supported yet, and refused if set."""
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:
         """Objects to publish."""
