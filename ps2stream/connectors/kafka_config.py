@@ -20,6 +20,9 @@ from ps2stream.errors import (
 
 log = logging.getLogger(__name__)
 WAIT_S = 15.0
+NEWS_S = 2.0
+"""How long brokers may take to know a topic that somebody has just created."""
+LOOK_S = 0.1
 
 
 def read_config(path: Path | None, ours: Collection[str]) -> dict[str, str]:
@@ -76,19 +79,42 @@ class KafkaErrors:
             log.warning("Kafka: %s", error.str())
 
 
-def check_topic(handle: Any, topic: str, bootstrap: str) -> int:
-    """Returns the number of a topic's partitions. Raises Unavailable where no broker answers,
-    FailedPrecondition without the topic."""
+def check_topic(handle: Any, topic: str, bootstrap: str, patience_s: float = NEWS_S) -> int:
+    """Returns the number of a topic's partitions, once a broker knows it and each partition has a
+    leader; looks again for `patience_s`, as news of a topic take time to reach all brokers. Raises
+    Unavailable where no broker answers, FailedPrecondition without the topic."""
     from confluent_kafka import KafkaException
 
-    try:
-        found = handle.list_topics(topic, WAIT_S).topics[topic]
-    except KafkaException as error:
-        problem = f"no answer from Kafka at {bootstrap}: {error.args[0].str()}"
-        raise Unavailable(problem) from None
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            found = handle.list_topics(topic, WAIT_S).topics[topic]
+        except KafkaException as error:
+            problem = f"no answer from Kafka at {bootstrap}: {error.args[0].str()}"
+            raise Unavailable(problem) from None
+        told = [found.error, *(part.error for part in found.partitions.values())]
+        errors = [one for one in told if one is not None]
+        if not errors or not all(map(is_news_to_come, errors)) or time.monotonic() >= deadline:
+            break
+        time.sleep(LOOK_S)
+    # A partition may lose its leader at any time, and librdkafka waits for the next one.
     if found.error is not None:
         raise FailedPrecondition(f"topic {topic}: {found.error.str()}")
     return len(found.partitions)
+
+
+def is_news_to_come(error: Any) -> bool:
+    """Returns whether a KafkaError may only mean that the broker which was asked has not heard yet
+    of a new topic, or of who leads its partitions."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    )
 
 
 def translate_error(error: Any) -> Ps2StreamError | None:

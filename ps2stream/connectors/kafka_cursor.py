@@ -9,7 +9,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ps2stream.connectors.kafka_config import WAIT_S, check_topic, make_handle, translate_error
+from ps2stream.connectors.kafka_config import (
+    LOOK_S,
+    WAIT_S,
+    check_topic,
+    is_news_to_come,
+    make_handle,
+    translate_error,
+)
 from ps2stream.errors import FailedPrecondition, Unavailable
 
 TAIL = 100
@@ -30,7 +37,8 @@ class CursorTopic:
         self.name = name
 
     def make(self, bootstrap: str) -> None:
-        """Makes the topic if need be. Raises FailedPrecondition where that is not possible."""
+        """Makes the topic if need be, and waits until brokers know it: they answer for its making
+        before all of them do. Raises FailedPrecondition where that is not possible."""
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
@@ -46,7 +54,7 @@ class CursorTopic:
                     f"created: {found.str()}"
                 )
                 raise translate_error(found) or FailedPrecondition(problem) from None
-        check_topic(admin, self.name, bootstrap)
+        check_topic(admin, self.name, bootstrap, WAIT_S)
 
     def read(self) -> bytes:
         """Returns the last value that was committed; empty without one. To be called after the
@@ -61,7 +69,7 @@ class CursorTopic:
         consumer = make_handle(self._kafka.Consumer, self._config | ours)
         try:
             part = self._kafka.TopicPartition(self.name, 0)
-            low, high = consumer.get_watermark_offsets(part, WAIT_S)
+            low, high = self._find_range(consumer, part)
             begin = max(low, high - TAIL)
             found = self._read_last(consumer, begin)
             return found if found or begin == low else self._read_last(consumer, low)
@@ -69,6 +77,19 @@ class CursorTopic:
             raise self._read_error(error.args[0]) from None
         finally:
             consumer.close()
+
+    def _find_range(self, consumer: Any, part: Any) -> tuple[int, int]:
+        """Returns the first offset and that after the last one; it may be another broker that is
+        asked than the one which knew the topic."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                low, high = consumer.get_watermark_offsets(part, WAIT_S)
+                return low, high
+            except self._kafka.KafkaException as error:
+                if time.monotonic() >= deadline or not is_news_to_come(error.args[0]):
+                    raise
+            time.sleep(LOOK_S)
 
     def _read_last(self, consumer: Any, begin: int) -> bytes:
         consumer.assign([self._kafka.TopicPartition(self.name, 0, begin)])
@@ -80,7 +101,7 @@ class CursorTopic:
                     found = message.value()
                 elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                     return found
-                else:
+                elif not is_news_to_come(error):
                     raise self._read_error(error)
         raise Unavailable(f"Kafka: topic {self.name} was not read to its end")
 
