@@ -5,9 +5,9 @@ python scripts/stages.py 'NAME (DESCRIPTION): COMMAND' ...
 The description, which may be absent, is shown as the stage begins. A stage with a `+` before its
 name runs beside the one before it, and its output is shown when both have ended.
 
-Tests that pytest ran are counted by its JUnit report. A stage without one counts as one test, and
-so does a failure that no report has. The last line is `N passed, N failed, N skipped`; the exit
-code is 1 if anything failed.
+Tests that pytest ran are counted by its JUnit report; one that was tried twice counts as its second
+try ended, and is named. A stage without a report counts as one test, and so does a failure that no
+report has. The last line is `N passed, N failed, N skipped`; the exit code is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ class Stage(NamedTuple):
 
 
 class StageResult(NamedTuple):
-    """The outcome of a stage; `names`: the tests that failed."""
+    """The outcome of a stage; names: the tests that failed; again: those that were tried twice."""
 
     name: str
     passed: int
     failed: int
     skipped: int
     names: tuple[str, ...]
+    again: tuple[str, ...]
     seconds: float
 
     def counts(self) -> str:
@@ -64,28 +65,31 @@ def run_stage(stage: Stage, report: Path) -> StageResult:
     code = subprocess.run(words, check=False, stdout=stage.output, stderr=stage.output).returncode
     seconds = time.monotonic() - begun
     if not counted:
-        return StageResult(stage.name, int(code == 0), int(code != 0), 0, (), seconds)
-    passed, names, skipped = read_report(report)
+        return StageResult(stage.name, int(code == 0), int(code != 0), 0, (), (), seconds)
+    passed, names, skipped, again = read_report(report)
     failed = max(len(names), int(code != 0))  # a crash has no report, or one without a failure
-    return StageResult(stage.name, passed, failed, skipped, names, seconds)
+    return StageResult(stage.name, passed, failed, skipped, names, again, seconds)
 
 
-def read_report(report: Path) -> tuple[int, tuple[str, ...], int]:
-    """Returns (passed, names of tests that failed or could not be collected, skipped) of a JUnit
-    report."""
+def read_report(report: Path) -> tuple[int, tuple[str, ...], int, tuple[str, ...]]:
+    """Returns (passed, names of tests that failed or could not be collected, skipped, names of
+    those that were tried twice) of a JUnit report, which has both tries: the first as if it had
+    passed."""
     if not report.is_file():
-        return 0, (), 0
-    passed, skipped = 0, 0
-    names = []
+        return 0, (), 0, ()
+    ends: dict[str, list[set[str]]] = {}
     for case in ET.parse(report).iter("testcase"):
-        found = {part.tag for part in case}
-        if found & {"failure", "error"}:
-            names.append(f"{case.get('classname')}::{case.get('name')}")
-        elif "skipped" in found:
-            skipped += 1
-        else:
-            passed += 1
-    return passed, tuple(dict.fromkeys(names)), skipped
+        name = f"{case.get('classname')}::{case.get('name')}"
+        ends.setdefault(name, []).append({part.tag for part in case})
+    failed = [name for name, tags in ends.items() if set().union(*tags) & {"failure", "error"}]
+    again = [
+        name
+        for name, tags in ends.items()
+        if len(tags) > 1 and any(not one & {"failure", "error", "skipped"} for one in tags)
+    ]
+    left = [tags for name, tags in ends.items() if name not in failed]
+    skipped = sum("skipped" in set().union(*tags) for tags in left)
+    return len(left) - skipped, tuple(failed), skipped, tuple(again)
 
 
 def parse_stage(text: str, output: IO[bytes]) -> Stage:
@@ -133,9 +137,11 @@ def main(*arguments: str) -> int:
         say(f"{result.name}: {result.counts()} in {result.seconds:.0f} s")
         for name in result.names:
             say(f"    FAILED {name}")
+        for name in result.again:
+            say(f"    TRIED TWICE {name}")
     total = StageResult(
         "all", sum(r.passed for r in found), sum(r.failed for r in found),
-        sum(r.skipped for r in found), (), time.monotonic() - begun,
+        sum(r.skipped for r in found), (), (), time.monotonic() - begun,
     )  # fmt: skip
     say(f"all: {total.seconds:.0f} s")
     say(total.counts())

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.distribution import ScopeScheduling, rank_of, scope_of
 from tests.support.postgres_server import Server, installed, server
+from tests.support.reruns import list_reruns, mark_reruns
 
 # An example may take as long as the machine likes: what is judged is the answer.
 settings.register_profile(
@@ -24,13 +25,23 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long begin first, so that processes end together."""
+    """Files that take long begin first, so that processes end together; and some tests may be tried
+    a second time."""
 
     def order(item: pytest.Item) -> tuple[int, str]:
         path = item.path.relative_to(config.rootpath).as_posix()
         return rank_of(path), scope_of(path)
 
     items.sort(key=order)
+    mark_reruns(config, items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was tried a second time is told, as it may be a bug that shows now and then."""
+    if lines := list_reruns(terminalreporter):
+        terminalreporter.write_sep("=", f"tried a second time: {len(lines)}", yellow=True)
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 def pytest_collection_finish() -> None:
