@@ -160,6 +160,10 @@ class TickPassed(NamedTuple):
     """A tenth of a second has passed."""
 
 
+class StopBegun(NamedTuple):
+    """The dispatcher stops in order."""
+
+
 class LogSynced(NamedTuple):
     """The object log is durable up to `end`."""
 
@@ -180,5 +184,5 @@ ClientEvent = (
 )  # fmt: skip
 Event = (
     ClientEvent | Frame | PeerJoined | TickPassed | LogSynced | LogFailed | DeliveryDropped
-    | InboxReopened
+    | InboxReopened | StopBegun
 )  # fmt: skip

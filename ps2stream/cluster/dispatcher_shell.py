@@ -12,11 +12,11 @@ from ps2stream.cluster.allocator import MemoryReturn, bound_heaps
 from ps2stream.cluster.dispatcher_driver import DispatcherDriver, replaced
 from ps2stream.cluster.dispatcher_edge import DispatcherEdge
 from ps2stream.cluster.event_queue import EventQueue
-from ps2stream.cluster.intervals import MEMORY_S
+from ps2stream.cluster.intervals import JOIN_S, MEMORY_S
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.events import Event, LogSynced, PeerJoined, TickPassed
+from ps2stream.dispatcher.events import Event, LogSynced, PeerJoined, StopBegun, TickPassed
 from ps2stream.observability.traces import NO_TRACES, TraceSampling
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
@@ -45,6 +45,9 @@ class DispatcherShell(ActorShell):
         self.edge = DispatcherEdge(machine, topology, identity, self._events.put)
         self._reporter = LogReporter(address, self._log)
         self._servers: list[GrpcServer] = []
+        self._syncing = threading.Thread(
+            target=self._sync_objects, daemon=True, name=f"{self.name}-log"
+        )
 
     def handle(self, frames: list[Frame]) -> None:
         self._events.put(*frames)
@@ -69,7 +72,7 @@ class DispatcherShell(ActorShell):
     ) -> None:
         super().start(exits, metrics_s, tracing)
         self._events.start_relief(f"{self.name}-events")
-        threading.Thread(target=self._sync_objects, daemon=True, name=f"{self.name}-log").start()
+        self._syncing.start()
 
     def ready(self) -> bool:
         """Returns whether the dispatcher has caught up with the ledger and may serve."""
@@ -96,12 +99,17 @@ class DispatcherShell(ActorShell):
         self.edge.endpoints = endpoints
 
     def stop(self) -> None:
-        """Accepts no new calls, and lets running ones finish for a moment."""
+        """Accepts no new calls, and lets running ones finish for a moment. Then its log tells how
+        far objects are complete, unless what keeps the log does not answer for JOIN_S: a service
+        that starts without this dispatcher asks for that."""
         for server in self._servers:
             server.stop(1.0)
         super().stop()  # a straggling handler finds the links closed
+        self._events.put(StopBegun())
         self._events.close()
         self._unsynced.set()
+        if self._syncing.is_alive():
+            self._syncing.join(JOIN_S)
 
     def status(self) -> dict[str, Any]:
         of_server = self._servers[0].status() if self._servers else {}
@@ -127,4 +135,6 @@ class DispatcherShell(ActorShell):
                 self._unsynced.clear()
                 with self.watched():
                     self.sync()
+        with self.watched():
+            self._log.sync()
         self._log.close()

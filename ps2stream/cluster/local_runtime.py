@@ -15,7 +15,14 @@ from ps2stream.cluster.dispatcher_edge import DispatcherEdge, begin_call
 from ps2stream.cluster.event_queue import EventQueue
 from ps2stream.cluster.logs import LogReporter
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.events import Event, LogFailed, LogSynced, StatusRequested, TickPassed
+from ps2stream.dispatcher.events import (
+    Event,
+    LogFailed,
+    LogSynced,
+    StatusRequested,
+    StopBegun,
+    TickPassed,
+)
 from ps2stream.errors import Unavailable
 from ps2stream.observability.meter import StageMeter, matched
 from ps2stream.observability.process import counters_of, wall_clock_ms
@@ -89,7 +96,10 @@ class LocalRuntime:
         return {f"{p.role}-{p.index}": common[p] | status for p, status in found.items()}
 
     def close(self) -> None:
-        """Closes the logs; nothing may be called afterwards."""
+        """Closes the logs, of which those of dispatchers tell then how far objects are complete;
+        nothing may be called afterwards."""
+        dispatchers = [Address("dispatcher", i) for i in range(len(self._drivers))]
+        self._events.put(*((address, StopBegun()) for address in dispatchers))
         for log in self._logs.values():
             log.sync()
             log.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.events import LogFailed, LogSynced
+from ps2stream.dispatcher.events import LogFailed, LogSynced, StopBegun
 from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.dispatcher.intake import ROWS
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -111,6 +111,15 @@ def test_progress_is_noted_and_frees_the_log(desk: Desk) -> None:
     assert len(list(desk.log.scan())) > 1  # the note is not yet durable
     desk.edge.sync()
     assert [type(decode(data)) for _, data in desk.log.scan()] == [ProgressRecord]
+
+
+def test_progress_is_noted_at_a_stop(desk: Desk) -> None:
+    desk.edge.publish(rows(2))
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.router.oldest = 2
+    assert [r.batch for r in ObjectLog(desk.log).recover()] == [0]
+    desk.edge.events.put(StopBegun())
+    assert ObjectLog(desk.log).recover() == []
 
 
 def test_no_more_batches_are_under_way_than_may_be(desk: Desk) -> None:
