@@ -72,6 +72,7 @@ def test_end(service):
     assert "stop" not in tries
     assert tries.count("start") == 1
 """
+FOLDER = "tests/service"
 DETERMINISTIC = """
 tries = []
 
@@ -88,8 +89,8 @@ def test_what_is_tried_twice_is_told_and_counts_once(
 ) -> None:
     hooks = "pytest_collection_modifyitems, pytest_terminal_summary"
     (tmp_path / "conftest.py").write_text(f"from tests.conftest import {hooks}\n")
-    for name, text in (("service/test_slow.py", SLOW), ("unit/test_it.py", DETERMINISTIC)):
-        file = tmp_path / "tests" / name
+    for name, text in (("service/test_slow", SLOW), ("unit/test_it", DETERMINISTIC)):
+        file = tmp_path / "tests" / f"{name}.py"
         file.parent.mkdir(parents=True)
         file.write_text(text)
     tests = f"{sys.executable} -m pytest -c /dev/null --rootdir . -p no:cacheprovider -q tests"
@@ -100,7 +101,7 @@ def test_what_is_tried_twice_is_told_and_counts_once(
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert lines[-1] == "3 passed, 5 failed, 0 skipped", done.stdout
-    slow = "tests/service/test_slow.py"
+    slow = f"{FOLDER}/test_slow.py"
     told = dict(line.split("): ", 1) for line in lines if line.startswith(f"{slow}::"))
     assert {name: " ".join(error.split()[1:3]) for name, error in told.items()} == {
         f"{slow}::test_setup (setup, then passed": "TimeoutError: not",
@@ -181,7 +182,7 @@ def test_tests_of_answers_and_deterministic_ones_get_no_second_try(root: Path) -
     assert [folder for folder in FOLDERS if not (root / folder).exists()] == []
     plain, oracle = ModuleType("plain"), ModuleType("oracle")
     vars(oracle)["naive"] = naive
-    path = "tests/service/test_x.py"
+    path = f"{FOLDER}/test_x.py"
     assert has_rerun(path, "test_a_closed_client_says_so[once]", plain)
     assert has_rerun("tests/docs/test_tutorial.py", "test_a_tour", plain)
     assert not has_rerun(path, "test_a_closed_client_says_so", oracle)
