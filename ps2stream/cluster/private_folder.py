@@ -71,6 +71,20 @@ def find_writers(folder: Path) -> set[int]:
     return {pid for pid in _list_processes() if pid != os.getpid() and _writes_to(pid, folder)}
 
 
+def find_children(folder: Path) -> set[int]:
+    """Returns the processes that this one started with a path in `folder` among their arguments,
+    which may not have opened a file there yet."""
+    found = set()
+    for pid in _list_processes():
+        process = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):  # it has ended
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            arguments = (process / "cmdline").read_bytes()
+            if parent == os.getpid() and os.fsencode(f"{folder}/") in arguments:
+                found.add(pid)
+    return found
+
+
 def end_writers(folder: Path) -> bool:
     """Kills all processes that `find_writers` returns, and waits; returns whether all are gone."""
     deadline = time.monotonic() + END_S

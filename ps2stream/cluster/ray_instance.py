@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -19,7 +20,12 @@ from typing import Any
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.intervals import LOOK_S
 from ps2stream.cluster.placement import ActorPlacement, ClusterPlacement, OneHostPlacement
-from ps2stream.cluster.private_folder import end_processes, end_writers, find_writers
+from ps2stream.cluster.private_folder import (
+    end_processes,
+    end_writers,
+    find_children,
+    find_writers,
+)
 from ps2stream.cluster.ray_probe import RayProbe
 from ps2stream.cluster.shell import LanSettings
 from ps2stream.config import Settings
@@ -30,6 +36,10 @@ log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"
 DAEMONS = {"raylet": "raylet", "gcs_server": "GCS"}
 """Names of the processes that Ray cannot go on without, and Ray's names for them."""
+LATE = re.compile(
+    r"Timed out waiting for file \S*gcs_server_port|Failed to start GCS|timed out during startup"
+)
+"""What Ray says where a busy machine did not start its daemons within half a minute."""
 ACTION_BYTES = 1024
 """Room for a struct sigaction, more than it needs on any system."""
 KEEP_S = 0.005
@@ -120,11 +130,7 @@ class RayInstance:
         self.end_actors()
         with _keep_signals():
             self.ray.shutdown()
-        if not end_writers(self._folder):
-            raise Unavailable("a process of the Ray instance that died does not end")
-        shutil.rmtree(self._folder, ignore_errors=True)
-        if self._closed:
-            raise Unavailable("Ray is not started again, because it has been closed")
+        self._clear_folder("a process of the Ray instance that died does not end")
         with _keep_signals():
             self._start_ray(self._settings)
         self.placement = OneHostPlacement(self.ray)
@@ -144,8 +150,31 @@ class RayInstance:
             end_writers(self._folder)
         self._started = self._joined = False
 
+    def _clear_folder(self, problem: str) -> None:
+        """Kills what writes to the folder and removes it, so that Ray may be started there again.
+        Raises Unavailable with this problem if something stays, and when this was closed."""
+        if not end_writers(self._folder):
+            raise Unavailable(problem)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._closed:
+            raise Unavailable("Ray is not started again, because it has been closed")
+
     def _start_ray(self, settings: Settings) -> None:
+        """Starts Ray, a second time where the first took longer than Ray waits. Raises
+        Unavailable."""
         self._started = True
+        try:
+            self._init_ray(settings)
+        except Unavailable as error:
+            if not LATE.search(str(error.__cause__)):
+                raise
+            log.warning("%s; it is started once more", str(error))
+            self._end_first_try()
+            self._init_ray(settings)
+        names = {pid: read_name(pid) for pid in find_writers(self._folder)}
+        self._daemons = {pid: DAEMONS[name] for pid, name in names.items() if name in DAEMONS}
+
+    def _init_ray(self, settings: Settings) -> None:
         try:
             self.ray.init(
                 address="local",
@@ -159,10 +188,17 @@ class RayInstance:
                 _temp_dir=str(self._folder),
                 _metrics_export_port=settings.metrics_port or None,
             )
-        except self.ray.exceptions.RayError as error:
-            raise Unavailable(f"Ray did not start: {_first_line(error)}") from error
-        names = {pid: read_name(pid) for pid in find_writers(self._folder)}
-        self._daemons = {pid: DAEMONS[name] for pid, name in names.items() if name in DAEMONS}
+        except Exception as error:
+            if isinstance(error, self.ray.exceptions.RayError) or LATE.search(str(error)):
+                raise Unavailable(f"Ray did not start: {_first_line(error)}") from error
+            raise
+
+    def _end_first_try(self) -> None:
+        """Ends what a start left that took too long: also a daemon that has opened no file yet.
+        Raises Unavailable, also when this was closed meanwhile."""
+        self.ray.shutdown()
+        end_processes(find_children(self._folder))
+        self._clear_folder("a process of the Ray instance that started too slowly does not end")
 
     def _join_cluster(self, settings: Settings, address: str) -> None:
         try:

@@ -1,0 +1,39 @@
+"""A Ray that does not start in its own time is started again, and nothing of the first stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps2stream.cluster.private_folder import PrivateFolder, find_children
+from ps2stream.cluster.ray_instance import RayInstance
+from ps2stream.config import Settings
+from ps2stream.observability.process import is_running
+
+pytestmark = pytest.mark.ray
+LIMIT = "RAY_gcs_server_port_wait_time_s"
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray forgets the process that was killed
+def test_a_gcs_that_was_too_slow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first: set[int] = set()
+    end_first_try = RayInstance._end_first_try
+
+    def look_and_end(instance: RayInstance) -> None:
+        first.update(find_children(instance._folder))
+        monkeypatch.delenv(LIMIT)
+        end_first_try(instance)
+
+    monkeypatch.setenv(LIMIT, "0")
+    monkeypatch.setattr(RayInstance, "_end_first_try", look_and_end)
+    with PrivateFolder(holds_sockets=True) as folder:
+        instance = RayInstance(Settings(), folder.path)
+        try:
+            assert "it is started once more" in caplog.text
+            assert first
+            assert not any(map(is_running, first))
+            assert not instance.find_loss()
+            assert instance.get(instance.ray.remote(lambda: 7).remote(), 60, lambda: None) == 7
+        finally:
+            instance.close()
