@@ -81,6 +81,9 @@ def is_of_time(error: BaseException) -> bool:
         return bool(LIMIT.search(statement) or PATIENCE.search(text))
     if isinstance(error, Unavailable):
         return not isinstance(error, StoreFailed)
+    status = getattr(error, "code", None)  # of gRPC
+    if callable(status):
+        return getattr(status(), "name", "") in ("DEADLINE_EXCEEDED", "UNAVAILABLE")
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(names & LATE) and "HTTPError" not in names
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from email.message import Message
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -142,6 +142,17 @@ def catch(fail: Callable[[], None]) -> BaseException:
     return found.value
 
 
+class RefusedCall(Exception):
+    """As gRPC's own, with a status."""
+
+    def __init__(self, status: str) -> None:
+        super().__init__(status)
+        self._status = SimpleNamespace(name=status)
+
+    def code(self) -> object:
+        return self._status
+
+
 OF_TIME = (
     partial(break_limit, "it took long"),
     partial(raise_error, AssertionError("to be visible\nError: Timeout 5000ms exceeded.")),
@@ -149,6 +160,7 @@ OF_TIME = (
     partial(raise_error, ConnectionResetError("cut")),
     partial(raise_error, subprocess.TimeoutExpired("mvn", 5)),
     partial(raise_error, Unavailable("no answer")),
+    partial(raise_error, RefusedCall("DEADLINE_EXCEEDED")),
 )
 OF_ANSWERS = (
     partial(break_limit, "2 matches are missing"),
@@ -160,6 +172,7 @@ OF_ANSWERS = (
     partial(raise_error, KeyError("id")),
     partial(raise_error, FailedPrecondition("topic: unknown")),
     partial(raise_error, StoreFailed("a torn record")),
+    partial(raise_error, RefusedCall("INTERNAL")),
     partial(raise_error, urllib.error.HTTPError("", 500, "", Message(), None)),
 )
 
