@@ -95,6 +95,21 @@ class Frame:
         return b"".join(bodies)
 
     @classmethod
+    def allocate(cls, sizes: Sequence[int]) -> tuple[U64, list[int]]:
+        """Returns room for an encoded frame of columns alone, with the number of elements of each,
+        and where each one begins in it, in bytes. The head is written, and the pads are zero."""
+        heads: list[int] = []
+        starts, end = [], cls._layout.size
+        for (_, dtype), code, n in zip(cls._schema, cls._codes, sizes, strict=True):
+            heads += code, n
+            starts.append(end)
+            end += -(-n * (8 if dtype is None else dtype.itemsize) // 8) * 8
+        room = np.empty(end // 8, np.uint64)
+        room[[start // 8 - 1 for start in starts[1:]] + [-1]] = 0
+        cls._layout.pack_into(room.data, 0, _MAGIC, _VERSION, cls.KIND, len(heads) // 2, *heads)
+        return room, starts
+
+    @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
         """Returns views over `data`; raises FrameError when it is not a frame of this class."""
         frame = decode(data)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ps2stream.protocol.frame import Frame, FrameError, decode
 from ps2stream.protocol.log_records import SplitRecord
 from ps2stream.protocol.messages.objects import RoutedObjects
+from ps2stream.protocol.rows import QueryRows, no_queries
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 HEAD_BYTES, FIELD_BYTES = 16, 16
@@ -42,6 +43,20 @@ def test_what_is_encoded_is_decoded(numbers: list[int], words: list[int]) -> Non
             assert not column.flags.writeable
             assert column.flags.aligned
     assert found.encode() == frame.encode()
+
+
+@given(st.lists(st.integers(0, 9), min_size=19, max_size=19))
+def test_columns_are_written_into_the_room_of_a_frame(sizes: list[int]) -> None:
+    names = [field.name for field in dataclasses.fields(QueryRows)]
+    columns = {
+        name: np.arange(1, n + 1).astype(getattr(no_queries(), name).dtype)
+        for name, n in zip(names, sizes, strict=True)
+    }
+    room, starts = QueryRows.allocate(sizes)
+    room_bytes = room.view(np.uint8)
+    for start, column in zip(starts, columns.values(), strict=True):
+        room_bytes[start : start + column.nbytes] = column.view(np.uint8)
+    assert room.tobytes() == QueryRows(**columns).encode()
 
 
 def test_every_cut_is_refused() -> None:
