@@ -22,3 +22,10 @@ def find_first_rows(off: I64, data: U8, hashes: U64) -> tuple[I64, int]:
     first = np.empty(len(hashes), np.int64)
     count: int = kernels.find_first_rows(sealed(off), sealed(data), hashes, first)
     return first, count
+
+
+def take_strings(column: StringColumn, rows: I64) -> StringColumn:
+    """Returns rows of a column of strings, in this order; no row more than once."""
+    off, data = np.empty(len(rows) + 1, np.int64), np.empty(len(column[1]), np.uint8)
+    size: int = kernels.take_strings(sealed(column[0]), sealed(column[1]), rows, off, data)
+    return off, data[:size]

@@ -7,34 +7,40 @@ then a kernel decides about one row after the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import I64, U8, U64, sealed, take_ragged
+from ps2stream.protocol.frame import I64, U8, sealed
 from ps2stream.protocol.ports import DeleteRequests
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
-from ps2stream.sequencer import kernels
-from ps2stream.sequencer.columns import StringColumn, find_first_rows
+from ps2stream.sequencer import decide_kernels
+from ps2stream.sequencer.columns import StringColumn, find_first_rows, take_strings
 from ps2stream.sequencer.kernels import NONE
-from ps2stream.sequencer.packed_rows import PackedRows
+from ps2stream.sequencer.packed_rows import encode_rows, list_columns
 from ps2stream.sequencer.registry import PreparedRows, QueryRegistry
-from ps2stream.sequencer.remembered import RememberedDeletes
-
-_NO_QUERIES = no_queries()
+from ps2stream.sequencer.remembered import DeleteKeys, RememberedDeletes
 
 
 class UpdateVerdict(NamedTuple):
-    """The decisions about n rows, with final LSNs. `rows` are those to commit, and `prepared`
-    what the registry needs to apply them; `requests` the request ids of the deletes among them,
-    None without any."""
+    """The decisions about n rows, with final LSNs. `encoded` are the rows to commit, and `prepared`
+    the same with what the registry needs to apply them; `session` and `kind` of each of them;
+    `requests` the request ids of the deletes among them, None without any; `keys` what was found
+    of all deletes with a request id."""
 
     status: U8
     lsn: I64
-    rows: QueryRows
+    encoded: U8
     prepared: PreparedRows
+    session: I64
     sessions: dict[bytes, int]
     requests: DeleteRequests | None
+    keys: DeleteKeys
+
+    @property
+    def kind(self) -> U8:
+        """The kinds of the rows to commit."""
+        return self.prepared.kind
 
 
 def decide(
@@ -59,62 +65,64 @@ def decide(
     ALREADY_EXISTS. A delete is OK if the query is live and of the named session (any session, if
     the name is empty), or if it repeats a remembered (id, request_id); else it is NOT_FOUND.
     """
-    n = len(rows)
-    insert = rows.kind == UpdateKind.INSERT
-    number, fresh = _number_sessions(names, live.hash(*names), insert, sessions, top)
+    n, kind = len(rows), sealed(rows.kind)
+    number, fresh = _number_sessions(names, live, kind, sessions, top)
     hashes = live.hash(rows.id_off, rows.id)
-    code, _ = find_first_rows(rows.id_off, rows.id, hashes)
     found = live.find(rows.id_off, rows.id, hashes)
-    repeated, request = recent.find(rows, request_ids)
-    # Sources are compared only if an insert names a live query.
-    compared = (insert & (found.at != NONE)).any()
-    old = found.rows.take(np.arange(len(found.rows))) if compared else _NO_QUERIES
+    repeated, request, keys = recent.find(rows, request_ids)
 
-    status, lsn = np.empty(n, np.uint8), np.empty(n, np.int64)
-    handle, source = np.zeros(n, np.int64), np.empty(n, np.int64)
-    kernels.decide_rows(
-        base,
-        (insert.astype(np.int64), (np.diff(names[0]) > 0).astype(np.int64), number, code,
-         repeated, request),
-        (found.at, found.handle, found.rows.read_sessions()),
-        _list_sources(old),
-        _list_sources(rows),
-        (status, lsn, handle, source),
-    )  # fmt: skip
-
-    accepted = np.flatnonzero(source != NONE)
-    kept = insert[accepted]
-    rows = rows.replace(session=number)
-    packed = PackedRows.pack(rows, np.arange(n))
-    m = len(found.rows)
-    if kept.all():
-        out = rows if len(accepted) == n else rows.take(accepted)
-        gone = accepted[:0]
-    else:
-        out = PackedRows.join(found.rows, packed).take(source[accepted], kept)
-        gone = source[accepted[~kept]]
-        gone = np.where(gone < m, np.append(found.place, NONE)[np.minimum(gone, m)], NONE)
-    out = out.replace(kind=rows.kind[accepted], lsn=lsn[accepted], handle=handle[accepted])
-    used = set(out.session.tolist()) if fresh else set()
+    status, kinds, out_hashes = np.empty(n, np.uint8), np.empty(n, np.uint8), np.empty_like(hashes)
+    lsn, (*heads, place, source, asked) = np.empty(n, np.int64), np.empty((6, n), np.int64)
+    columns = list_columns(rows, number)
+    update: tuple[Any, ...]
+    update = (kind, *columns[4:6], hashes, sealed(names[0]), number, repeated, request)
+    sources = columns[14], columns[15], columns[12]
+    verdict: tuple[Any, ...] = (status, lsn, kinds, out_hashes, *heads, place, source, asked)
+    stored = (*found, found.place), _NO_SOURCES
+    count, kept = decide_kernels.decide_rows(base, update, *stored, sources, verdict)
+    if count == NONE:
+        # Sources are compared only if an insert names a live query.
+        is_live = found.place != NONE
+        stored = (*found, np.cumsum(is_live) - 1), _list_sources(live.take(found.place[is_live]))
+        count, kept = decide_kernels.decide_rows(base, update, *stored, sources, verdict)
+    place, source, session = place[:count], source[:count], heads[2][:count]
+    head = kinds[:count], heads[0][:count], heads[1][:count], session
+    encoded = encode_rows(live.columns, place, columns, source, head)
+    used = set(session.tolist()) if fresh else set()
     return UpdateVerdict(
         status,
         lsn,
-        out,
-        PreparedRows(hashes[accepted], packed.select(accepted[kept]), gone),
+        encoded,
+        PreparedRows(encoded, *head[:3], columns, source, out_hashes[:count], place),
+        session,
         {name: k for name, k in fresh.items() if k in used},
-        _collect_requests(accepted[~kept & (request[accepted] != NONE)], lsn, rows, request_ids),
+        _collect_requests(asked[:kept], lsn, rows, request_ids),
+        keys,
     )
 
 
 def _number_sessions(
-    names: StringColumn, hashes: U64, insert: np.ndarray, sessions: Mapping[bytes, int], top: int
+    names: StringColumn,
+    live: QueryRegistry,
+    kind: U8,
+    sessions: Mapping[bytes, int],
+    top: int,
 ) -> tuple[I64, dict[bytes, int]]:
     """Returns (the session number of each row, 0 for one that does not exist; the new sessions).
     Names that an insert uses for the first time get the next numbers."""
     off, data = names
-    code, count = find_first_rows(off, data, hashes)
-    if count == 1 and (known := sessions.get(data[off[0] : off[1]].tobytes())):
-        return np.full(len(hashes), known, np.int64), {}
+    n, size = len(off) - 1, int(off[1] - off[0]) if len(off) > 1 else 0
+    first_name = data[:size].tobytes()
+    # Most often there is one session, which is known.
+    known = sessions.get(first_name, 0) if size else 0
+    if (
+        known
+        and first_name * n == data.tobytes()
+        and (off == np.arange(0, n * size + 1, size)).all()
+    ):
+        return np.full(n, known, np.int64), {}
+    hashes, insert = live.hash(off, data), kind == UpdateKind.INSERT
+    code, _ = find_first_rows(off, data, hashes)
     number = np.zeros(len(hashes), np.int64)
     first = np.flatnonzero(code == np.arange(len(code)))
     used = np.zeros(len(code), np.bool_)
@@ -144,5 +152,8 @@ def _collect_requests(
     """Returns what to remember of the deletes `at`, which have a request id; None without any."""
     if not len(at):
         return None
-    ids = take_ragged(rows.id_off, rows.id, at)
-    return DeleteRequests(lsn[at], *ids, *take_ragged(*request_ids, at))
+    ids = take_strings((rows.id_off, rows.id), at)
+    return DeleteRequests(lsn[at], *ids, *take_strings(request_ids, at))
+
+
+_NO_SOURCES = _list_sources(no_queries())

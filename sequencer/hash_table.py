@@ -11,8 +11,8 @@ from ps2stream.protocol.frame import I64, U8, U64, sealed
 from ps2stream.sequencer import kernels
 
 _FIRST_SLOTS = 64
-_FULL = 0.8  # share of the slots above which a table grows
-_GROWTH = 1.25
+_FULL = 0.84  # share of the slots above which a table grows
+_GROWTH = 1.125
 _IDENTITY = sealed(np.arange(256, dtype=np.uint8))
 
 
@@ -25,7 +25,8 @@ class SaltedHash:
 
     def hash(self, off: I64, data: U8) -> U64:
         """Returns the hash of each row of a ragged column."""
-        found: U64 = kernels.hash_keys(sealed(off), sealed(data), _IDENTITY, self._keys)
+        found = np.empty(len(off) - 1, np.uint64)
+        kernels.hash_keys(sealed(off), sealed(data), _IDENTITY, self._keys, found)
         return found
 
 
@@ -45,10 +46,16 @@ class HashTable:
         """The bytes of all slots."""
         return self._slots.nbytes
 
+    @property
+    def slots(self) -> U64:
+        """The slots, as the kernels have them."""
+        return self._slots
+
     def find(self, hashes: U64, slot: I64) -> I64:
         """Moves each slot to the next one with that hash from there on, or from the beginning
         for NONE; returns the rows there, NONE where there is no other."""
-        rows: I64 = kernels.find_slots(self._slots, hashes, slot)
+        rows = np.empty(len(hashes), np.int64)
+        kernels.find_slots(self._slots, hashes, slot, rows)
         return rows
 
     def insert(self, hashes: U64, rows: I64) -> None:

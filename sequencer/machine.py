@@ -36,12 +36,13 @@ from ps2stream.protocol.messages.updates import (
     UpdateStatus,
 )
 from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, Store
-from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.protocol.rows import QueryRows, no_queries
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
 from ps2stream.security import NO_QUOTAS, QuotaTable
+from ps2stream.sequencer.columns import StringColumn
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, packed
 from ps2stream.sequencer.followers import FollowerProgress
@@ -88,13 +89,13 @@ class SequencerMachine:
                 self._plans.replay(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
-            self._sessions.tenants.count_rows(rows)
+            self._sessions.tenants.count_rows(rows.kind, rows.session)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, _find_left_out(batch, rows))
         self._feeds = FetchAnswers(epoch << 32, horizon)
         self._last_tip, self._tip_age = (-1, -1), 0  # at the last tick; ticks since it changed
-        self._committed = dict.fromkeys(UpdateKind, 0)
+        self._inserts = self._deleted = 0  # committed since the start
         self._outcomes = np.zeros(len(UpdateStatus), np.int64)
         self._plans.start(plan if restarts else None)
 
@@ -136,8 +137,8 @@ class SequencerMachine:
             "lsn": self._lsn,
             "live": self.live,
             "sessions": len(self._sessions),
-            "inserts": self._committed[UpdateKind.INSERT],
-            "deletes": self._committed[UpdateKind.DELETE],
+            "inserts": self._inserts,
+            "deletes": self._deleted,
             "refused_updates": {s.name.lower(): n for s, n in outcomes if s != UpdateStatus.OK},
             **self._plans.counters,
         }
@@ -216,8 +217,8 @@ class SequencerMachine:
     ) -> list[Send]:
         """Decides and commits; adds to `decisions`, and returns what every dispatcher is sent."""
         parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
-        names = concat_ragged([(r.name_off, r.name) for r in requests.values()])
-        request_ids = concat_ragged([(r.request_off, r.request) for r in requests.values()])
+        names = _join_columns([(r.name_off, r.name) for r in requests.values()])
+        request_ids = _join_columns([(r.request_off, r.request) for r in requests.values()])
         rows = QueryRows.concat(parts)
         over = self._sessions.tenants.find_over_quota(
             rows, names, self._live, self._sessions.numbers
@@ -236,15 +237,15 @@ class SequencerMachine:
             top=self._sessions.top,
             recent=self._deletes,
         )
-        cuts = np.cumsum([len(part) for part in parts])[:-1]
         status, lsn = verdict.status, verdict.lsn
         if over is not None:
             status, lsn = over.merge_into(status, lsn)
-        pairs = zip(np.split(status, cuts), np.split(lsn, cuts), strict=True)
-        answers = [
-            self._answers.make_answer(key, UpdateDecision(key.seq, status, lsn))
-            for key, (status, lsn) in zip(requests, pairs, strict=True)
-        ]
+        answers, first = [], 0
+        for key, part in zip(requests, parts, strict=True):
+            end = first + len(part)
+            decision = UpdateDecision(key.seq, status[first:end], lsn[first:end])
+            answers.append(self._answers.make_answer(key, decision))
+            first = end
         try:
             applied = self._commit_verdict(next(iter(requests))[0], verdict, answers)
         except StoreFailed:
@@ -266,9 +267,9 @@ class SequencerMachine:
     ) -> LedgerBatch | None:
         """Commits the accepted rows and the answers; returns the rows as a message, if any."""
         applied = None
-        if count := len(verdict.rows):
+        if count := len(verdict.kind):
             lsn = self._lsn
-            applied = LedgerBatch(lsn + 1, lsn + count, owner, 0, 0, packed(verdict.rows))
+            applied = CommittedBatch(lsn + 1, lsn + count, owner, 0, 0, verdict.encoded)
         sessions = [(number, name) for name, number in verdict.sessions.items()]
         self._store.commit(
             LedgerChange(
@@ -282,12 +283,12 @@ class SequencerMachine:
         )
         if applied is not None:
             self._lsn = applied.lsn_to
-        for kind in UpdateKind:
-            self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
-        self._live.apply(verdict.rows, verdict.prepared)
+        self._live.apply_prepared(verdict.prepared)
         self._sessions.add_sessions(sessions)
-        self._sessions.tenants.count_rows(verdict.rows)
-        self._deletes.add(verdict.requests)
+        inserts = self._sessions.tenants.count_rows(verdict.kind, verdict.session)
+        self._inserts += inserts
+        self._deleted += count - inserts
+        self._deletes.add(verdict.requests, verdict.keys)
         self._answers.keep(answers)
         return applied
 
@@ -353,6 +354,21 @@ class SequencerMachine:
         except Unavailable:
             piece = None  # it will be requested again
         return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
+
+
+class CommittedBatch(LedgerBatch):
+    """A batch that is encoded once, for the ledger and for all dispatchers."""
+
+    def encode(self) -> bytes:
+        """Returns the same bytes as a LedgerBatch."""
+        encoded: bytes | None = self.__dict__.get("_encoded")
+        if encoded is None:
+            encoded = self.__dict__["_encoded"] = super().encode()
+        return encoded
+
+
+def _join_columns(parts: Sequence[StringColumn]) -> StringColumn:
+    return parts[0] if len(parts) == 1 else concat_ragged(parts)
 
 
 def _find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:

@@ -2,59 +2,66 @@
 
 A table of salted hashes (hash_table.py) only finds candidates: the ids of their rows decide.
 Handles rise with time, so a chunk's handles are sorted and a row is found by two binary searches.
-A chunk is rewritten when half of it is dead.
+The bytes of dead rows are dropped when they are a sixteenth of a chunk, and the chunk is rewritten
+when half of its rows are dead; one call does little of this at a time.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import F64, I64, U8, U64
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.sequencer.chunk_kernels import BYTES, COUNT, DEAD, DEAD_BYTES, PARTS, ROW_BITS
+from ps2stream.sequencer.chunk_table import ChunkTable, FoundQueries
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
 from ps2stream.sequencer.kernels import NONE
-from ps2stream.sequencer.packed_rows import PackedRows, QueryChunk
+from ps2stream.sequencer.packed_rows import QueryChunk, list_columns, unpack_inserts
 
-_ROW_BITS = 18
-_ROW = (1 << _ROW_BITS) - 1
-CHUNK = 1 << _ROW_BITS  # rows
-
-
-class FoundQueries(NamedTuple):
-    """Live queries that ids name. at int64[n]: which of them has the id, NONE for none; place,
-    handle int64[m]; rows: the m queries."""
-
-    at: I64
-    place: I64
-    handle: I64
-    rows: PackedRows
+CHUNK = 1 << ROW_BITS  # rows
+_REWRITTEN = 12  # rows that are rewritten for each deleted one, beyond a first chunk
 
 
 class PreparedRows(NamedTuple):
-    """What is needed to apply n rows. hashes uint64[n]: of their ids; inserts: those among them;
-    gone: the places of the queries that the others delete, NONE for one of these inserts."""
+    """n committed rows in LSN order, and what is needed to apply them. rows: as QueryRows, or
+    encoded ones; kind, lsn, handle: of each row; columns, source: for inserts, RowColumns and the
+    rows there; hashes uint64[n]: of the ids; places int64[n]: of the queries that they delete,
+    NONE for inserts and where it is not known."""
 
+    rows: QueryRows | U8
+    kind: U8
+    lsn: I64
+    handle: I64
+    columns: tuple[Any, ...]
+    source: I64
     hashes: U64
-    inserts: PackedRows
-    gone: I64
+    places: I64
 
 
 class DyingQueries(NamedTuple):
-    """The queries that one batch deleted: the rows `at` of it. A delete has the columns of its
-    insert except the source."""
+    """The queries that one batch deleted, up to the LSN `last`: the rows `at` of it, which may be
+    encoded. A delete has the columns of its insert except the source."""
 
-    rows: QueryRows
+    rows: QueryRows | U8
     at: I64
+    last: int
 
     def list_updates(self) -> QueryRows:
         """Returns their inserts and deletes."""
-        gone = self.rows.take(self.at)
+        rows = self.rows
+        gone = (rows if isinstance(rows, QueryRows) else QueryRows.decode(rows.data)).take(self.at)
         born = gone.replace(kind=np.full_like(gone.kind, UpdateKind.INSERT), lsn=gone.handle)
         return QueryRows.concat([born, gone])
+
+    def copy(self) -> DyingQueries:
+        """Returns them without the other rows of the batch."""
+        rows = self.rows
+        rows = (rows if isinstance(rows, QueryRows) else QueryRows.decode(rows.data)).take(self.at)
+        return DyingQueries(rows, np.arange(len(self.at)), self.last)
 
 
 class StatePiece(NamedTuple):
@@ -94,9 +101,10 @@ class QueryRegistry:
     def __init__(self, salt: int = 0) -> None:
         self._hash = SaltedHash(salt)
         self._table = HashTable()
-        self._chunks: list[QueryChunk] = []
-        self._by_number: list[QueryChunk | None] = []
-        self._first = np.zeros(0, np.int64)
+        self._chunks: list[QueryChunk] = []  # in the order of their handles
+        self._places = ChunkTable()
+        self._is_stale = False  # too much of a chunk is dead
+        self._first = self._order = np.zeros(0, np.int64)
         self._dying: deque[DyingQueries] = deque()
 
     def __len__(self) -> int:
@@ -105,70 +113,85 @@ class QueryRegistry:
     @property
     def nbytes(self) -> int:
         """The bytes of the live queries and of the table of their ids."""
-        return self._table.nbytes + sum(chunk.nbytes for chunk in self._chunks)
+        table = self._table.nbytes + self.columns.nbytes
+        return table + sum(chunk.nbytes for chunk in self._chunks)
 
     def hash(self, off: I64, data: U8) -> U64:
         """Returns the salted hash of each row of a ragged column."""
         return self._hash.hash(off, data)
 
-    def find(self, off: I64, ids: U8, hashes: U64 | None = None) -> FoundQueries:
+    @property
+    def columns(self) -> I64:
+        """The columns of all chunks, as chunk_kernels.py has them."""
+        return self._places.columns
+
+    def find(self, off: I64, ids: U8, hashes: U64) -> FoundQueries:
         """Finds the live queries that have the ids of a ragged column."""
-        if hashes is None:
-            hashes = self.hash(off, ids)
-        slot = np.full(len(hashes), NONE, np.int64)
-        row = self._table.find(hashes, slot)
-        while True:
-            mine = np.flatnonzero(row != NONE)
-            handle, found = self._collect_rows(row[mine])
-            same = found.match_ids(off, ids, mine)
+        n = len(hashes)
+        slot = np.full(n, NONE, np.int64)
+        place = self._table.find(hashes, slot)
+        found = FoundQueries(place, np.empty(n, np.int64), np.empty(n, np.int64))
+        pending = np.flatnonzero(place != NONE)
+        while len(pending):
+            same = self._places.match_ids(found, off, ids, pending)
             if same.all():
                 break
-            other = mine[~same]
-            later = slot[other] + 1
-            row[other] = self._table.find(hashes[other], later)
-            slot[other] = later
-        at = np.full(len(row), NONE, np.int64)
-        at[mine] = np.arange(len(mine))
-        return FoundQueries(at, row[mine], handle, found)
+            pending = pending[~same]
+            later = slot[pending] + 1
+            place[pending] = self._table.find(hashes[pending], later)
+            slot[pending] = later
+            pending = pending[place[pending] != NONE]
+        return found
+
+    def take(self, places: I64) -> QueryRows:
+        """Returns the inserts of the queries at these places."""
+        return unpack_inserts(self.columns, places, *self._places.read_owners(places))
 
     def handles(self, off: I64, ids: U8) -> I64:
         """Returns the handle of each id of a ragged column; 0 where it is not live."""
-        found = self.find(off, ids)
-        out = np.zeros(len(found.at), np.int64)
-        out[found.at != NONE] = found.handle
-        return out
+        found = self.find(off, ids, self.hash(off, ids))
+        return np.where(found.place == NONE, 0, found.handle)
 
     def rows(self, handles: I64) -> QueryRows:
         """Returns the insert rows of these handles, which must be live, in this order."""
-        if not len(handles):
-            return no_queries()
-        handles, found = self._collect_rows(self._find_places(handles))
-        return found.take(np.arange(len(found))).replace(lsn=handles, handle=handles)
+        return (
+            self.take(self._places.find_handles(self._order, handles))
+            if len(handles)
+            else no_queries()
+        )
 
-    def apply(self, rows: QueryRows, prepared: PreparedRows | None = None) -> None:
+    def apply(self, rows: QueryRows) -> None:
         """Applies committed rows in LSN order, above all earlier ones."""
-        if not len(rows):
-            return
-        insert = rows.kind == UpdateKind.INSERT
-        born, gone = np.flatnonzero(insert), np.flatnonzero(~insert)
-        if prepared is None:
-            hashes = self.hash(rows.id_off, rows.id)
-            places = np.full(len(gone), NONE, np.int64)
-            prepared = PreparedRows(hashes, PackedRows.pack(rows, born), places)
-        self._append(prepared.inserts, rows.handle[born], prepared.hashes[born])
+        n = len(rows)
+        hashes, unknown = self.hash(rows.id_off, rows.id), np.full(n, NONE, np.int64)
+        columns = list_columns(rows), np.arange(n)
+        self.apply_prepared(
+            PreparedRows(rows, rows.kind, rows.lsn, rows.handle, *columns, hashes, unknown)
+        )
+
+    def apply_prepared(self, rows: PreparedRows) -> None:
+        """Applies committed rows in LSN order, above all earlier ones, as decide.py prepares
+        them."""
+        gone = np.flatnonzero(rows.kind == UpdateKind.DELETE)
+        if len(gone) < len(rows.kind):
+            self._append(rows)
         if len(gone):
-            few = 4 * len(gone) < len(rows)  # a batch that is kept for them costs too much
-            dying = (rows.take(gone), np.arange(len(gone))) if few else (rows, gone)
-            self._dying.append(DyingQueries(*dying))
-            handles, places = rows.handle[gone], prepared.gone
+            dying = DyingQueries(rows.rows, gone, int(rows.lsn[gone[-1]]))
+            # A batch that is kept for few of its rows costs too much.
+            few = 4 * len(gone) < len(rows.kind)
+            self._dying.append(dying.copy() if few else dying)
+            places = rows.places[gone]
             if (unknown := np.flatnonzero(places == NONE)).size:
-                places = places.copy()
-                places[unknown] = self._find_places(handles[unknown])
-            self._mark_dead(places, prepared.hashes[gone])
+                handles = rows.handle[gone[unknown]]
+                places[unknown] = self._places.find_handles(self._order, handles)
+            self._table.remove(rows.hashes[gone], places)
+            self._is_stale |= self._places.mark_dead(places)
+        if self._is_stale:
+            self._rewrite_stale_chunks(len(gone))
 
     def forget(self, watermark: int) -> None:
         """Drops the queries deleted up to `watermark`: no object is matched as of a lower LSN."""
-        while self._dying and self._dying[0].rows.lsn[self._dying[0].at[-1]] <= watermark:
+        while self._dying and self._dying[0].last <= watermark:
             self._dying.popleft()
 
     def page(
@@ -185,12 +208,13 @@ class QueryRegistry:
         left = limit
         start = max(int(np.searchsorted(self._first, after, "right")) - 1, 0)
         for chunk in self._chunks[start:]:
-            mask = chunk.live.copy()
+            mask = chunk.live
             mask[: chunk.count_through(after)] = False
             if session or sessions is not None:
-                owner = chunk.read_sessions()
-                mask &= owner == session if session else True
-                mask &= sessions[owner] if sessions is not None else True
+                at = np.flatnonzero(mask)
+                owner = chunk.read_sessions(at)
+                mask[at] &= owner == session if session else True
+                mask[at] &= sessions[owner] if sessions is not None else True
             at = np.flatnonzero(mask)
             if len(at) and left == 0:
                 return _concat_rows(parts), True
@@ -253,106 +277,83 @@ class QueryRegistry:
             low = high
         return pieces
 
-    def _find_places(self, handles: I64) -> I64:
-        """Returns the numbers under which the table has the rows of these handles."""
-        places = np.empty(len(handles), np.int64)
-        which = np.searchsorted(self._first, handles, "right") - 1
-        for index in _list_values(which):
-            mine = np.flatnonzero(which == index)
-            chunk = self._chunks[index]
-            places[mine] = _number_rows(chunk, chunk.find_rows(handles[mine]))
-        return places
-
-    def _collect_rows(self, places: I64) -> tuple[I64, PackedRows]:
-        """Returns the handles and the rows at these places, in this order."""
-        size, handle = np.zeros(len(places) + 1, np.int64), np.empty(len(places), np.int64)
-        parts: list[tuple[QueryChunk, I64]] = []
-        number, row = places >> _ROW_BITS, places & _ROW
-        for k in _list_values(number):
-            chunk = self._by_number[k]
-            assert chunk is not None
-            mine = number == k
-            rows = np.where(mine, row, NONE)
-            chunk.measure(rows, size[1:])
-            handle[mine] = chunk.handles(row[mine])
-            parts.append((chunk, rows))
-        off = np.cumsum(size)
-        data = np.empty(int(off[-1]), np.uint8)
-        for chunk, rows in parts:
-            chunk.write_packed(rows, data, off)
-        return handle, PackedRows(off, data)
-
-    def _append(self, rows: PackedRows, handles: I64, hashes: U64) -> None:
-        """Appends rows."""
-        while len(rows):
-            chunk = self._chunks[-1] if self._chunks else None
-            room = CHUNK - len(chunk) if chunk else 0
-            part = rows.slice(0, room or CHUNK)
-            n = len(part)
-            if chunk is None or not room or not chunk.has_room(part, int(handles[n - 1])):
+    def _append(self, rows: PreparedRows) -> None:
+        """Appends the inserts among these rows."""
+        born = np.flatnonzero(rows.kind == UpdateKind.INSERT)
+        at, handles = rows.source[born], rows.handle[born]
+        places, done = np.empty(len(at), np.int64), 0
+        chunk = self._chunks[-1] if self._chunks else None
+        while done < len(at):
+            if chunk is not None:
+                first = len(chunk)
+                more = chunk.append(rows.columns, at[done:], handles[done:], CHUNK)
+                new = np.arange(first, first + more)
+                places[done : done + more] = self._places.number_rows(chunk, new)
+                done += more
+                self._places.update(chunk)
+            if done < len(at):
                 if chunk is not None:
                     chunk.seal()
-                chunk = self._add_chunk(len(self._chunks), int(handles[0]))
-            places = _number_rows(chunk, np.arange(len(chunk), len(chunk) + n))
-            chunk.append(part, handles[:n])
-            self._table.insert(hashes[:n], places)
-            rows, handles, hashes = rows.slice(n, len(rows)), handles[n:], hashes[n:]
+                    self._places.update(chunk)
+                chunk = self._add_chunk(len(self._chunks), int(handles[done]))
+        self._table.insert(rows.hashes[born], places)
 
     def _add_chunk(self, index: int, base: int) -> QueryChunk:
         """Inserts an empty chunk into the order of chunks."""
-        free = [k for k, c in enumerate(self._by_number) if c is None]
-        if not free:
-            self._by_number.append(None)
-            free = [len(self._by_number) - 1]
-        chunk = self._by_number[free[0]] = QueryChunk(free[0], base)
+        chunk = self._places.add(base)
         self._chunks.insert(index, chunk)
         self._list_first_handles()
         return chunk
 
-    def _mark_dead(self, places: I64, hashes: U64) -> None:
-        """Marks the rows at these places as dead, and rewrites chunks that are mostly dead."""
-        self._table.remove(hashes, places)
-        stale = False
-        number, row = places >> _ROW_BITS, places & _ROW
-        for k in _list_values(number):
-            chunk = self._by_number[k]
-            assert chunk is not None
-            chunk.mark_dead(row[number == k])
-            stale |= 2 * chunk.dead > len(chunk)
-        if stale:
-            for i in range(len(self._chunks) - 1, -1, -1):
-                if 2 * self._chunks[i].dead > len(self._chunks[i]):
-                    self._rewrite_chunks(i, i + 1)
-            for i in range(len(self._chunks) - 1, 0, -1):
-                pair = self._chunks[i - 1 : i + 1]
-                if sum(chunk.live_count for chunk in pair) <= CHUNK // 2:
-                    self._rewrite_chunks(i - 1, i + 1)
+    def _rewrite_stale_chunks(self, deleted: int) -> None:
+        """Rewrites chunks that are mostly dead, and others without their dead bytes; those of few
+        live queries are merged. This takes the time of one chunk, or of some rows for each of
+        the deleted ones; the rest waits for the next deletes."""
+        left = max(_REWRITTEN * deleted, 1)
+        columns = self.columns[self._order]
+        half = 2 * columns[:, DEAD] > columns[:, COUNT]
+        wasted = PARTS * columns[:, DEAD_BYTES] > columns[:, BYTES]
+        for i in np.flatnonzero(half | wasted)[::-1].tolist():
+            if left <= 0:
+                return
+            left -= len(self._chunks[i])
+            if half[i]:
+                self._rewrite_chunks(i, i + 1)
+            else:
+                self._chunks[i] = self._places.drop_dead_bytes(self._chunks[i])
+        alive = self.columns[self._order][:, [COUNT, DEAD]] @ np.array([1, -1])
+        for i in np.flatnonzero(alive[1:] + alive[:-1] <= CHUNK // 2)[::-1].tolist():
+            if left <= 0:
+                return
+            pair = self._chunks[i : i + 2]
+            if sum(chunk.live_count for chunk in pair) <= CHUNK // 2 and pair[1].can_follow(
+                pair[0]
+            ):
+                left -= len(pair[0]) + len(pair[1])
+                self._rewrite_chunks(i, i + 2)
+        self._is_stale = False
 
     def _rewrite_chunks(self, first: int, end: int) -> None:
         """Writes the live rows of neighbouring chunks into a new chunk, which takes their place."""
-        old, fresh, index = self._chunks[first:end], None, end
-        for chunk in old:
-            if not chunk.live_count:
-                continue
-            at = np.flatnonzero(chunk.live)
-            rows, handle = chunk.copy_packed(at), chunk.handles(at)
-            if fresh is None or not fresh.has_room(rows, int(handle[-1])):
-                fresh = self._add_chunk(index, int(handle[0]))
-                index += 1
-            start = len(fresh)
-            fresh.append(rows, handle)
-            fresh.seal()
-            hashes = self.hash(*chunk.read_ids())[at]
-            places = _number_rows(fresh, np.arange(start, start + len(at)))
-            self._table.replace(hashes, _number_rows(chunk, at), places)
-        for chunk in old:
-            self._by_number[chunk.number] = None
+        old = [chunk for chunk in self._chunks[first:end] if chunk.live_count]
+        gone = self._chunks[first:end]
         del self._chunks[first:end]
+        if old:
+            fresh = self._add_chunk(first, old[0].base)
+            fresh.move_live_rows(old)
+            self._places.update(fresh)
+            places = self._places.number_rows(fresh, np.arange(len(fresh)))
+            before = [self._places.number_rows(c, np.flatnonzero(c.live)) for c in old]
+            hashes = self.hash(*self._places.read_ids(places))
+            self._table.replace(hashes, np.concatenate(before), places)
+        for chunk in gone:
+            self._places.drop(chunk)
         self._list_first_handles()
 
     def _list_first_handles(self) -> None:
-        """Lists the first handle of each chunk."""
+        """Lists the first handle and the number of each chunk."""
         self._first = np.array([chunk.base for chunk in self._chunks], np.int64)
+        self._order = np.array([chunk.number for chunk in self._chunks], np.int64)
 
 
 def _find_piece_ends(lsn: I64, size: int) -> I64:
@@ -365,11 +366,6 @@ def _list_values(numbers: I64) -> list[int]:
     if len(numbers) and (numbers == numbers[0]).all():
         return [int(numbers[0])]
     return [int(k) for k in np.flatnonzero(np.bincount(numbers))]
-
-
-def _number_rows(chunk: QueryChunk, at: I64) -> I64:
-    """Returns the numbers under which the table has the rows `at` of a chunk."""
-    return chunk.number << _ROW_BITS | at
 
 
 def meets_box(rows: QueryRows, box: F64) -> NDArray[np.bool_]:

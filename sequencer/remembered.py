@@ -13,8 +13,9 @@ from ps2stream.protocol.messages.updates import UpdateDecision, UpdateRequest
 from ps2stream.protocol.ports import DeleteRequests, SettledAnswer
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer import kernels
+from ps2stream.sequencer.columns import StringColumn
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
-from ps2stream.sequencer.kernels import NONE
+from ps2stream.sequencer.kernels import NONE, NUMBERS
 
 
 class RequestKey(NamedTuple):
@@ -70,6 +71,26 @@ class RememberedAnswers:
         self._settled[dispatcher] = max(known, (epoch, seq))
 
 
+class DeleteKeys(NamedTuple):
+    """The pairs (id, request id) of deletes, n each. at int64[n]: their rows; off int64[n + 1],
+    data: the pairs as strings; hashes uint64[n]."""
+
+    at: I64
+    off: I64
+    data: U8
+    hashes: U64
+
+
+class FoundDeletes(NamedTuple):
+    """What is known of n rows. lsn int64[n]: of the earlier delete that each row repeats, else 0;
+    first int64[n]: the first row with the same id and request id, NONE for an insert or a row
+    without a request id; keys: of the other rows."""
+
+    lsn: I64
+    first: I64
+    keys: DeleteKeys
+
+
 class RememberedDeletes:
     """The LSNs of the last `bound` deletes with a request id, by (id, request id)."""
 
@@ -79,8 +100,8 @@ class RememberedDeletes:
         self._table = HashTable()
         # Rows first..end are remembered; the columns have room for more behind them.
         self._first = self._end = 0
+        self._number = 0  # in the table, of the first row
         self._lsn = np.zeros(0, np.int64)
-        self._hashes = np.zeros(0, np.uint64)
         self._off = np.zeros(1, np.int64)
         self._keys = np.zeros(0, np.uint8)
         for seen in kept:
@@ -91,86 +112,74 @@ class RememberedDeletes:
         """The LSN of the oldest one; 0 without any."""
         return int(self._lsn[self._first]) if self._first < self._end else 0
 
-    def find(self, rows: QueryRows, request_ids: tuple[I64, U8]) -> tuple[I64, I64]:
-        """Returns (the LSN of the earlier delete that each row repeats, else 0; the first row with
-        the same id and request id, NONE for an insert or a row without a request id)."""
+    def find(self, rows: QueryRows, request_ids: StringColumn) -> FoundDeletes:
+        """Finds the earlier deletes that the rows repeat."""
         n = len(rows)
         lsn, first = np.zeros(n, np.int64), np.full(n, NONE, np.int64)
-        off, data = request_ids
-        at = np.flatnonzero((rows.kind == UpdateKind.DELETE) & (np.diff(off) > 0))
-        if not len(at):
-            return lsn, first
-        keys = _join_keys(rows.id_off, rows.id, off, data, at)
-        hashes = self._hash.hash(*keys)
-        same = np.empty(len(at), np.int64)
-        kernels.find_first_rows(sealed(keys[0]), sealed(keys[1]), hashes, same)
-        first[at] = at[same]
-        lsn[at] = self._find_lsns(keys, hashes)
-        return lsn, first
+        keys = self._join_keys(rows.kind, (rows.id_off, rows.id), request_ids)
+        if len(keys.at):
+            kernels.find_repeats(*keys, self._list_known(), first, lsn)
+        return FoundDeletes(lsn, first, keys)
 
-    def add(self, requests: DeleteRequests | None) -> None:
-        """Adds deletes with higher LSNs, and forgets the oldest ones beyond the bound."""
+    def add(self, requests: DeleteRequests | None, keys: DeleteKeys | None = None) -> None:
+        """Adds deletes with higher LSNs, and forgets the oldest ones beyond the bound. keys: those
+        that `find` has found, if they are the same deletes."""
         if requests is None:
             return
         n, old = len(requests.lsn), self._end
-        ids, request_ids = (requests.id_off, requests.id), (requests.request_off, requests.request)
-        off, keys = _join_keys(*ids, *request_ids, np.arange(n))
-        hashes = self._hash.hash(off, keys)
+        if keys is None or len(keys.at) != n:
+            ids, request_ids = (
+                (requests.id_off, requests.id),
+                (requests.request_off, requests.request),
+            )
+            keys = self._join_keys(np.full(n, UpdateKind.DELETE, np.uint8), ids, request_ids)
         begin, self._end = int(self._off[old]), old + n
         self._lsn = _write_into(self._lsn, old, requests.lsn)
-        self._hashes = _write_into(self._hashes, old, hashes)
-        self._off = _write_into(self._off, old + 1, off[1:] + begin)
-        self._keys = _write_into(self._keys, begin, keys)
-        self._table.insert(hashes, np.arange(old, old + n))
-        gone = np.arange(self._first, max(self._first, self._end - self._bound))
-        self._table.remove(self._hashes[gone], gone)
-        self._first += len(gone)
-        if self._first > self._bound:
+        self._off = _write_into(self._off, old + 1, keys.off[1:] + begin)
+        self._keys = _write_into(self._keys, begin, keys.data)
+        self._table.insert(keys.hashes, self._number_rows(old, old + n))
+        if (end := self._end - self._bound) > self._first:
+            hashes = self._hash.hash(self._off[self._first : end + 1], self._keys)
+            self._table.remove(hashes, self._number_rows(self._first, end))
+            self._first = end
+        if self._first > self._bound // 4:
             self._drop_forgotten()
 
-    def _find_lsns(self, keys: tuple[I64, U8], hashes: U64) -> I64:
-        """Returns the LSN of each key, 0 for one that is not remembered."""
-        lsn, slot = np.zeros(len(hashes), np.int64), np.full(len(hashes), NONE, np.int64)
-        pending = np.arange(len(hashes))
-        while len(pending):
-            later = slot[pending]
-            row = self._table.find(hashes[pending], later)
-            slot[pending] = later + 1
-            pending, row = pending[row != NONE], row[row != NONE]
-            same = np.zeros(len(pending), np.uint8)
-            kernels.compare_keys(
-                sealed(keys[0]), sealed(keys[1]), pending,
-                sealed(self._off), sealed(self._keys), row, same,
-            )  # fmt: skip
-            found = same.view(np.bool_)
-            lsn[pending[found]] = self._lsn[row[found]]
-            pending = pending[~found]
-        return lsn
+    def _join_keys(self, kind: U8, ids: StringColumn, request_ids: StringColumn) -> DeleteKeys:
+        """Returns the keys of the deletes that have a request id."""
+        n, size = len(kind), len(ids[1]) + len(request_ids[1])
+        at, off = np.empty(n, np.int64), np.empty(n + 1, np.int64)
+        data = np.empty(4 * n + size, np.uint8)
+        count: int = kernels.join_keys(
+            sealed(kind), sealed(ids[0]), sealed(ids[1]),
+            sealed(request_ids[0]), sealed(request_ids[1]), at, off, data,
+        )  # fmt: skip
+        off, data = sealed(off[: count + 1]), sealed(data[: off[count]])
+        return DeleteKeys(at[:count], off, data, self._hash.hash(off, data))
+
+    def _list_known(self) -> tuple[U64, I64, U8, I64, int]:
+        """Returns what is remembered as a plain tuple, for a kernel."""
+        return self._table.slots, self._off, self._keys, self._lsn, self._number
 
     def _drop_forgotten(self) -> None:
         """Moves what is remembered to the beginning of the columns."""
         first, end = self._first, self._end
+        self._number = (self._number + first) % NUMBERS
         self._keys = self._keys[self._off[first] : self._off[end]].copy()
         self._off = self._off[first : end + 1] - self._off[first]
-        self._lsn, self._hashes = self._lsn[first:end].copy(), self._hashes[first:end].copy()
+        self._lsn = self._lsn[first:end].copy()
         self._first, self._end = 0, end - first
-        self._table = HashTable()
-        self._table.insert(self._hashes, np.arange(self._end))
 
-
-def _join_keys(off: I64, ids: U8, request_off: I64, request_ids: U8, at: I64) -> tuple[I64, U8]:
-    """Returns the ids and request ids of the rows `at` as one column."""
-    joined: tuple[I64, U8] = kernels.join_keys(
-        sealed(off), sealed(ids), sealed(request_off), sealed(request_ids), sealed(at)
-    )
-    return joined
+    def _number_rows(self, first: int, end: int) -> I64:
+        """Returns the numbers that rows have in the table. They outlast the forgotten rows."""
+        return (np.arange(first, end) + self._number) % NUMBERS
 
 
 def _write_into(column: Array, at: int, values: Array) -> Array:
-    """Writes values at a place of a column, or of a copy that has twice the room."""
+    """Writes values at a place of a column, or of a copy that has more room."""
     end = at + len(values)
     if end > len(column):
-        grown = np.zeros(2 * end, column.dtype)
+        grown = np.zeros(end + end // 4 + 64, column.dtype)
         grown[:at] = column[:at]
         column = grown
     column[at:end] = values

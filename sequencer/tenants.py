@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, take_ragged
+from ps2stream.protocol.frame import I64, U8, sealed, take_ragged
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.security import QuotaTable, TenantQuota
+from ps2stream.sequencer import kernels
 from ps2stream.sequencer.columns import StringColumn, find_first_rows, split
 from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.registry import QueryRegistry
@@ -59,11 +60,11 @@ class TenantCounts:
             self._of[number] = tenant.number
             tenant.sessions += 1
 
-    def count_rows(self, rows: QueryRows) -> None:
-        """Counts committed inserts and deletes, each with the session of its query."""
-        change = np.where(rows.kind == UpdateKind.INSERT, 1.0, -1.0)
-        tenants = np.bincount(self._of[rows.session], change, len(self._live))
-        self._live += tenants.astype(np.int64)
+    def count_rows(self, kind: U8, session: I64) -> int:
+        """Counts committed inserts and deletes, each with the session of its query; returns the
+        number of inserts."""
+        inserts: int = kernels.count_updates(sealed(kind), sealed(session), self._of, self._live)
+        return inserts
 
     def count_live(self, key: bytes) -> int:
         """Returns the number of a tenant's live queries."""
@@ -99,7 +100,7 @@ class TenantCounts:
         code, _ = find_first_rows(rows.id_off, rows.id, hashes)
         gone = np.zeros(len(rows), np.bool_)
         gone[code[~insert]] = True
-        new = insert & (gone[code] | (live.find(rows.id_off, rows.id, hashes).at == NONE))
+        new = insert & (gone[code] | (live.find(rows.id_off, rows.id, hashes).place == NONE))
         status = np.zeros(len(rows), np.uint8)
         first, _ = find_first_rows(*names, live.hash(*names))
         firsts, which = np.unique(first, return_inverse=True)

@@ -36,7 +36,7 @@ from ps2stream.protocol.rows import NEVER, ObjectRows
 from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
-from ps2stream.sequencer import followers, migration, packed_rows, registry, remembered
+from ps2stream.sequencer import chunk_table, followers, migration, registry, remembered
 from ps2stream.sequencer import plan_changes as sequencer_changes
 from ps2stream.store import frames, segments
 from ps2stream.workers.gi2 import GI2
@@ -316,10 +316,11 @@ def states_lack_the_dying() -> Iterator[None]:
 def ids_are_compared_by_hash_alone() -> Iterator[None]:
     """Ids that share a hash, of which there are few, are taken for one id."""
 
-    def careless(self: Any, off: Any, data: Any, keys: Any) -> Any:
-        return np.ones(len(keys), np.bool_)
+    def careless(self: Any, found: Any, off: Any, ids: Any, rows: Any) -> Any:
+        return match_ids(self, found, off, ids, rows) | True
 
-    with cut_hashes(2), patch(packed_rows.PackedRows, "match_ids", careless):
+    match_ids = chunk_table.ChunkTable.match_ids
+    with cut_hashes(2), patch(chunk_table.ChunkTable, "match_ids", careless):
         yield
 
 

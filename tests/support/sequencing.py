@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -22,6 +23,7 @@ from ps2stream.protocol.messages.updates import (
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer.hash_table import SaltedHash
 from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.sequencer.packed_rows import list_columns
 from tests.support.updates import Row, delete, insert, update
 
 OK, EXISTS, MISSING = UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS, UpdateStatus.NOT_FOUND
@@ -44,6 +46,11 @@ def cut_hashes(bits: int) -> Iterator[None]:
 
     with mock.patch.object(SaltedHash, "hash", cut):
         yield
+
+
+def inserts(rows: QueryRows, at: I64) -> tuple[tuple[Any, ...], I64, I64]:
+    """What QueryChunk.append is given of these rows."""
+    return list_columns(rows), at, rows.handle[at]
 
 
 class TwinSequencer:

@@ -88,10 +88,10 @@ def check_against_the_twin(groups: list[list[Row]]) -> None:
         )
         status = map(UpdateStatus, verdict.status.tolist())
         assert list(zip(status, verdict.lsn.tolist(), strict=True)) == want
-        out = verdict.rows
+        out = QueryRows.decode(verdict.encoded.data)
         columns = out.lsn.tolist(), out.kind.tolist(), out.handle.tolist(), ids_of(out)
         assert list(zip(*columns, strict=True)) == twin.log[before:]
-        live.apply(out, verdict.prepared)
+        live.apply_prepared(verdict.prepared)
         assert not verdict.sessions.keys() & sessions.keys()
         sessions |= verdict.sessions
         recent.add(verdict.requests)
@@ -119,7 +119,7 @@ def test_a_decision_changes_nothing() -> None:
     live.apply(query_rows([insert("a")], 1))
     rows = [delete("a"), insert("b", session="new")]
     first, second = (decided(rows, live, 1) for _ in range(2))
-    assert first.rows.encode() == second.rows.encode()
+    assert first.encoded.tobytes() == second.encoded.tobytes()
     assert first.sessions == {b"new": 2}
     assert live.handles(*strings_to_column(["a", "b"])).tolist() == [1, 0]
 
@@ -145,4 +145,4 @@ def test_a_query_that_is_typed_differently_is_the_same_one() -> None:
     )
     assert verdict.status.tolist() == [UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS]
     assert verdict.lsn.tolist() == [1, 0]
-    assert len(verdict.rows) == 0
+    assert len(verdict.kind) == 0

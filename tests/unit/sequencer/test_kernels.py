@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.protocol.frame import sealed, strings_to_column
+from ps2stream.protocol.frame import I64, U8, U64, sealed, strings_to_column
 from ps2stream.sequencer import kernels
-from ps2stream.sequencer.columns import find_first_rows, split
+from ps2stream.sequencer.columns import find_first_rows, split, take_strings
 from ps2stream.sequencer.kernels import NONE
 
 KEYS = st.lists(st.binary(max_size=5), max_size=30)
@@ -23,27 +26,80 @@ def test_the_first_of_equal_rows_is_found(keys: list[bytes], cut: int) -> None:
     assert count == len({*keys})
 
 
+PAIRS = st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=3), st.binary(max_size=3)))
+
+
+def joined(pairs: list[tuple[int, bytes, bytes]]) -> tuple[list[int], I64, U8]:
+    """The rows that join_keys finds, and their keys as a column."""
+    kinds, left, right = zip(*pairs, strict=True) if pairs else ((), (), ())
+    ids, requests = strings_to_column(left), strings_to_column(right)
+    n = len(pairs)
+    at, off, out = np.empty(n, np.int64), np.empty(n + 1, np.int64), np.empty(20 * n, np.uint8)
+    count = kernels.join_keys(
+        sealed(np.array(kinds, np.uint8)), sealed(ids[0]), sealed(ids[1]),
+        sealed(requests[0]), sealed(requests[1]), at, off, out,
+    )  # fmt: skip
+    return at[:count].tolist(), sealed(off[: count + 1]), sealed(out[: off[count]])
+
+
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3)), min_size=1))
-def test_joined_keys_differ_as_pairs_do(pairs: list[tuple[bytes, bytes]]) -> None:
-    left, right = (strings_to_column(part) for part in zip(*pairs, strict=True))
-    at = sealed(np.arange(len(pairs))[::-1])
-    joined = split(
-        *kernels.join_keys(sealed(left[0]), sealed(left[1]), sealed(right[0]), sealed(right[1]), at)
+@given(PAIRS)
+def test_the_keys_of_deletes_differ_as_pairs_do(pairs: list[tuple[int, bytes, bytes]]) -> None:
+    at, off, keys = joined(pairs)
+    assert at == [i for i, (kind, _, request) in enumerate(pairs) if kind == 2 and request]
+    want = [len(pairs[i][1]).to_bytes(4, "little") + pairs[i][1] + pairs[i][2] for i in at]
+    assert split(off, keys) == want
+
+
+@settings(deadline=None)
+@given(PAIRS, PAIRS, st.integers(0, 63))
+def test_repeats_are_found_by_the_bytes_of_their_keys(
+    old: list[tuple[int, bytes, bytes]], new: list[tuple[int, bytes, bytes]], cut: int
+) -> None:
+    def hashes(off: I64, keys: U8) -> U64:
+        short = [hash(key) & 0x7FFF for key in split(off, keys)]
+        return np.array(short, np.uint64) >> np.uint64(min(cut, 15)) << np.uint64(49)
+
+    old_at, *known_keys = joined(list({pair[1:]: pair for pair in old}.values()))
+    known: Any = known_keys
+    lsns = np.arange(len(old_at)) + 100
+    slots = np.zeros(2 * len(old_at) + 8, np.uint64)
+    number = kernels.NUMBERS - 2  # the numbers begin with 0 again after two of them
+    numbers = (number + np.arange(len(old_at))) % kernels.NUMBERS
+    kernels.insert_rows(slots, hashes(*known), numbers)
+    at, *new_keys = joined(new)
+    keys: Any = new_keys
+    first, lsn = np.full(len(new), -7), np.full(len(new), -7)
+    stored = (slots, *known, lsns, number)
+    kernels.find_repeats(
+        np.array(at, np.int64), keys[0], keys[1], hashes(*keys), stored, first, lsn
     )
-    want = [len(a).to_bytes(4, "little") + a + b for a, b in pairs[::-1]]
-    assert joined == want
+    lsn_of = dict(zip(split(*known), lsns.tolist(), strict=True))
+    mine = split(*keys)
+    assert lsn[at].tolist() == [lsn_of.get(key, 0) for key in mine]
+    assert first[at].tolist() == [at[mine.index(key)] for key in mine]
+    others = np.setdiff1d(np.arange(len(new)), at)
+    assert (lsn[others] == -7).all()
+    assert (first[others] == -7).all()
 
 
 @settings(deadline=None)
-@given(KEYS, KEYS)
-def test_keys_are_compared_by_their_bytes(left: list[bytes], right: list[bytes]) -> None:
-    pairs = [(a, b) for a in range(len(left)) for b in range(len(right))]
-    rows, keys = (np.array([p[k] for p in pairs], np.int64) for k in (0, 1))
-    same = np.empty(len(pairs), np.uint8)
-    a, b = strings_to_column(left), strings_to_column(right)
-    kernels.compare_keys(sealed(a[0]), sealed(a[1]), rows, sealed(b[0]), sealed(b[1]), keys, same)
-    assert same.tolist() == [left[i] == right[j] for i, j in pairs]
+@given(KEYS, st.data())
+def test_rows_of_a_column_of_strings_are_taken(keys: list[bytes], data: st.DataObject) -> None:
+    rows = data.draw(st.permutations(range(len(keys)))) if keys else []
+    rows = rows[: data.draw(st.integers(0, len(rows)))]
+    taken = take_strings(strings_to_column(keys), np.array(rows, np.int64))
+    assert split(*taken) == [keys[row] for row in rows]
+
+
+def test_updates_are_counted_by_tenant() -> None:
+    kind = sealed(np.array([1, 2, 1, 1, 2], np.uint8))
+    session = sealed(np.array([0, 1, 2, 2, 2]))
+    live = np.array([5, 5])
+    assert kernels.count_updates(kind, session, np.array([0, 0, 1]), live) == 3
+    assert live.tolist() == [5, 6]
+    with pytest.raises(IndexError):
+        kernels.count_updates(kind, session, np.array([0, 0]), live)
 
 
 def test_a_removed_record_leaves_no_gap() -> None:
@@ -62,7 +118,8 @@ def test_a_removed_record_leaves_no_gap() -> None:
                 at = np.full(1, NONE)
                 seen = []
                 while True:
-                    found = kernels.find_slots(slots, hashes[other : other + 1], at)
+                    found = np.empty(1, np.int64)
+                    kernels.find_slots(slots, hashes[other : other + 1], at, found)
                     if at[0] == NONE:
                         break
                     seen.append(int(found[0]))

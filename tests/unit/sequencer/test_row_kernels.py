@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows
-from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.frame import strings_to_column, take_ragged
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.sequencer import row_kernels
-from ps2stream.sequencer.packed_rows import PackedRows
+from ps2stream.sequencer.chunk_kernels import FIELDS
+from ps2stream.sequencer.kernels import NONE
+from ps2stream.sequencer.packed_rows import QueryChunk, encode_rows, list_columns
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
-from tests.support.updates import insert, query_rows
+from tests.support.sequencing import inserts
+from tests.support.updates import ids_of, insert, query_rows
 
 REGIONS: list[Region] = [
     World(),
@@ -37,9 +39,17 @@ def same_columns(a: QueryRows, b: QueryRows) -> None:
         assert left.tobytes() == right.tobytes(), field.name
 
 
-def packed_and_back(rows: QueryRows) -> QueryRows:
+def packed(rows: QueryRows) -> QueryChunk:
+    """A chunk of these rows, which get LSNs and handles from 1 on."""
+    chunk = QueryChunk(0, 1)
     n = len(rows)
-    return PackedRows.pack(rows, np.arange(n)).take(np.arange(n))
+    assert chunk.append(*inserts(numbered(rows), np.arange(n)), n) == n
+    return chunk
+
+
+def numbered(rows: QueryRows) -> QueryRows:
+    lsn = np.arange(1, len(rows) + 1)
+    return rows.replace(lsn=lsn, handle=lsn)
 
 
 def test_queries_of_every_kind_are_read_back() -> None:
@@ -51,19 +61,28 @@ def test_queries_of_every_kind_are_read_back() -> None:
     ids = strings_to_column(str(i) * (i % 40 + 1) for i in range(len(pairs)))
     rows = build_rows(ids, compiled, [region for _, region in pairs], column)
     rows = rows.replace(session=np.arange(len(pairs)) ** 5 * 1000)
-    same_columns(packed_and_back(rows), rows)
-    # Without the sources of every third row; then some of them in another order.
-    keep = np.arange(len(pairs)) % 3 > 0
-    packed = PackedRows.pack(rows, np.arange(len(pairs)))
-    sizes = np.diff(packed.take(np.arange(len(pairs)), keep).source_off)
-    np.testing.assert_array_equal(sizes, np.where(keep, np.diff(rows.source_off), 0))
-    order = np.random.default_rng(1).permutation(len(pairs))[:20]
-    same_columns(packed.take(order), rows.take(order))
-    same_columns(packed.select(order).take(np.arange(20)), rows.take(order))
-    assert packed.slice(3, 9).take(np.arange(6)).encode() == rows.take(np.arange(3, 9)).encode()
+    rows = numbered(rows)
+    n = len(rows)
+    chunk = packed(rows)
+    same_columns(chunk.take(np.arange(n)), rows)
+    order = np.random.default_rng(1).permutation(n)[:20]
+    same_columns(chunk.take(order), rows.take(order))
+    # As deletes, which have no sources, of packed rows and of columns in turn.
+    kind = np.where(np.arange(n) % 3 > 0, 1, 2).astype(np.uint8)
+    place = np.where(np.arange(n) % 2 > 0, np.arange(n), NONE)
+    table = np.array([chunk.describe()])
+    heads = kind, rows.lsn, rows.handle, rows.session
+    mixed = encode_rows(table, place, list_columns(rows), np.arange(n), heads)
+    sizes = np.diff(rows.source_off) * (kind == 1)
+    _, source = take_ragged(rows.source_off, rows.source, np.flatnonzero(kind == 1))
+    want = rows.replace(
+        kind=kind, source_off=np.concatenate([[0], np.cumsum(sizes)]), source=source
+    )
+    assert mixed.tobytes() == want.encode()
     plain = rows.take(np.flatnonzero(rows.shape < 2))
-    size = len(PackedRows.pack(plain, np.arange(len(plain))).data)
-    assert size < 0.6 * plain.nbytes
+    short = packed(plain)
+    short.seal()
+    assert short.nbytes < 0.6 * plain.nbytes
 
 
 @st.composite
@@ -97,19 +116,53 @@ def any_rows(draw: st.DrawFn) -> QueryRows:
 
 
 @settings(deadline=None, max_examples=200)
-@given(any_rows())
-def test_whatever_the_columns_hold_is_read_back(rows: QueryRows) -> None:
-    same_columns(packed_and_back(rows), rows)
+@given(any_rows(), st.data())
+def test_whatever_the_columns_hold_is_read_back(rows: QueryRows, data: st.DataObject) -> None:
+    rows = numbered(rows)
+    chunk = packed(rows)
+    n = len(rows)
+    same_columns(chunk.take(np.arange(n)), rows)
+    # Without the dead rows, which keep their places; and moved to another chunk, with others.
+    alive = np.array([data.draw(st.booleans()) for _ in range(n)], np.bool_)
+    chunk.mark_dead(np.flatnonzero(~alive))
+    at = np.flatnonzero(alive)
+    same_columns(chunk.drop_dead_bytes().take(at), rows.take(at))
+    other = packed(rows)
+    fresh = QueryChunk(7, 1)
+    fresh.move_live_rows([chunk, other])
+    assert fresh.live.all()
+    want = QueryRows.concat([rows.take(at), rows])
+    same_columns(fresh.take(np.arange(len(want))), want)
 
 
-def test_ids_are_found_in_packed_rows() -> None:
-    names = ["a", "", "x" * 200]
-    rows = query_rows([insert(name) for name in names], 1)
-    packed = PackedRows.pack(rows, np.arange(3))
-    begin, end = np.empty(3, np.int64), np.empty(3, np.int64)
-    row_kernels.find_ids(packed.data, packed.off[:-1], begin, end)
-    ids = [packed.data[a:b].tobytes().decode() for a, b in zip(begin, end, strict=True)]
-    assert ids == names
+def test_rectangles_are_read_back_however_near_their_sides_are() -> None:
+    """East and north share from no bytes to all bytes with west and south."""
+    rng = np.random.default_rng(3)
+    near = rng.integers(0, 1 << 62, (2, 81), np.uint64)
+    far = rng.integers(0, 1 << 62, (2, 81), np.uint64)
+    shared = np.array([np.arange(81) // 9, np.arange(81) % 9])
+    kept = np.array([(1 << (64 - 8 * n)) - 1 for n in range(9)], np.uint64)[shared]
+    far = near & ~kept | far & kept
+    side = np.stack([*near, *far], 1).ravel().view(np.float64)
+    off = 4 * np.arange(82)
+    rows = numbered(query_rows([insert(str(i)) for i in range(81)]))
+    source = np.concatenate(
+        [np.r_[np.uint8(1), side[4 * i : 4 * i + 4].view(np.uint8)] for i in range(81)]
+    )
+    rows = rows.replace(
+        shape=np.ones(81, np.uint8), box_off=off, box=side, geom_off=off, geom=side,
+        source_off=33 * np.arange(82), source=source,
+    )  # fmt: skip
+    chunk = packed(rows)
+    same_columns(chunk.take(np.arange(81)), rows)
+
+
+def test_rows_are_appended_as_far_as_there_is_room() -> None:
+    rows = numbered(query_rows([insert(str(i)) for i in range(9)]))
+    chunk = QueryChunk(0, 1)
+    assert chunk.append(*inserts(rows, np.arange(9)), 4) == 4
+    assert chunk.append(*inserts(rows, np.arange(4, 9)), 4) == 0
+    assert ids_of(chunk.take(np.arange(4))) == ["0", "1", "2", "3"]
 
 
 def test_an_unknown_form_is_refused() -> None:
@@ -117,5 +170,8 @@ def test_an_unknown_form_is_refused() -> None:
     text = strings_to_column(["rain"])
     compiled = compile_column(*text, analyzer, Frequencies.of({}, analyzer))
     good = build_rows(strings_to_column(["a"]), compiled, [World()])
+    bad = list_columns(good.replace(form=np.array([4], np.uint8)))
+    one = np.ones(1, np.int64)
+    heads = good.kind, one, one, one
     with pytest.raises(ValueError, match="row 0"):
-        PackedRows.pack(good.replace(form=np.array([4], np.uint8)), np.arange(1))
+        encode_rows(np.zeros((0, FIELDS), np.int64), NONE * one, bad, 0 * one, heads)
