@@ -2,8 +2,10 @@
 
 The machine runs in process on a ledger in a directory of its own. Queries are loaded, then
 batches of BATCH updates, half inserts and half deletes in the order of the workload, are decided,
-committed and encoded as for one dispatcher. A second process, `python -m
-ps2stream.benchmarks.sequencer DIR`, then starts on that ledger.
+committed and encoded as for one dispatcher. The CPU is that of this process from the encoded
+request to the encoded answers; the commit, with SQLite and the CPU of the sync, is counted apart.
+What makes the updates, and the dispatcher's encoding and decoding, are left out. A second process,
+`python -m ps2stream.benchmarks.sequencer DIR`, then starts on that ledger.
 """
 
 from __future__ import annotations
