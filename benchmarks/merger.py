@@ -18,7 +18,7 @@ import numpy as np
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.objects import BatchContent, MatchBatch
+from ps2stream.protocol.messages.objects import MatchedObjects
 from ps2stream.protocol.messages.sessions import StreamAttach, StreamCredit
 from ps2stream.protocol.messages.updates import MergerQueries
 from ps2stream.protocol.ports import Log
@@ -82,18 +82,18 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
     machine.on_many(attach)
     took, synced, sizes, last = [], [], [], [0] * sessions
     for batch in range(batches):
-        frames = _make_batch(rng, batch * OBJECTS, owner)
+        frame = _make_batch(rng, batch * OBJECTS, owner)
         began, before = time.perf_counter(), log.end
-        out = machine.on_many(frames)
+        out = machine.on(frame)
         done = time.perf_counter()
         machine.sync()
         synced.append(time.perf_counter() - done)
         took.append(done - began)
         sizes.append(log.end - before)
         assert len(out) > 1
-        counts = np.bincount(np.unique(frames[1].session), minlength=sessions)
+        counts = np.bincount(np.unique(frame.session), minlength=sessions)
         assert counts.sum() <= len(out) - 1
-        numbers = np.bincount(frames[1].session, minlength=sessions).tolist()
+        numbers = np.bincount(frame.session, minlength=sessions).tolist()
         last = [a + b for a, b in zip(last, numbers, strict=True)]
         machine.on_many([StreamCredit(s, 1, 0, 0, 0, last[s]) for s in range(sessions)])
         machine.tick(1_000 * batch)
@@ -104,21 +104,18 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
     }
 
 
-def _make_batch(
-    rng: np.random.Generator, offset: int, owner: Any
-) -> tuple[BatchContent, MatchBatch]:
+def _make_batch(rng: np.random.Generator, offset: int, owner: Any) -> MatchedObjects:
     """Returns a batch of objects and one worker's matches of it."""
     pair = rng.choice(OBJECTS * 64, PAIRS, replace=False)
     row = np.sort(pair // 64).astype(np.uint32)
     handle = (pair % 64 * 1_499 + row * 7 + 1) % QUERIES + 1
     text = rng.integers(97, 123, OBJECTS * TEXT).astype(np.uint8)
-    objects = BatchContent(
-        0, offset, 0, QUERIES, 0, np.zeros(1, np.int64),
+    return MatchedObjects(
+        0, offset, OBJECTS, 1, offset, QUERIES, 0, 0, np.arange(OBJECTS, dtype=np.uint32),
         *strings_to_column(f"object-{offset + i}" for i in range(OBJECTS)),
         np.arange(OBJECTS), rng.random(OBJECTS), rng.random(OBJECTS),
-        np.arange(OBJECTS + 1) * TEXT, text,
+        np.arange(OBJECTS + 1) * TEXT, text, row, handle, owner[handle - 1],
     )  # fmt: skip
-    return objects, MatchBatch(0, 0, offset, 0, row, handle, owner[handle - 1])
 
 
 def main(batches: int = 42) -> dict[str, Any]:

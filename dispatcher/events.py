@@ -156,6 +156,12 @@ class PeerJoined(NamedTuple):
     peer: Address
 
 
+class PeerLost(NamedTuple):
+    """The link to a peer has ended; it seems to have died, which may be a false alarm."""
+
+    peer: Address
+
+
 class TickPassed(NamedTuple):
     """A tenth of a second has passed."""
 
@@ -183,6 +189,6 @@ ClientEvent = (
     | ExplanationRequested | StatusRequested
 )  # fmt: skip
 Event = (
-    ClientEvent | Frame | PeerJoined | TickPassed | LogSynced | LogFailed | DeliveryDropped
-    | InboxReopened | StopBegun
+    ClientEvent | Frame | PeerJoined | PeerLost | TickPassed | LogSynced | LogFailed
+    | DeliveryDropped | InboxReopened | StopBegun
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import F64, I64, U32, U64
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
 
 ALL = 16  # index of `used`
@@ -252,3 +252,15 @@ def scatter_objects(
                     out_off[r + 1 + worker_index[w]] = term_at[w] - base[w]
                 bits >>= _ONE
                 w += 1
+
+
+@njit(cache=True, nogil=True)
+def take_spans(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+    """Returns rows of a string column, in the order of `rows`, as a new one."""
+    out_off = np.zeros(len(rows) + 1, np.int64)
+    for i in range(len(rows)):
+        out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
+    out = np.empty(out_off[-1], np.uint8)
+    for i in range(len(rows)):
+        out[out_off[i] : out_off[i + 1]] = data[off[rows[i]] : off[rows[i] + 1]]
+    return out_off, out

@@ -21,6 +21,7 @@ from ps2stream.dispatcher.events import (
     LogFailed,
     LogSynced,
     PeerJoined,
+    PeerLost,
     PublishRequested,
     PublishWithdrawn,
     RequestForwarded,
@@ -55,7 +56,7 @@ from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
 from ps2stream.protocol.messages.loads import AdjustReply, SampleRequest
-from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.plan import PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant, StreamAttached, StreamDelivery
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
@@ -111,12 +112,13 @@ class DispatcherMachine:
             ExplanationRequested: self._answer_inquiry,
             StatusRequested: self._answer_inquiry,
             PeerJoined: self._handle_join,
+            PeerLost: lambda event: self._take_out(self.router.lost(event.peer)),
             TickPassed: self._handle_tick,
             StopBegun: lambda _: self.publications.note_progress(),
             LogSynced: lambda event: self.publications.synced(event, self._now),
             LogFailed: self.publications.failed,
             SampleRequest: self._report_cells,
-            BatchesCompleted: self._complete_batches,
+            MatchBatch: self._take_answer,
         }
 
     def handle(self, events: Iterable[Event], now: float, now_ms: int) -> list[Instruction]:
@@ -124,6 +126,8 @@ class DispatcherMachine:
         self._now, self._now_ms = now, now_ms
         for event in events:
             self._handlers.get(type(event), self._handle_frame)(event)
+        self._take_out(self.router.release_late(now))
+        self._note_closed()
         if not self.router.undecided:  # otherwise updates gather while the sequencer is busy
             for update in self._updates.take():
                 self._take_out(self.router.update(update))
@@ -202,10 +206,14 @@ class DispatcherMachine:
     def _handle_frame(self, frame: Frame) -> None:
         self._take_out(self.router.on(frame))
 
-    def _complete_batches(self, frame: BatchesCompleted) -> None:
-        self._take_out(self.router.on(frame))
-        self._watchers.completed(frame, self._now)
-        self.publications.completed(frame.batch.tolist(), self._now)
+    def _take_answer(self, frame: MatchBatch) -> None:
+        self._take_out(self.router.take_answer(frame, self._now))
+
+    def _note_closed(self) -> None:
+        """Informs those who wait for batches that were completed."""
+        if closed := self.router.take_closed():
+            self._watchers.completed(closed, self._now)
+            self.publications.completed(closed, self._now)
 
     def _report_cells(self, request: SampleRequest) -> None:
         router = self.router

@@ -1,5 +1,11 @@
 """The batches under way: what was sent of each, and who has not yet answered.
 
+Each worker that got a share answers once, to this dispatcher, with the pairs that it found. When
+the last one has answered, each merger that has a match among them gets its pairs with the objects
+that they name; a batch without a match reaches no merger. So a batch costs at most two messages for
+each of its workers and each of its mergers. A slow worker does not delay what others found: LATE_S
+after the first answer, what there is goes to the mergers.
+
 A batch is a suspect once DEATHS workers to which it had been sent died while it was open. Workers
 report when they begin a suspect, so that a worker that dies then has died of it. The suspect is
 then sent again as two halves, which are suspects too; an object that is alone is fatal after
@@ -10,22 +16,23 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 
-import numpy as np
-
+from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
 from ps2stream.dispatcher.gridt import ObjectShare
+from ps2stream.dispatcher.releases import ReleaseQueues
+from ps2stream.dispatcher.silence import SILENT_TICKS, SilentWorkers
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.objects import (
-    BatchContent,
-    BatchesCompleted,
-    BatchesPartial,
+    MatchBatch,
+    ReleasesKept,
     RoutedObjects,
     StaleRoute,
     SuspectBegin,
 )
 from ps2stream.protocol.rows import ObjectRows
-from ps2stream.protocol.ticks import RESEND_TICKS
+from ps2stream.protocol.ticks import OVERTAKEN_TICKS, RESEND_TICKS
 
 ROWS, TEXT_BYTES = 8_192, 1 << 20
 """The size of a full batch."""
@@ -35,26 +42,30 @@ DEATHS = 3
 DELAYED_TICKS, STALLED_TICKS = 2, 11
 """Ticks that pass in more than 0.1 s, and in more than 1 s."""
 DEPTH_BITS = 8  # the bits of an attempt that count how often the batch was halved
-OVERTAKEN_TICKS = 10
-"""Ticks after which a batch is sent again if something shows that a message was lost."""
+LATE_S = 0.005
+"""The seconds that an answer waits for those of other workers. If mergers were sent each answer at
+once, a batch would cost a message for each pair of a worker and a merger."""
 
 
 @dataclasses.dataclass(eq=False)
 class OpenBatch:
     """A batch that is not complete.
 
-    waiting: mergers that have not completed it; partial: those of them that only wait for silent
-    workers. deaths: of workers, which the batch may have caused, or, if it is a suspect, has
-    caused. sent: the number of its last sending. waited: ticks that it was at the front of all
-    queues; at `sent_at` of them it was last sent, at `resend_at` it is sent again."""
+    shares: of the workers that have not answered. answers: of those that have, which no merger has
+    been sent; since `answered_at`, monotonic seconds. releases: the numbers of what was sent to
+    mergers and is not durable there. deaths: of workers, which the batch may have caused, or, if
+    it is a suspect, has caused. sent: the number of its last sending. waited: ticks that it was
+    at the front of all queues; at `sent_at` of them it was last sent, at `resend_at` it is sent
+    again."""
 
     lsn: int
     rows: ObjectRows
-    payload: BatchContent
+    attempt: int
     shares: dict[int, RoutedObjects]
-    waiting: set[int]
     suspect: bool
-    partial: set[int] = dataclasses.field(default_factory=set)
+    answers: list[MatchBatch] = dataclasses.field(default_factory=list)
+    releases: set[int] = dataclasses.field(default_factory=set)
+    released: bool = False
     deaths: int = 0
     age: int = 0
     sent: int = 0
@@ -65,9 +76,9 @@ class OpenBatch:
     refused: bool = False
 
     @property
-    def is_held_up(self) -> bool:
-        """Returns whether only silent workers keep it open."""
-        return self.waiting <= self.partial
+    def is_complete(self) -> bool:
+        """Returns whether every match is durable at its merger."""
+        return not (self.shares or self.answers or self.releases)
 
     @property
     def size(self) -> int:
@@ -87,34 +98,36 @@ class OpenBatch:
             self.suspect, self.deaths = True, 0
             self.shares = {w: dataclasses.replace(r, suspect=1) for w, r in self.shares.items()}
 
-    def sends(self) -> Iterator[Send]:
-        for merger in sorted(self.waiting):
-            yield Send(Address("merger", merger), self.payload)
-        for worker, routed in self.shares.items():
-            yield Send(Address("worker", worker), routed)
+    def sends(self) -> list[Send]:
+        """Returns the messages to the workers that have not answered."""
+        return [Send(Address("worker", worker), share) for worker, share in self.shares.items()]
 
 
 class OpenBatches:
     """The open batches of dispatcher `index` in its incarnation `epoch`. `route` is the number of
-    the plan by which new ones are routed."""
+    the plan by which new ones are routed. `closed` are those that were completed since they were
+    last taken. `last_in_part` is the highest batch of which mergers were sent a part, until they
+    were informed that it is complete."""
 
     def __init__(self, index: int, mergers: int, route: int, epoch: int) -> None:
         self._index = index
-        self._mergers = mergers
         self.route = route
         self._epoch = epoch
         self._open: dict[int, OpenBatch] = {}
         self._offsets: list[int] = []  # a heap of those of open batches and of some complete ones
-        self._held_up: set[int] = set()  # batches that are held up
+        self._late: deque[tuple[float, int]] = deque()  # since when a batch has answers that wait
+        self._releases = ReleaseQueues(mergers, epoch)
+        self._silence = SilentWorkers()
+        self._held_up: set[int] = set()  # batches that only silent workers keep open
         self._held_up_size = 0
+        self.closed: list[int] = []
+        self.last_in_part = -1
         self.completed = 0  # objects of batches that are complete
         self.delayed = self.stalled = 0  # objects that took long
-        self._collapsed = [0] * mergers  # as each merger reported, since its start
-        self.collapsed = 0
         self._begun: dict[int, tuple[int, int]] = {}  # batch and attempt that a worker has begun
         self._sendings = 0  # in all
-        self._passed: dict[int, int] = {}  # the last sending that a worker has completed
-        self._lossy: set[int] = set()  # workers whose last complete batch was sent more than once
+        self._passed: dict[int, int] = {}  # the last sending that a worker has answered
+        self._lossy: set[int] = set()  # workers whose last answer was to one of several sendings
 
     def __len__(self) -> int:
         return len(self._open)
@@ -152,6 +165,11 @@ class OpenBatches:
         first = self._open.get(self.oldest(-1))
         return 0 if first is None else first.age
 
+    @property
+    def collapsed(self) -> int:
+        """The matches that came from two workers, as the mergers report."""
+        return self._releases.collapsed
+
     def describe_oldest(self) -> str:
         """Describes in one line which peers have not answered for the batch of the lowest offset;
         empty if there is none."""
@@ -159,14 +177,12 @@ class OpenBatches:
         open_ = self._open.get(batch)
         if open_ is None:
             return ""
-        mergers = ", ".join(f"merger-{n}" for n in sorted(open_.waiting - open_.partial))
-        held = ", ".join(f"merger-{n}" for n in sorted(open_.waiting & open_.partial))
-        workers = ", ".join(f"worker-{n}" for n in sorted(open_.shares))
-        reasons = [f"{mergers} has not answered"] if mergers else []
-        reasons += [f"{held} has reported that a worker is silent"] if held else []
+        workers = ", ".join(f"worker-{n}{self._silence.describe(n)}" for n in sorted(open_.shares))
+        mergers = ", ".join(f"merger-{n}" for n in self._releases.mergers_of(open_.releases))
+        reasons = [f"no answer from {workers}"] if workers else []
+        reasons += [f"matches are not durable at {mergers}"] if mergers else []
         return (
-            f"the batch at offset {batch} has been open for {open_.age} ticks: "
-            f"{'; '.join(reasons)}; it was sent to {workers}"
+            f"the batch at offset {batch} has been open for {open_.age} ticks: {'; '.join(reasons)}"
         )
 
     def add(
@@ -176,65 +192,84 @@ class OpenBatches:
         rows: ObjectRows,
         shares: Sequence[ObjectShare],
         watermark: int,
-        oldest: int,
         part_of: OpenBatch | None = None,
     ) -> list[Send]:
-        """Opens a batch and returns its messages. All batches below offset `oldest` are complete.
-        A half of the batch `part_of` has a higher attempt than that batch, since both may have
-        the same offset."""
-        attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.payload.attempt + 1
-        payload = BatchContent(
-            dispatcher=self._index,
-            batch=batch,
-            attempt=attempt,
-            lsn=lsn,
-            watermark=watermark,
-            worker=np.array([share.worker for share in shares], np.int64),
-            id_off=rows.id_off,
-            id=rows.id,
-            time=rows.time,
-            lon=rows.lon,
-            lat=rows.lat,
-            text_off=rows.text_off,
-            text=rows.text,
-            oldest=oldest,
-        )
+        """Opens a batch and returns its messages to workers. A half of the batch `part_of` has a
+        higher attempt than that batch, since both may have the same offset."""
+        attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.attempt + 1
         suspect = part_of is not None
         head = (self._index, batch, attempt, self.route, lsn, watermark, int(suspect))
         routed = {
             s.worker: RoutedObjects(*head, s.row, s.lon, s.lat, s.term_off, s.term) for s in shares
         }
-        waiting = set(range(self._mergers))
-        open_ = self._open[batch] = OpenBatch(lsn, rows, payload, routed, waiting, suspect)
+        open_ = self._open[batch] = OpenBatch(lsn, rows, attempt, routed, suspect)
         self._sendings += 1
         open_.sent = self._sendings
         heapq.heappush(self._offsets, batch)
-        return list(open_.sends())
+        return open_.sends()
 
-    def complete(self, frame: BatchesCompleted) -> None:
-        """Notes that a merger has completed batches."""
-        before, self._collapsed[frame.merger] = self._collapsed[frame.merger], frame.collapsed
-        self.collapsed += frame.collapsed - (before if before <= frame.collapsed else 0)
-        for batch in frame.batch.tolist():
+    def take_answer(self, frame: MatchBatch, now: float, watermark: int, oldest: int) -> list[Send]:
+        """Takes a worker's answer; returns what mergers are sent if it was the last one. Every
+        batch of a lower LSN than `watermark` or a lower offset than `oldest` is complete. Of
+        several answers to one share, the first counts."""
+        self._silence.note_answer(frame)
+        open_ = self._open.get(frame.batch)
+        if open_ is None or frame.attempt != open_.attempt:
+            return []
+        if open_.shares.pop(frame.worker, None) is None:
+            return []
+        self._note_passed(frame.worker, open_)
+        if len(frame.row):
+            if not open_.answers:
+                self._late.append((now, frame.batch))
+            open_.answers.append(frame)
+        if open_.shares:
+            return []
+        return self._release_answers(frame.batch, open_, watermark, oldest)
+
+    def release_late(self, now: float, watermark: int, oldest: int) -> list[Send]:
+        """Returns what mergers are sent of batches in which some workers have answered LATE_S ago
+        and others have not."""
+        out: list[Send] = []
+        while self._late and self._late[0][0] <= now - LATE_S:
+            _, batch = self._late.popleft()
             open_ = self._open.get(batch)
-            if open_ is None:
-                continue
-            open_.waiting.discard(frame.merger)
-            if open_.waiting:
-                self._check_held_up(batch, open_)
-            else:
-                self.completed += len(open_.rows)
-                self.delayed += len(open_.rows) * (open_.age >= DELAYED_TICKS)
-                self.stalled += len(open_.rows) * (open_.age >= STALLED_TICKS)
-                self._note_passed(open_)
-                self._close_batch(batch)
+            if open_ is not None and open_.answers:
+                out += self._release_answers(batch, open_, watermark, oldest)
+        return out
 
-    def note_partial(self, frame: BatchesPartial) -> None:
-        """Notes the batches of which a merger lacks only the answers of silent workers."""
-        for batch in frame.batch.tolist():
+    def _release_answers(
+        self, batch: int, open_: OpenBatch, watermark: int, oldest: int
+    ) -> list[Send]:
+        """Sends the answers that wait to the mergers that have matches in them."""
+        answers, open_.answers = open_.answers, []
+        whole = not open_.shares and not open_.released
+        open_.released = True
+        if not whole:
+            self.last_in_part = max(self.last_in_part, batch)
+        head = ReleaseHead(
+            self._index, batch, len(open_.rows), int(whole), self._releases.next,
+            open_.lsn, watermark, oldest,
+        )  # fmt: skip
+        out = [
+            self._releases.add(merger, frame)
+            for merger, frame in gather_matches(open_.rows, answers, self._releases.mergers, head)
+        ]
+        open_.releases.update(range(head.release, self._releases.next))
+        self._close_if_complete(batch, open_)
+        return out
+
+    def note_kept(self, frame: ReleasesKept) -> None:
+        """Notes that a merger has made releases durable."""
+        for release, batch in self._releases.take_kept(frame):
             if (open_ := self._open.get(batch)) is not None:
-                open_.partial.add(frame.merger)
-                self._check_held_up(batch, open_)
+                open_.releases.discard(release)
+                self._close_if_complete(batch, open_)
+
+    def note_lost(self, worker: int) -> None:
+        """Notes that a worker seems to have died, which may be a false alarm."""
+        self._silence.suspect(worker)
+        self._find_held_up()
 
     def note_refusal(self, frame: StaleRoute) -> None:
         """Notes that a worker refused a batch because it has another plan; the batch is sent again
@@ -249,15 +284,17 @@ class OpenBatches:
 
     def resend_to(self, peer: Address) -> list[Send]:
         """Returns what a new incarnation of `peer` must be sent of the open batches."""
+        if peer.role == "merger":
+            return self._releases.resend_to(peer.index)
+        if peer.role != "worker":
+            return []
         out: list[Send] = []
-        begun = self._begun.pop(peer.index, None) if peer.role == "worker" else None
+        begun = self._begun.pop(peer.index, None)
         for batch, open_ in self._open.items():
-            if peer.role == "merger" and peer.index in open_.waiting:
-                out += self._send_again(open_)
-            elif peer.role == "worker" and peer.index in open_.shares:
-                open_.count_death(begun == (batch, open_.payload.attempt))
+            if peer.index in open_.shares:
+                open_.count_death(begun == (batch, open_.attempt))
                 if not open_.is_fatal:
-                    self._send_again(open_)
+                    self._count_sending(open_)
                     out.append(Send(peer, open_.shares[peer.index]))
         return out
 
@@ -281,6 +318,8 @@ class OpenBatches:
         queued: set[int] = set()  # workers that still have a batch that was sent earlier
         for open_ in sorted(self._open.values(), key=lambda open_: open_.sent):
             open_.age += 1
+            if not open_.shares:
+                continue  # a merger has not made all durable
             ahead = [w for w in open_.shares if open_.sent > self._passed.get(w, 0)]
             if open_.refused or queued.isdisjoint(ahead):
                 open_.waited += 1
@@ -288,32 +327,49 @@ class OpenBatches:
                 soon = open_.sent_at + OVERTAKEN_TICKS if lost else open_.resend_at
                 if open_.waited >= min(open_.resend_at, soon):
                     open_.resend_at = max(2 * open_.waited, RESEND_TICKS)
-                    out += self._send_again(open_)
+                    self._count_sending(open_)
+                    out += open_.sends()
             queued.update(ahead)
-        return out
+        self._silence.tick(
+            open_.shares for open_ in self._open.values() if open_.age > SILENT_TICKS
+        )
+        self._find_held_up()
+        return out + self._releases.tick()
 
-    def _send_again(self, open_: OpenBatch) -> Iterator[Send]:
-        """Counts one more sending and returns its messages."""
+    def _count_sending(self, open_: OpenBatch) -> None:
+        """Counts one more sending of a batch."""
         self._sendings += 1
         open_.sent, open_.resent = self._sendings, True
         open_.sent_at, open_.refused = open_.waited, False
-        return open_.sends()
 
-    def _note_passed(self, open_: OpenBatch) -> None:
-        """Notes that every worker of a complete batch has come up to its sending. If the batch was
+    def _note_passed(self, worker: int, open_: OpenBatch) -> None:
+        """Notes that a worker has come up to the sending of a batch that it has answered. If it was
         sent more than once, it is unknown which sending was answered."""
         if open_.resent:
-            self._lossy.update(open_.shares)
+            self._lossy.add(worker)
             return
-        self._lossy.difference_update(open_.shares)
-        for worker in open_.shares:
-            self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
+        self._lossy.discard(worker)
+        self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
 
-    def _check_held_up(self, batch: int, open_: OpenBatch) -> None:
-        """Notes whether a batch is held up now; from then on it counts as held up."""
-        if open_.is_held_up and batch not in self._held_up:
-            self._held_up.add(batch)
-            self._held_up_size += open_.size
+    def _find_held_up(self) -> None:
+        """Notes which batches only silent workers keep open; from then on these count as held
+        up."""
+        if not (silent := self._silence.silent):
+            return
+        for batch, open_ in self._open.items():
+            waits_for_silent = open_.shares and not open_.releases and not open_.answers
+            if waits_for_silent and batch not in self._held_up and open_.shares.keys() <= silent:
+                self._held_up.add(batch)
+                self._held_up_size += open_.size
+
+    def _close_if_complete(self, batch: int, open_: OpenBatch) -> None:
+        if not open_.is_complete:
+            return
+        self.completed += len(open_.rows)
+        self.delayed += len(open_.rows) * (open_.age >= DELAYED_TICKS)
+        self.stalled += len(open_.rows) * (open_.age >= STALLED_TICKS)
+        self.closed.append(batch)
+        self._close_batch(batch)
 
     def _close_batch(self, batch: int) -> None:
         open_ = self._open.pop(batch)

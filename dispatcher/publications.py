@@ -116,9 +116,9 @@ class PublicationPipeline:
         return bool(taken)
 
     def completed(self, batches: Sequence[int], now: float) -> None:
-        """Notes that a merger, perhaps the last one, has completed batches."""
+        """Notes that all matches of batches are durable."""
         for batch in batches:
-            if batch in self._open and not self._router.is_open(batch):
+            if batch in self._open:
                 since, objects, size_bytes = self._open.pop(batch)
                 self.open_bytes -= size_bytes
                 self._meter.add("complete", now - since, objects)
@@ -175,7 +175,7 @@ class PublicationPipeline:
         sends: Sequence[Send],
         now: float,
     ) -> None:
-        """Notes a batch that is routed now, and sends it to those who complete it."""
+        """Notes a batch that is routed now, and sends it to its workers."""
         since = taken[0].since
         self._watchers.accepted(rows, offset, bool(sends), now)
         if not sends:

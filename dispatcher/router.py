@@ -1,7 +1,7 @@
 """The router machine: the routing of one dispatcher (ARCHITECTURE.md, data flow).
 
 Objects: the machine stamps a batch with the applied LSN, routes it by gridt, and keeps it open
-until every merger has completed it (open_batches.py). Updates: it applies the sequencer's stream
+until all its matches are durable (open_batches.py). Updates: it applies the sequencer's stream
 in LSN order, counts it in H2, and forwards the ledger batches that this dispatcher owns.
 """
 
@@ -24,9 +24,8 @@ from ps2stream.protocol.frame import I64, U8, Frame
 from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.objects import (
-    BatchesCompleted,
-    BatchesPartial,
-    BatchWithdrawal,
+    MatchBatch,
+    ReleasesKept,
     StaleRoute,
     SuspectBegin,
     WatermarkNotice,
@@ -158,13 +157,9 @@ class RouterMachine:
 
     @property
     def in_flight(self) -> int:
-        """The number of batches that some merger has not yet completed, up to `max_in_flight`.
-        Batches that only silent workers keep open count together, by their size."""
+        """The number of batches that are not complete, up to `max_in_flight`. Batches that only
+        silent workers keep open count together, by their size."""
         return self._open.in_flight
-
-    def is_open(self, batch: int) -> bool:
-        """Returns whether a batch is not complete."""
-        return batch in self._open
 
     @property
     def active(self) -> int:
@@ -224,8 +219,9 @@ class RouterMachine:
     def on(self, frame: Frame) -> list[Out]:
         """Handles a message from the sequencer, a worker or a merger."""
         match frame:
-            case BatchesCompleted():
-                return self._complete_batches(frame)
+            case ReleasesKept():
+                self._open.note_kept(frame)
+                return self._note_closed()
             case LedgerBatch():
                 return self._receive_updates(frame)
             case LedgerTip():
@@ -235,9 +231,6 @@ class RouterMachine:
                     lsn = int(frame.lsn.max(initial=0))
                     heapq.heappush(self._decided, (lsn, frame.seq, frame))
                 return self._release_decisions()
-            case BatchesPartial():
-                self._open.note_partial(frame)
-                return self._send_replay()
             case SuspectBegin():
                 self._open.note_begun(frame)
                 return []
@@ -250,6 +243,29 @@ class RouterMachine:
             case StreamDelivery() | StreamAttached() | SeenMatches():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not accept {type(frame).__name__}")
+
+    def take_answer(self, frame: MatchBatch, now: float) -> list[Out]:
+        """Handles a worker's answer to a batch, which came at `now`, monotonic seconds."""
+        sends = self._open.take_answer(frame, now, self.watermark, self.oldest)
+        return [*sends, *self._note_closed()]
+
+    def release_late(self, now: float) -> list[Out]:
+        """Sends what workers have found in batches in which others have not answered for a
+        while."""
+        return [*self._open.release_late(now, self.watermark, self.oldest)]
+
+    def take_closed(self) -> list[int]:
+        """Returns the batches that were completed since the last call."""
+        closed = self._open.closed
+        if closed:
+            self._open.closed = []
+        return closed
+
+    def lost(self, peer: Address) -> list[Out]:
+        """Handles the death of a peer, which may be a false alarm: that does no harm."""
+        if peer.role == "worker":
+            self._open.note_lost(peer.index)
+        return self._send_replay()
 
     def joined(self, peer: Address) -> list[Out]:
         """Sends a new incarnation of `peer` again what the old one may not have handled."""
@@ -275,9 +291,11 @@ class RouterMachine:
         self.stall_report = self._open.describe_oldest() if reports else ""
         self.counters.throughput_stalls = self._throughput.stalls
         self.counters.throughput_stalled = int(self._throughput.stalled)
-        if self.watermark > self._sent_watermark:
-            self._sent_watermark = self.watermark
-            frame = WatermarkNotice(self.index, self._sent_watermark)
+        in_part = self._open.last_in_part  # mergers keep its pairs until they hear that it is done
+        if self.watermark > self._sent_watermark or 0 <= in_part < self.oldest:
+            self._sent_watermark = max(self._sent_watermark, self.watermark)
+            self._open.last_in_part = in_part if in_part >= self.oldest else -1
+            frame = WatermarkNotice(self.index, self._sent_watermark, self.oldest)
             out += self._send_to_workers(frame) + self._send_to_mergers(frame)
         return out
 
@@ -291,13 +309,14 @@ class RouterMachine:
         if not shares:
             return []
         self.counters.routed += sum(len(share.row) for share in shares)
-        watermark, oldest = min(self.watermark, lsn), min(self.oldest, batch)
-        sends = self._open.add(batch, lsn, rows, shares, watermark, oldest, part_of)
+        sends = self._open.add(batch, lsn, rows, shares, min(self.watermark, lsn), part_of)
         self.counters.in_flight = len(self._open)
         return sends
 
-    def _complete_batches(self, frame: BatchesCompleted) -> list[Out]:
-        self._open.complete(frame)
+    def _note_closed(self) -> list[Out]:
+        """Counts what was completed, and goes on with the replay if there is room now."""
+        if not self._open.closed:
+            return []
         for name in ("delayed", "stalled", "collapsed"):
             setattr(self.counters, name, getattr(self._open, name))
         return self._send_replay()
@@ -324,8 +343,7 @@ class RouterMachine:
             rows = suspect.rows
             half = len(rows) // 2
             record = SplitRecord(batch + half) if half else QuarantineRecord(batch)
-            withdraw = BatchWithdrawal(self.index, batch, suspect.payload.attempt)
-            out += [Reply(record), *self._send_to_mergers(withdraw)]
+            out.append(Reply(record))
             self.counters.quarantined += not half
             for start, stop in ((0, half), (half, len(rows))) if half else ():
                 part = rows.take(np.arange(start, stop))

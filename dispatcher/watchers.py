@@ -5,6 +5,7 @@ Without watchers a batch costs one test here, and mergers get no requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from ps2stream.dispatcher.instructions import Instruction, ShowSample
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import column_to_strings, take_ragged
-from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import (
     SeenMatches,
     SeenObjects,
@@ -62,7 +62,7 @@ class StreamWatchers:
         self._matches: list[SeenMatches] = []
         self._accepted = self._matched = 0
         self._latency: list[float] = []
-        self._waiting: dict[int, tuple[float, int]] = {}  # batch: since when, for how many mergers
+        self._waiting: dict[int, float] = {}  # batch: since when
 
     def __len__(self) -> int:
         return len(self._all)
@@ -82,12 +82,12 @@ class StreamWatchers:
             self._waiting.clear()
 
     def accepted(self, rows: ObjectRows, offset: int, routed: bool, now: float) -> None:
-        """Notes an accepted batch; `routed` says whether mergers will complete it."""
+        """Notes an accepted batch; `routed` says whether it went to workers."""
         if not self._all:
             return
         self._accepted += len(rows)
         if routed and len(self._waiting) < TIMED:
-            self._waiting[offset] = (now, self._mergers)
+            self._waiting[offset] = now
         chosen = self._allowance.of(len(rows))
         if len(chosen):
             id_off, ids = take_ragged(rows.id_off, rows.id, chosen)
@@ -105,16 +105,11 @@ class StreamWatchers:
             )
             self._objects.append(some)
 
-    def completed(self, frame: BatchesCompleted, now: float) -> None:
-        """Notes that a merger has made the matches of these batches durable."""
-        if not self._waiting:
-            return
-        for batch in frame.batch.tolist():
-            since, mergers = self._waiting.pop(batch, (0.0, 0))
-            if mergers > 1:
-                self._waiting[batch] = (since, mergers - 1)
-            elif mergers:
-                self._latency.append(now - since)
+    def completed(self, batches: Sequence[int], now: float) -> None:
+        """Notes that all matches of these batches are durable."""
+        if self._waiting:
+            found = (self._waiting.pop(batch, None) for batch in batches)
+            self._latency += [now - since for since in found if since is not None]
 
     def on(self, seen: SeenMatches) -> None:
         """Gathers matches from a merger."""

@@ -7,7 +7,7 @@ import numpy as np
 from ps2stream.merger.kernels import count_fitting, count_slice_bytes, runs, take_spans
 from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
-from ps2stream.protocol.messages.objects import BatchContent
+from ps2stream.protocol.messages.objects import MatchedObjects
 from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
@@ -24,17 +24,17 @@ def take(column: StringColumn, rows: I64) -> StringColumn:
 
 
 def matched(
-    payload: BatchContent, row: U32, handle: I64, session: I64, written: int, whole: bool = True
+    release: MatchedObjects, row: U32, handle: I64, session: I64, written: int
 ) -> MatchedRecord:
-    """Returns the record of a batch's pairs, split by session, with each object once. There is at
-    least one pair, and they are sorted by row and handle; whole = False: they are only some of
-    the batch's. The caller still sets `first`."""
+    """Returns the record of pairs of a release, split by session, with each object once. There is
+    at least one pair, and they are sorted by row and handle. The caller still sets `first`."""
     rows, index = runs(sealed(row))
-    ids, texts = (payload.id_off, payload.id), (payload.text_off, payload.text)
-    time, lon, lat = payload.time, payload.lon, payload.lat
+    ids, texts = (release.id_off, release.id), (release.text_off, release.text)
+    time, lon, lat = release.time, release.lon, release.lat
     if len(rows) < len(time):
-        ids, texts = take(ids, rows), take(texts, rows)
-        time, lon, lat = time[rows], lon[rows], lat[rows]
+        found = np.searchsorted(release.row, rows)
+        ids, texts = take(ids, found), take(texts, found)
+        time, lon, lat = time[found], lon[found], lat[found]
     low, high = int(session.min()), int(session.max())
     cut = np.zeros(1, np.int64)
     if low != high:
@@ -44,17 +44,17 @@ def matched(
         session, index, handle = session[order], index[order], handle[order]
         cut = np.append(cut, np.flatnonzero(np.diff(session)) + 1)
     return MatchedRecord(
-        dispatcher=payload.dispatcher,
-        batch=payload.batch,
-        end=payload.batch + (len(payload.time) if whole else 0),
-        lsn=payload.lsn,
+        dispatcher=release.dispatcher,
+        batch=release.batch,
+        end=release.end if release.whole else release.batch,
+        lsn=release.lsn,
         written=written,
         session=session[cut],
         first=np.zeros(len(cut), np.int64),
         cut=np.append(cut, len(session)),
         handle=sealed(handle),
         index=sealed(index),
-        offset=payload.batch + rows,
+        offset=release.batch + rows,
         id_off=sealed(ids[0]),
         id=sealed(ids[1]),
         time=time,

@@ -17,7 +17,7 @@ from ps2stream.merger import fanout
 from ps2stream.merger.ages import LogAges
 from ps2stream.merger.dedup import DedupWindow
 from ps2stream.merger.journal import MatchJournal
-from ps2stream.merger.records import CheckpointRecord, MatchedRecord
+from ps2stream.merger.records import CheckpointRecord
 from ps2stream.merger.recovery import recover
 from ps2stream.merger.retention import LogRetention
 from ps2stream.merger.subscribers import MergerSessions
@@ -26,11 +26,8 @@ from ps2stream.merger.watching import WatchedMatches
 from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
-    BatchContent,
-    BatchesCompleted,
-    BatchesPartial,
-    BatchWithdrawal,
-    MatchBatch,
+    MatchedObjects,
+    ReleasesKept,
     WatermarkNotice,
 )
 from ps2stream.protocol.messages.sessions import (
@@ -46,7 +43,7 @@ from ps2stream.protocol.ports import Log
 DAY_MS = 24 * 3600 * 1000
 SECOND = 10  # ticks
 
-Done = dict[int, list[int]]  # dispatcher: batches
+KeptReleases = dict[int, list[int]]  # dispatcher: numbers
 
 
 class MergerTurn(NamedTuple):
@@ -124,7 +121,7 @@ class MergerMachine:
 
     @property
     def pending(self) -> int:
-        """The number of batches that are not complete."""
+        """The number of releases that wait for names, or for room in the log."""
         return sum(map(len, self._windows))
 
     @property
@@ -153,32 +150,27 @@ class MergerMachine:
         return self.on_many([frame])
 
     def on_many(self, frames: Iterable[Frame]) -> list[Send]:
-        """Handles several messages in order. Each dispatcher is sent one Completed, at the end."""
+        """Handles several messages in order. Each dispatcher is sent one ReleasesKept, at the
+        end."""
         out: list[Send] = []
-        done: Done = {}
+        kept: KeptReleases = {}
         for frame in frames:
             match frame:
-                case MatchBatch():
+                case MatchedObjects():
                     window = self._windows[frame.dispatcher]
-                    window.answer(frame)
-                    out += self._process_ready(window, done, frame.batch)
-                case BatchContent():
-                    out += self._take_payload(frame, done)
-                    oldest = min(frame.oldest, frame.batch)
-                    self._windows[frame.dispatcher].advance(frame.watermark, oldest)
+                    out += self._take_release(window, frame, kept)
+                    window.advance(frame.watermark, min(frame.oldest, frame.batch))
                 case MergerQueries() | LedgerBatch() | LedgerTip():
                     knew_names = self._knows_names
                     if self._updates.on(frame):
-                        out += self._process_all(done)
+                        out += self._process_all(kept)
                     if self._knows_names and not knew_names:
                         self._sessions.resume_waiting()
                     out += self._updates.take_requests()
                     if isinstance(frame, MergerQueries):
                         self._windows[frame.dispatcher].advance(frame.watermark)
                 case WatermarkNotice():
-                    self._windows[frame.dispatcher].advance(frame.watermark)
-                case BatchWithdrawal():
-                    self._windows[frame.dispatcher].withdraw(frame.batch, frame.attempt)
+                    self._windows[frame.dispatcher].advance(frame.watermark, frame.oldest)
                 case StreamAttach() | StreamCredit() | StreamDetach():
                     out += self._sessions.on(frame)
                 case DeliveryArrivals():
@@ -187,7 +179,7 @@ class MergerMachine:
                     self._watched.on(frame)
                 case _:
                     raise TypeError(f"a merger does not accept {type(frame).__name__}")
-        return out + self._finish_call(done)
+        return out + self._finish_call(kept)
 
     def take_turn(self, frames: Iterable[Frame]) -> MergerTurn:
         """Handles several messages in order, and says what there is to do besides sending."""
@@ -200,15 +192,6 @@ class MergerMachine:
             self._sessions.drop_streams(address.index)
         return []
 
-    def lost(self, address: Address) -> list[Send]:
-        """Handles the death of a peer, which may be a false alarm: that does no harm."""
-        out: list[Send] = []
-        if address.role == "worker":
-            for window in self._windows:
-                window.suspect_worker(address.index)
-                out += self._process_part(window)
-        return out
-
     def tick(self, now: int) -> list[Send]:
         """Does periodic work, ten times a second; now in Unix ms. Raises Unavailable if the log has
         failed for good."""
@@ -216,18 +199,15 @@ class MergerMachine:
         self._ticks += 1
         out = self._updates.tick() + self._watched.tick()
         self._sessions.tick()
-        done: Done = {}
-        for window in self._windows:
-            window.tick()
-            out += self._process_part(window)
+        kept: KeptReleases = {}
         if self._ticks % SECOND == 0:
             if self._was_refused:
-                out += self._process_all(done)
+                out += self._process_all(kept)
             self._retain_chapters()
             self._lag_ms = self._ages.of(self._sessions.oldest, self._journal.end, self._now)
             out += self._forget_names()
             self._sessions.free_memory()
-        return out + self._finish_call(done)
+        return out + self._finish_call(kept)
 
     # --- batches -------------------------------------------------------------
 
@@ -237,74 +217,64 @@ class MergerMachine:
         while a state of the sequencer is received."""
         return self.applied >= self._lsn
 
-    def _take_payload(self, payload: BatchContent, done: Done) -> list[Send]:
-        """Processes the payload's batch if it is complete now; a batch that is done is completed
-        again, as the dispatcher may not know."""
-        window = self._windows[payload.dispatcher]
-        if window.payload(payload):
-            return self._process_ready(window, done, payload.batch)
-        done.setdefault(payload.dispatcher, []).append(payload.batch)
+    def _take_release(
+        self, window: DedupWindow, release: MatchedObjects, kept: KeptReleases
+    ) -> list[Send]:
+        """Processes a release if that is possible now. One of a batch that is done is reported as
+        kept again, as the dispatcher may not know."""
+        if window.add(release):
+            return self._process_ready(window, kept, release.release)
+        kept.setdefault(release.dispatcher, []).append(release.release)
         return []
 
-    def _process_all(self, done: Done) -> list[Send]:
+    def _process_all(self, kept: KeptReleases) -> list[Send]:
         self._was_refused = False
         out: list[Send] = []
         for window in self._windows:
-            out += self._process_ready(window, done)
+            out += self._process_ready(window, kept)
         return out
 
     def _process_ready(
-        self, window: DedupWindow, done: Done, batch: int | None = None
+        self, window: DedupWindow, kept: KeptReleases, number: int | None = None
     ) -> list[Send]:
-        """Records the pairs of the batches that are ready, or of one if it is."""
+        """Records the pairs of the releases that are ready, or of one if it is."""
         out: list[Send] = []
-        for payload in window.ready(self.applied, batch):
-            sends, _ = self._record_pairs(window, payload)
+        for release in window.ready(self.applied, number):
+            sends = self._record_pairs(window, release)
             if sends is None:
+                self._was_refused = True  # a later tick tries again
                 return out
             out += sends
-            window.finish(payload.batch, payload.batch + len(payload.time))
-            done.setdefault(payload.dispatcher, []).append(payload.batch)
-        return out + self._process_part(window, batch)
-
-    def _process_part(self, window: DedupWindow, batch: int | None = None) -> list[Send]:
-        """Records and reports the pairs of batches for which only silent workers are missing."""
-        out: list[Send] = []
-        for payload in window.ready_in_part(self.applied, batch):
-            sends, record = self._record_pairs(window, payload, whole=False)
-            if sends is None:
-                return out
-            if record is not None:
-                window.tell(record.offset[record.index], record.handle)
-            window.mark_processed(payload.batch)
-            partial = BatchesPartial(self._index, np.array([payload.batch], np.int64))
-            out += [*sends, Send(Address("dispatcher", payload.dispatcher), partial)]
+            window.drop(release)
+            kept.setdefault(release.dispatcher, []).append(release.release)
         return out
 
-    def _record_pairs(
-        self, window: DedupWindow, payload: BatchContent, whole: bool = True
-    ) -> tuple[list[Send] | None, MatchedRecord | None]:
-        """Writes the new pairs of a batch, if there are any; returns what is to be sent, and the
-        record. None in place of the messages: the log took nothing."""
-        row, handle, session = window.pairs(payload)
-        if not len(row):
-            return [], None
-        record = fanout.matched(payload, row, handle, session, self._now, whole)
-        sends = self._sessions.add(record, self._knows_names)
-        if sends is None:
-            self._was_refused = True  # a later tick tries again
-            return None, None
-        self._lsn = max(self._lsn, payload.lsn)
-        self._watched.add(record)
-        return sends, record
+    def _record_pairs(self, window: DedupWindow, release: MatchedObjects) -> list[Send] | None:
+        """Writes the new pairs of a release, if there are any; returns what is to be sent, or None
+        if the log took nothing."""
+        row, handle, session = window.find_new(release)
+        sends: list[Send] = []
+        if len(row):
+            record = fanout.matched(release, row, handle, session, self._now)
+            added = self._sessions.add(record, self._knows_names)
+            if added is None:
+                return None
+            sends = added
+            self._lsn = max(self._lsn, release.lsn)
+            self._watched.add(record)
+            if not release.whole:
+                window.tell(record.offset[record.index], record.handle)
+        if release.whole:
+            window.finish(release.batch, release.end)
+        return sends
 
-    def _finish_call(self, done: Done) -> list[Send]:
-        """Serves waiting sessions and makes the Completed messages, at the end of a call."""
+    def _finish_call(self, kept: KeptReleases) -> list[Send]:
+        """Serves waiting sessions and reports the kept releases, at the end of a call."""
         out = self._sessions.serve() if self._knows_names else []
-        for dispatcher, batches in done.items():
+        for dispatcher, releases in kept.items():
             twice = self._windows[dispatcher].collapsed
-            completed = BatchesCompleted(self._index, np.array(batches, np.int64), twice)
-            out.append(Send(Address("dispatcher", dispatcher), completed))
+            report = ReleasesKept(self._index, np.array(releases, np.int64), twice)
+            out.append(Send(Address("dispatcher", dispatcher), report))
         return out
 
     # --- what is kept ----------------------------------------------------------

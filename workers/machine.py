@@ -8,7 +8,7 @@ the sequencer. Lists are purged once every dispatcher's watermark has passed the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -53,7 +53,8 @@ class WorkerMachine:
 
     `tagger` and `route` are the plan and its number; `store` makes the index that holds the
     queries. The worker goes on from `saved`, a cache of what it would fetch otherwise.
-    `strategist` follows plan changes.
+    `strategist` follows plan changes. `clock_us` returns microseconds, of which the machine only
+    reports differences.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class WorkerMachine:
         store: IndexFactory = GI2,
         saved: SavedIndex | None = None,
         strategist: PlanFollower | None = None,
+        clock_us: Callable[[], int] = lambda: 0,
     ) -> None:
         self.index = index
+        self._clock_us = clock_us
         self._mergers = mergers
         self._grid = tagger.grid
         self._stream: LedgerFollower[WorkerUpdates] = LedgerFollower(
@@ -302,7 +305,8 @@ class WorkerMachine:
         return [Send(Address("dispatcher", objects.dispatcher), begin)]
 
     def _match_batch(self, objects: RoutedObjects) -> list[Send]:
-        """Returns one MatchBatch for every merger, even those without a match."""
+        """Returns the answer to the dispatcher, with the pairs in the order of their mergers."""
+        begun = self._clock_us()
         found = self._store.match(
             objects.lsn, objects.lon, objects.lat, objects.term_off, objects.term
         )
@@ -310,19 +314,16 @@ class WorkerMachine:
         self.objects += len(objects.row)
         self.batches += 1
         self.matches += len(found.row)
-        row = objects.row[found.row]
-        of = found.session % self._mergers
-        out = []
-        for merger in range(self._mergers):
-            mine = slice(None) if self._mergers == 1 else of == merger
-            batch = MatchBatch(
-                worker=self.index,
-                dispatcher=objects.dispatcher,
-                batch=objects.batch,
-                attempt=objects.attempt,
-                row=row[mine],
-                handle=found.handle[mine],
-                session=found.session[mine],
-            )
-            out.append(Send(Address("merger", merger), batch))
-        return out
+        row, handle, session = objects.row[found.row], found.handle, found.session
+        count = np.array([len(row)], np.int64)
+        if self._mergers > 1:
+            of = (session % self._mergers).astype(np.uint16)  # which NumPy sorts by radix
+            order = np.argsort(of, kind="stable")
+            row, handle, session = row[order], handle[order], session[order]
+            count = np.bincount(of, minlength=self._mergers)
+        took_us = self._clock_us() - begun
+        answer = MatchBatch(
+            self.index, objects.batch, objects.attempt, took_us, self.held,
+            count, row, handle, session,
+        )  # fmt: skip
+        return [Send(Address("dispatcher", objects.dispatcher), answer)]

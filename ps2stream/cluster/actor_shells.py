@@ -19,13 +19,13 @@ from ps2stream.observability.process import counters_of, disk, wall_clock_ms
 from ps2stream.observability.traces import NO_TRACES, Key, TraceSampling
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.objects import BatchContent, BatchesCompleted, MatchBatch
+from ps2stream.protocol.messages.objects import MatchedObjects, ReleasesKept
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Store
 from ps2stream.store.places import StoragePlace
 
 COPY_S = 0.002  # between two checks whether a copy is done, while updates wait for it
-MERGING = 1024  # sampled batches whose completion a merger waits for, at most
+MERGING = 1024  # sampled releases that a merger times at once, at most
 
 
 class WorkerShell(ActorShell):
@@ -114,7 +114,8 @@ class MergerShell(ActorShell):
         self._waiting: list[Send] = []  # until the next sync
         self._due = False  # something was appended since the last one began
         self._syncing = False
-        self._merging: dict[Key, int] = {}  # sampled batches: when they began, Unix ns
+        # Sampled batches by dispatcher and release, and when their merging began, Unix ns.
+        self._merging: dict[tuple[int, int], tuple[Key, int]] = {}
         self._syncer = threading.Thread(target=self._sync_log, daemon=True, name=f"{self.name}-log")
 
     @property
@@ -125,10 +126,11 @@ class MergerShell(ActorShell):
         if (traces := self.meter.traces) is not None:
             now = time.time_ns()
             for frame in frames:
-                if isinstance(frame, MatchBatch | BatchContent):
-                    key = (frame.dispatcher, frame.batch)
-                    if traces.wanted(key) and len(self._merging) < MERGING:
-                        self._merging.setdefault(key, now)
+                if isinstance(frame, MatchedObjects):
+                    batch = (frame.dispatcher, frame.batch)
+                    if traces.wanted(batch) and len(self._merging) < MERGING:
+                        key = (frame.dispatcher, frame.release)
+                        self._merging.setdefault(key, (batch, now))
         with self.meter.time("merge"):
             sends = self.machine.on_many(frames)
         self._commit_sends(sends)
@@ -136,18 +138,13 @@ class MergerShell(ActorShell):
     def post(self, sends: list[Send]) -> None:
         super().post(sends)
         if (traces := self.meter.traces) is not None:
-            done = [
-                (to.index, f.batch.tolist()) for to, f in sends if isinstance(f, BatchesCompleted)
-            ]
-            for key in [(of, batch) for of, batches in done for batch in batches]:
-                if (begun := self._merging.pop(key, 0)) > 0:
-                    traces.part("merge", key, begun, time.time_ns())
+            kept = [(to.index, f.release) for to, f in sends if isinstance(f, ReleasesKept)]
+            for key in [(of, release) for of, numbers in kept for release in numbers.tolist()]:
+                if (found := self._merging.pop(key, None)) is not None:
+                    traces.part("merge", found[0], found[1], time.time_ns())
 
     def joined(self, peer: Address) -> None:
         self._commit_sends(self.machine.joined(peer))
-
-    def lost(self, peer: Address) -> None:
-        self._commit_sends(self.machine.lost(peer))
 
     def tick(self) -> None:
         sends = self.machine.tick(wall_clock_ms())

@@ -16,7 +16,14 @@ from ps2stream.cluster.intervals import JOIN_S, MEMORY_S
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.events import Event, LogSynced, PeerJoined, StopBegun, TickPassed
+from ps2stream.dispatcher.events import (
+    Event,
+    LogSynced,
+    PeerJoined,
+    PeerLost,
+    StopBegun,
+    TickPassed,
+)
 from ps2stream.observability.traces import NO_TRACES, TraceSampling
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
@@ -54,6 +61,9 @@ class DispatcherShell(ActorShell):
 
     def joined(self, peer: Address) -> None:
         self._events.put(PeerJoined(peer))
+
+    def lost(self, peer: Address) -> None:
+        self._events.put(PeerLost(peer))
 
     def tick(self) -> None:
         self._events.put(TickPassed())

@@ -8,6 +8,7 @@ actor's process starts sooner without those of the other roles.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +117,21 @@ class Topology:
         analyzer = self.analyzer()
         tagger = QueryTagger(self.plan.compile(analyzer), self.plan.grid)
         strategist = PlanFollower(self.plan, analyzer)
-        several = self.dispatchers, self.mergers
         return WorkerMachine(
-            index, *several, tagger, self.plan.route, self.new_index, saved, strategist
+            index=index,
+            dispatchers=self.dispatchers,
+            mergers=self.mergers,
+            tagger=tagger,
+            route=self.plan.route,
+            store=self.new_index,
+            saved=saved,
+            strategist=strategist,
+            clock_us=self.clock_us,
         )
+
+    def clock_us(self) -> int:
+        """Returns microseconds since whenever, by which a worker times its matching."""
+        return time.perf_counter_ns() // 1000
 
     def merger(self, index: int, log: Log) -> MergerMachine:
         from ps2stream.merger.machine import MergerMachine

@@ -11,3 +11,5 @@ TRANSFER_TICKS = 10
 RESEND_TICKS = 30
 """Ticks at the front of its workers' queues after which a batch is sent again, then after twice as
 many, and so on."""
+OVERTAKEN_TICKS = 10
+"""Ticks after which a message is sent again if a later one was answered."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -15,11 +16,13 @@ import numpy as np
 from ps2stream.cluster import actor_shells
 from ps2stream.dispatcher import (
     explanations,
+    gathering,
     instructions,
     intake,
     object_log,
     open_batches,
     publications,
+    releases,
     reservoir,
     streams,
 )
@@ -30,7 +33,7 @@ from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
-from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.messages.objects import ReleasesKept
 from ps2stream.protocol.messages.sessions import StreamDelivery
 from ps2stream.protocol.rows import NEVER, ObjectRows
 from ps2stream.routing import plan_follower, tags
@@ -114,6 +117,64 @@ def every_suspect_is_blamed() -> Iterator[None]:
     """A worker's death counts for all suspect batches that it had been sent."""
     count = open_batches.OpenBatch.count_death
     with patch(open_batches.OpenBatch, "count_death", lambda self, begun: count(self, True)):
+        yield
+
+
+@bug
+def attempts_are_mixed() -> Iterator[None]:
+    """A dispatcher counts the answers of all attempts at a batch together."""
+    take = open_batches.OpenBatches.take_answer
+
+    def mixing(self: Any, frame: Any, *rest: Any) -> Any:
+        if (open_ := self._open.get(frame.batch)) is not None:
+            frame = dataclasses.replace(frame, attempt=open_.attempt)
+        return take(self, frame, *rest)
+
+    with patch(open_batches.OpenBatches, "take_answer", mixing):
+        yield
+
+
+@bug
+def one_answer_less() -> Iterator[None]:
+    """A dispatcher does not wait for the last worker's answer."""
+    take = open_batches.OpenBatches.take_answer
+
+    def hasty(self: Any, frame: Any, *rest: Any) -> Any:
+        open_ = self._open.get(frame.batch)
+        if open_ is not None and len(open_.shares) == 2 and frame.worker in open_.shares:
+            open_.shares = {frame.worker: open_.shares[frame.worker]}
+        return take(self, frame, *rest)
+
+    with patch(open_batches.OpenBatches, "take_answer", hasty):
+        yield
+
+
+@bug
+def complete_before_it_is_kept() -> Iterator[None]:
+    """A dispatcher does not wait until a merger has made durable what it was sent."""
+    whole = property(lambda self: not (self.shares or self.answers))
+    with patch(open_batches.OpenBatch, "is_complete", whole):
+        yield
+
+
+@bug
+def releases_are_sent_once() -> Iterator[None]:
+    """A dispatcher does not send again what may have got lost on the way to a merger."""
+    with (
+        patch(releases.ReleaseQueues, "resend_to", lambda self, merger: []),
+        patch(releases.ReleaseQueues, "tick", lambda self: []),
+    ):
+        yield
+
+
+@bug
+def a_late_part_is_called_whole() -> Iterator[None]:
+    """A dispatcher calls whole what lacks the answers that it released before, or releases later."""
+
+    def gather(rows: Any, answers: Any, mergers: int, head: Any) -> Any:
+        return gathering.gather_matches(rows, answers, mergers, head._replace(whole=1))
+
+    with patch(open_batches, "gather_matches", gather):
         yield
 
 
@@ -399,8 +460,8 @@ def _early(kind: type) -> AbstractContextManager[object]:
 
 @bug
 def completed_before_the_sync() -> Iterator[None]:
-    """A merger calls a batch complete before its pairs are durable."""
-    with _early(BatchesCompleted):
+    """A merger reports a release as kept before its pairs are durable."""
+    with _early(ReleasesKept):
         yield
 
 
@@ -423,31 +484,6 @@ def done_batches_are_done_again() -> Iterator[None]:
 
 
 @bug
-def attempts_are_mixed() -> Iterator[None]:
-    """A merger counts the answers of all attempts at a batch together."""
-    open_ = dedup.DedupWindow._ensure_pending
-
-    def mixing(self: Any, batch: int, attempt: int) -> Any:
-        pending = self._pending.get(batch)
-        return open_(self, batch, attempt) if pending is None else pending
-
-    with patch(dedup.DedupWindow, "_ensure_pending", mixing):
-        yield
-
-
-@bug
-def one_answer_less() -> Iterator[None]:
-    """A merger does not wait for the last worker's answer."""
-
-    def hasty(self: Any, applied: int) -> bool:
-        p = self.payload
-        return p is not None and len(self.answers) >= max(1, len(p.worker) - 1) and applied >= p.lsn
-
-    with patch(dedup.MergerPendingBatch, "ready", hasty):
-        yield
-
-
-@bug
 def told_again_after_a_restart() -> Iterator[None]:
     """A merger does not read from its log what it told of a batch before a silent worker's
     answer."""
@@ -457,14 +493,11 @@ def told_again_after_a_restart() -> Iterator[None]:
 
 @bug
 def a_part_is_the_whole() -> Iterator[None]:
-    """A merger takes for done what lacks a silent worker's answer."""
+    """A merger takes for done what lacks the answers of some workers."""
     record = merger_machine.MergerMachine._record_pairs
 
-    def hasty(self: Any, window: Any, payload: Any, whole: bool = True) -> Any:
-        found = record(self, window, payload, whole)
-        if not whole and found[0] is not None:
-            window.done.add(payload.batch, payload.batch + len(payload.time))
-        return found
+    def hasty(self: Any, window: Any, release: Any) -> Any:
+        return record(self, window, dataclasses.replace(release, whole=1))
 
     with patch(merger_machine.MergerMachine, "_record_pairs", hasty):
         yield

@@ -64,6 +64,9 @@ class SimTopology(Topology):
         found = [a for a in super().addresses() if self.controlled or a.role != "controller"]
         return [*(Address("worker", i) for i in more), *found]
 
+    def clock_us(self) -> int:
+        return 0
+
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         return Poisonable(grid, parts, self.poison)
 
@@ -135,7 +138,7 @@ class Cluster:
         broken, process.broken = process.broken, []
         for call in broken:
             call(f"{process.name} has ended")
-        for other in self.of("merger"):
+        for other in self.of("dispatcher"):
             if other.started and self._ends.random() < 0.5:  # the link's end is noticed at once
                 gone = partial(other.run, partial(other.shell.lost, process.address))
                 self.clock.after(self._ends.randrange(50), other.do, gone)

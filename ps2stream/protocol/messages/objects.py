@@ -1,4 +1,5 @@
-"""The messages that objects travel in: from the dispatcher to workers and mergers, and back."""
+"""The messages that objects travel in: from the dispatcher to workers, back with what they found,
+and on to the mergers that have some of it."""
 
 from __future__ import annotations
 
@@ -34,20 +35,27 @@ class RoutedObjects(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BatchContent(Frame):
-    """dispatcher -> every merger: what subscribers see of a batch. The merger holds the batch
-    until it has this, answers of the same attempt from every `worker`, each of which got a
-    share, and the names of all queries to `lsn`. Of two attempts the higher counts. Unless it is
-    0, `oldest` says that every batch of this dispatcher of a lower offset is complete or given
-    up."""
+class MatchedObjects(Frame):
+    """dispatcher -> merger: pairs that workers found in a batch of `size` objects, for the sessions
+    of this merger, and each object that they name once, in the order of the batch.
+
+    The merger answers with the number `release` once the pairs are durable. It waits for the names
+    of all queries to `lsn`. `whole` = 1: these are all of the batch's pairs for this merger;
+    0: the answers of some workers, before those of others. `row` is the index of each object in
+    the batch, and `pair_row` that of each pair's object; pairs are in no order, and two workers
+    may have found the same. Unless it is 0, `oldest` says that every batch of this dispatcher of
+    a lower offset is complete or given up."""
 
     KIND = 23
     dispatcher: int
     batch: int
-    attempt: int
+    size: int
+    whole: int
+    release: int
     lsn: int
     watermark: int
-    worker: I64
+    oldest: int
+    row: U32
     id_off: I64
     id: U8
     time: I64
@@ -55,40 +63,41 @@ class BatchContent(Frame):
     lat: F64
     text_off: I64
     text: U8
-    oldest: int = 0
+    pair_row: U32
+    handle: I64
+    session: I64
+
+    @property
+    def end(self) -> int:
+        """The offset after the batch's last object."""
+        return self.batch + self.size
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatermarkNotice(Frame):
     """dispatcher -> every worker and merger, now and then while it is idle: `watermark` as in
-    RoutedObjects, for those that no other message reaches."""
+    RoutedObjects and `oldest` as in MatchedObjects, for those that no other message reaches."""
 
     KIND = 24
     dispatcher: int
     watermark: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class BatchWithdrawal(Frame):
-    """dispatcher -> every merger: this batch will not be completed. Its objects come again in
-    smaller batches, whose offsets lie within it and whose attempts are higher than this one, or
-    never (quarantine)."""
-
-    KIND = 25
-    dispatcher: int
-    batch: int
-    attempt: int = 0
+    oldest: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatchBatch(Frame):
-    """worker -> every merger, even without a match: pairs for the sessions of the merger."""
+    """worker -> dispatcher of the batch: the pairs that this worker found, perhaps none. The first
+    count[0] of them are for sessions of merger 0, the next count[1] for those of merger 1, and so
+    on. The matching took `took_us` microseconds, and `backlog` batches still wait at the
+    worker."""
 
     KIND = 30
     worker: int
-    dispatcher: int
     batch: int
     attempt: int
+    took_us: int
+    backlog: int
+    count: I64
     row: U32
     handle: I64
     session: I64
@@ -117,22 +126,12 @@ class SuspectBegin(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BatchesCompleted(Frame):
-    """merger -> dispatcher of the batch: every match of it is durable. Repeated when the batch
-    is sent again. `collapsed`: pairs of this dispatcher's batches that came from two workers,
-    since the start of the merger."""
+class ReleasesKept(Frame):
+    """merger -> dispatcher: the pairs of these releases are durable, or were already. Repeated when
+    a release is sent again. `collapsed`: pairs of this dispatcher's batches that came from two
+    workers, since the start of the merger."""
 
     KIND = 40
     merger: int
-    batch: I64
+    release: I64
     collapsed: int = 0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class BatchesPartial(Frame):
-    """merger -> dispatcher of the batch: every match of it is durable, except those of workers
-    that have not answered for a while."""
-
-    KIND = 47
-    merger: int
-    batch: I64

@@ -1,0 +1,79 @@
+"""What mergers get of a batch: the pairs that workers found, and the objects that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.dispatcher.kernels import take_spans
+from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.messages.objects import MatchBatch, MatchedObjects
+from ps2stream.protocol.rows import ObjectRows
+
+
+class ReleaseHead(NamedTuple):
+    """The integers of MatchedObjects, which are the same for all mergers but for `release`: that of
+    the first; the others count on from it."""
+
+    dispatcher: int
+    batch: int
+    size: int
+    whole: int
+    release: int
+    lsn: int
+    watermark: int
+    oldest: int
+
+
+def gather_matches(
+    rows: ObjectRows, answers: Sequence[MatchBatch], mergers: int, head: ReleaseHead
+) -> list[tuple[int, MatchedObjects]]:
+    """Returns what each merger that has a match gets of the workers' answers, by merger.
+
+    Raises ValueError if a worker names a row that the batch does not have.
+    """
+    cuts = [np.concatenate(([0], np.cumsum(answer.count))).tolist() for answer in answers]
+    out: list[tuple[int, MatchedObjects]] = []
+    for merger in range(mergers):
+        parts = [
+            (answer, slice(cut[merger], cut[merger + 1]))
+            for answer, cut in zip(answers, cuts, strict=True)
+            if cut[merger] < cut[merger + 1]
+        ]
+        if parts:
+            own = head._replace(release=head.release + len(out))
+            out.append((merger, _gather_for_one(rows, parts, own)))
+    return out
+
+
+def _gather_for_one(
+    rows: ObjectRows, parts: list[tuple[MatchBatch, slice]], head: ReleaseHead
+) -> MatchedObjects:
+    if len(parts) == 1:
+        [(answer, span)] = parts
+        pair_row, handle, session = answer.row[span], answer.handle[span], answer.session[span]
+    else:
+        pair_row = np.concatenate([answer.row[span] for answer, span in parts])
+        handle = np.concatenate([answer.handle[span] for answer, span in parts])
+        session = np.concatenate([answer.session[span] for answer, span in parts])
+    hit = np.zeros(len(rows), np.bool_)
+    try:
+        hit[pair_row] = True
+    except IndexError:
+        problem = f"a match names row {pair_row.max()} of a batch of {len(rows)}"
+        raise ValueError(problem) from None
+    row = np.flatnonzero(hit)
+    ids, texts = (rows.id_off, rows.id), (rows.text_off, rows.text)
+    time, lon, lat = rows.time, rows.lon, rows.lat
+    if len(row) < len(rows):
+        ids, texts = _take_strings(*ids, row), _take_strings(*texts, row)
+        time, lon, lat = time[row], lon[row], lat[row]
+    objects = (row.astype(np.uint32), *ids, time, lon, lat, *texts)
+    return MatchedObjects(*head, *objects, pair_row, handle, session)
+
+
+def _take_strings(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+    out: tuple[I64, U8] = take_spans(sealed(off), sealed(data), rows)
+    return out
