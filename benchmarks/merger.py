@@ -18,7 +18,7 @@ import numpy as np
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.objects import MatchedObjects
+from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.messages.sessions import StreamAttach, StreamCredit
 from ps2stream.protocol.messages.updates import MergerQueries
 from ps2stream.protocol.ports import Log
@@ -104,13 +104,13 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
     }
 
 
-def _make_batch(rng: np.random.Generator, offset: int, owner: Any) -> MatchedObjects:
+def _make_batch(rng: np.random.Generator, offset: int, owner: Any) -> MatchRelease:
     """Returns a batch of objects and one worker's matches of it."""
     pair = rng.choice(OBJECTS * 64, PAIRS, replace=False)
     row = np.sort(pair // 64).astype(np.uint32)
     handle = (pair % 64 * 1_499 + row * 7 + 1) % QUERIES + 1
     text = rng.integers(97, 123, OBJECTS * TEXT).astype(np.uint8)
-    return MatchedObjects(
+    return MatchRelease(
         0, offset, OBJECTS, 1, offset, QUERIES, 0, 0, np.arange(OBJECTS, dtype=np.uint32),
         *strings_to_column(f"object-{offset + i}" for i in range(OBJECTS)),
         np.arange(OBJECTS), rng.random(OBJECTS), rng.random(OBJECTS),

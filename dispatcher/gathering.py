@@ -9,12 +9,12 @@ import numpy as np
 
 from ps2stream.dispatcher.kernels import take_spans
 from ps2stream.protocol.frame import I64, U8, sealed
-from ps2stream.protocol.messages.objects import MatchBatch, MatchedObjects
+from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.rows import ObjectRows
 
 
 class ReleaseHead(NamedTuple):
-    """The integers of MatchedObjects, which are the same for all mergers but for `release`: that of
+    """The integers of MatchRelease, which are the same for all mergers but for `release`: that of
     the first; the others count on from it."""
 
     dispatcher: int
@@ -29,13 +29,13 @@ class ReleaseHead(NamedTuple):
 
 def gather_matches(
     rows: ObjectRows, answers: Sequence[MatchBatch], mergers: int, head: ReleaseHead
-) -> list[tuple[int, MatchedObjects]]:
+) -> list[tuple[int, MatchRelease]]:
     """Returns what each merger that has a match gets of the workers' answers, by merger.
 
     Raises ValueError if a worker names a row that the batch does not have.
     """
     cuts = [np.concatenate(([0], np.cumsum(answer.count))).tolist() for answer in answers]
-    out: list[tuple[int, MatchedObjects]] = []
+    out: list[tuple[int, MatchRelease]] = []
     for merger in range(mergers):
         parts = [
             (answer, slice(cut[merger], cut[merger + 1]))
@@ -50,7 +50,7 @@ def gather_matches(
 
 def _gather_for_one(
     rows: ObjectRows, parts: list[tuple[MatchBatch, slice]], head: ReleaseHead
-) -> MatchedObjects:
+) -> MatchRelease:
     if len(parts) == 1:
         [(answer, span)] = parts
         pair_row, handle, session = answer.row[span], answer.handle[span], answer.session[span]
@@ -71,7 +71,7 @@ def _gather_for_one(
         ids, texts = _take_strings(*ids, row), _take_strings(*texts, row)
         time, lon, lat = time[row], lon[row], lat[row]
     objects = (row.astype(np.uint32), *ids, time, lon, lat, *texts)
-    return MatchedObjects(*head, *objects, pair_row, handle, session)
+    return MatchRelease(*head, *objects, pair_row, handle, session)
 
 
 def _take_strings(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:

@@ -27,7 +27,7 @@ from ps2stream.dispatcher.kernels import (
     select_workers,
     share_sizes,
 )
-from ps2stream.protocol.frame import F64, I64, U32, U64, sealed
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.plan_follower import CompiledRoutes
@@ -46,7 +46,8 @@ class GridtError(RuntimeError):
 
 
 class ObjectShare(NamedTuple):
-    """The objects of a batch that one worker must match, in their order, with all their terms."""
+    """The objects of a batch that one worker must match, in their order, with all their terms;
+    chosen: which of the terms chose the worker, see RoutedObjects."""
 
     worker: int
     row: U32
@@ -54,6 +55,7 @@ class ObjectShare(NamedTuple):
     lat: F64
     term_off: I64
     term: U64
+    chosen: U8
 
 
 class Gridt:
@@ -161,37 +163,40 @@ class Gridt:
         """
         m = self.workers
         n = len(lon)
-        chosen = np.zeros((n, (m + 63) // 64), np.uint64)
-        select_workers(self._table, self._find_cells(lon, lat), term_off, term, chosen)
+        words = (m + 63) // 64
+        by_term = np.zeros((int(term_off[-1] - term_off[0]), words), np.uint64)
+        by_row = np.empty((n, words), np.uint64)
+        select_workers(self._table, self._find_cells(lon, lat), term_off, term, by_term)
         row_n, term_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        discarded = share_sizes(chosen, term_off, row_n, term_n)
+        discarded = share_sizes(by_term, by_row, term_off, row_n, term_n)
         selected = np.flatnonzero(row_n)
         if not len(selected):
             return [], discarded
         index = np.full(m, -1, np.int64)
         index[selected] = np.arange(len(selected))
-        row_at, term_at = starts(row_n), starts(term_n)
+        row_at, term_at, byte_at = starts(row_n), starts(term_n), starts(term_n + 7 >> 3)
         row = np.empty(row_at[-1], np.uint32)
         out_lon, out_lat = np.empty(len(row)), np.empty(len(row))
         off = np.empty(len(row) + len(selected), np.int64)
         out = np.empty(term_at[-1], np.uint64)
+        chosen = np.zeros(byte_at[-1], np.uint8)
         scatter_objects(
-            chosen,
+            by_term,
+            by_row,
             (sealed(lon), sealed(lat), sealed(term_off), sealed(term)),
             row_at[:-1].copy(),
             term_at[:-1].copy(),
+            byte_at,
             index,
-            (row, out_lon, out_lat, off, out),
+            (row, out_lon, out_lat, off, out, chosen),
         )
         shares = []
         for i, w in enumerate(selected.tolist()):
             a, b = row_at[w : w + 2]
             c, d = term_at[w : w + 2]
-            shares.append(
-                ObjectShare(
-                    w, row[a:b], out_lon[a:b], out_lat[a:b], off[a + i : b + i + 1], out[c:d]
-                )
-            )
+            e, f = byte_at[w : w + 2]
+            columns = row[a:b], out_lon[a:b], out_lat[a:b], off[a + i : b + i + 1], out[c:d]
+            shares.append(ObjectShare(w, *columns, chosen[e:f]))
         return shares, discarded
 
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:

@@ -34,14 +34,16 @@ class RoutedColumns(NamedTuple):
 
 class ShareColumns(NamedTuple):
     """The columns of all shares, one behind the other: row uint32[m], lon, lat float64[m], off
-    int64[m + shares], term uint64[]; C-contiguous, writable. Each share has one offset more than
-    rows, and the first is 0."""
+    int64[m + shares], term uint64[], chosen uint8[]; C-contiguous, writable. Each share has one
+    offset more than rows, and the first is 0. Each begins a new byte of `chosen`, of which bit
+    i % 8 of byte i / 8 is set if the share's term i chose the worker."""
 
     row: U32
     lon: F64
     lat: F64
     off: I64
     term: U64
+    chosen: U8
 
 
 @njit(cache=True, nogil=True)
@@ -111,9 +113,10 @@ def rehash(old: U64, old_count: U32, table: U64, count: U32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def select_workers(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> None:
-    """Sets bit w of chosen[i] (uint64[n, words]) for each worker w that has a query under
-    one of object i's units. cells: uint32[levels, n], the tag cell on each level in use.
+def select_workers(table: U64, cells: U32, term_off: I64, term: U64, by_term: U64) -> None:
+    """Sets bit w of by_term[k] (uint64[terms, words]) for each worker w that has a query under a
+    unit of the k-th term from term_off[0] on. cells: uint32[levels, n], the tag cell of each
+    object on each level in use.
 
     A chunk of probes first reads its home slots, all independent of each other so that
     the cache misses overlap, and only then branches on what was read.
@@ -153,7 +156,7 @@ def select_workers(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64
                     if m == 0:
                         continue
                 w = (m >> _S16) & _LOW16
-                chosen[row[j], w >> np.uint64(6)] |= _ONE << (w & np.uint64(63))
+                by_term[start + j - first, w >> np.uint64(6)] |= _ONE << (w & np.uint64(63))
 
 
 @njit(cache=True, nogil=True)
@@ -189,20 +192,26 @@ def count_postings(table: U64, count: U32, out: I64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
-    """Adds to rows[w] and terms[w] the objects that go to worker w and their terms. Returns how
-    many objects go to no worker."""
+def share_sizes(by_term: U64, by_row: U64, term_off: I64, rows: I64, terms: I64) -> int:
+    """Sets bit w of by_row[i] (uint64[n, words], zeros) for each worker w that one of object i's
+    terms chose, and adds to rows[w] and terms[w] the objects that go to worker w and their terms.
+    Returns how many objects go to no worker."""
     discarded = 0
-    for i in range(len(chosen)):
+    first = term_off[0]
+    for i in range(len(by_row)):
         wanted = False
-        for word in range(chosen.shape[1]):
-            bits = chosen[i, word]
+        size = term_off[i + 1] - term_off[i]
+        for word in range(by_row.shape[1]):
+            bits = np.uint64(0)
+            for k in range(term_off[i] - first, term_off[i + 1] - first):
+                bits |= by_term[k, word]
+            by_row[i, word] = bits
             wanted |= bits != 0
             w = word * 64
             while bits:
                 if bits & _ONE:
                     rows[w] += 1
-                    terms[w] += term_off[i + 1] - term_off[i]
+                    terms[w] += size
                 bits >>= _ONE
                 w += 1
         discarded += not wanted
@@ -211,32 +220,37 @@ def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
 
 @njit(cache=True, nogil=True)
 def scatter_objects(
-    chosen: U64,
+    by_term: U64,
+    by_row: U64,
     objects: tuple[F64, F64, I64, U64],
     row_at: I64,
     term_at: I64,
+    byte_at: I64,
     worker_index: I64,
-    shares: tuple[U32, F64, F64, I64, U64],
+    shares: tuple[U32, F64, F64, I64, U64, U8],
 ) -> None:
     """Appends each object to the columns of the workers chosen for it.
 
     objects, shares: plain tuples of the fields of RoutedColumns and ShareColumns, which a kernel
-    takes faster from Python than the classes themselves. chosen: as in `select_workers`. Worker w
-    is the worker_index[w]-th share. Its rows start at row_at[w] and its terms at term_at[w] of
-    the common arrays; both are advanced. Its offsets, which have one more element per share,
-    start at row_at[w] + worker_index[w] and begin with a 0 set here.
+    takes faster from Python than the classes themselves. by_term, by_row: as in `share_sizes`.
+    Worker w is the worker_index[w]-th share. Its rows start at row_at[w], its terms at term_at[w]
+    and its bits at byte byte_at[w] of the common arrays, of which `chosen` has only zeros; the
+    first two are advanced. Its offsets, which have one more element per share, start at
+    row_at[w] + worker_index[w] and begin with a 0 set here.
     """
     given, out = RoutedColumns(*objects), ShareColumns(*shares)
     lon, lat, term_off, term = given.lon, given.lat, given.term_off, given.term
     out_row, out_lon, out_lat, out_off, out_term = out.row, out.lon, out.lat, out.off, out.term
+    out_chosen = out.chosen
     base = term_at.copy()
+    first = term_off[0]
     for w in range(len(row_at)):
         if worker_index[w] >= 0:
             out_off[row_at[w] + worker_index[w]] = 0
-    for i in range(len(chosen)):
+    for i in range(len(by_row)):
         a, b = term_off[i], term_off[i + 1]
-        for word in range(chosen.shape[1]):
-            bits = chosen[i, word]
+        for word in range(by_row.shape[1]):
+            bits = by_row[i, word]
             w = word * 64
             while bits:
                 if bits & _ONE:
@@ -245,8 +259,14 @@ def scatter_objects(
                     out_row[r] = i
                     out_lon[r] = lon[i]
                     out_lat[r] = lat[i]
-                    for t in range(a, b):
-                        out_term[k + t - a] = term[t]
+                    shift = np.uint64(w & 63)
+                    own = k - base[w]  # of the row's first term among those of the share
+                    for t in range(b - a):
+                        out_term[k + t] = term[a + t]
+                        bit = (by_term[a + t - first, word] >> shift) & _ONE
+                        out_chosen[byte_at[w] + ((own + t) >> 3)] |= np.uint8(
+                            bit << np.uint64((own + t) & 7)
+                        )
                     row_at[w] = r + 1
                     term_at[w] = k + b - a
                     out_off[r + 1 + worker_index[w]] = term_at[w] - base[w]

@@ -199,9 +199,7 @@ class OpenBatches:
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.attempt + 1
         suspect = part_of is not None
         head = (self._index, batch, attempt, self.route, lsn, watermark, int(suspect))
-        routed = {
-            s.worker: RoutedObjects(*head, s.row, s.lon, s.lat, s.term_off, s.term) for s in shares
-        }
+        routed = {s.worker: RoutedObjects(*head, *s[1:]) for s in shares}
         open_ = self._open[batch] = OpenBatch(lsn, rows, attempt, routed, suspect)
         self._sendings += 1
         open_.sent = self._sendings

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ps2stream.protocol.addresses import Address, Send
-from ps2stream.protocol.messages.objects import MatchedObjects, ReleasesKept
+from ps2stream.protocol.messages.objects import MatchRelease, ReleasesKept
 from ps2stream.protocol.ticks import OVERTAKEN_TICKS, RESEND_TICKS
 
 EPOCH_BITS = 40
@@ -19,7 +19,7 @@ class _MergerQueue:
     front: the lowest of the others at the last tick, for `waited` ticks since it was first or
     came to the front; it is sent again at `resend_at`."""
 
-    open: dict[int, MatchedObjects] = dataclasses.field(default_factory=dict)
+    open: dict[int, MatchRelease] = dataclasses.field(default_factory=dict)
     kept: int = -1
     front: int = -1
     waited: int = 0
@@ -37,7 +37,7 @@ class ReleaseQueues:
         self._reported = [0] * mergers  # pairs that collapsed, since each merger's start
         self.collapsed = 0
 
-    def add(self, merger: int, frame: MatchedObjects) -> Send:
+    def add(self, merger: int, frame: MatchRelease) -> Send:
         """Adds the release that has the number `next`; returns the message."""
         self._queues[merger].open[frame.release] = frame
         self.next = frame.release + 1

@@ -19,7 +19,7 @@ import numpy as np
 from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.merger.kernels import distinct_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
-from ps2stream.protocol.messages.objects import MatchedObjects
+from ps2stream.protocol.messages.objects import MatchRelease
 
 
 class ReportedPairs(NamedTuple):
@@ -40,7 +40,7 @@ class DedupWindow:
         self.collapsed = 0  # pairs that two workers sent
         self._collapses = 0  # the same, of the release that is processed
         self._oldest = 0
-        self._pending: dict[int, MatchedObjects] = {}  # by release
+        self._pending: dict[int, MatchRelease] = {}  # by release
         self._reported: list[ReportedPairs] = []  # by `first`
         self._longest_span = 0  # of the ranges in `_reported`
 
@@ -52,7 +52,7 @@ class DedupWindow:
         """True if pairs of batches that are not done have been reported."""
         return bool(self._reported)
 
-    def add(self, release: MatchedObjects) -> bool:
+    def add(self, release: MatchRelease) -> bool:
         """Takes a release; returns False if its batch is done, as all below the watermark are."""
         if release.lsn < self.watermark or self.done.covers(release.batch, release.end):
             self._pending.pop(release.release, None)
@@ -60,14 +60,14 @@ class DedupWindow:
         self._pending[release.release] = release
         return True
 
-    def ready(self, applied: int, release: int | None = None) -> list[MatchedObjects]:
+    def ready(self, applied: int, release: int | None = None) -> list[MatchRelease]:
         """Returns the releases that can be processed once all queries up to `applied` are known: of
         all, in order, or this one."""
         numbers = sorted(self._pending) if release is None else [release]
         found = (self._pending.get(number) for number in numbers)
         return [each for each in found if each is not None and each.lsn <= applied]
 
-    def find_new(self, release: MatchedObjects) -> tuple[U32, I64, I64]:
+    def find_new(self, release: MatchRelease) -> tuple[U32, I64, I64]:
         """Returns the distinct (row, handle) of a release with their sessions, sorted by row and
         handle, without pairs that were reported and those of objects that are done. Rows count
         from the batch's first object."""
@@ -102,7 +102,7 @@ class DedupWindow:
             if self.done.covers(reported.first, reported.stop):
                 del self._reported[at]
 
-    def drop(self, release: MatchedObjects) -> None:
+    def drop(self, release: MatchRelease) -> None:
         """Drops the release of the last `find_new`, which was processed."""
         if self._pending.pop(release.release, None) is not None:
             self.collapsed += self._collapses

@@ -7,7 +7,7 @@ import numpy as np
 from ps2stream.merger.kernels import count_fitting, count_slice_bytes, runs, take_spans
 from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
-from ps2stream.protocol.messages.objects import MatchedObjects
+from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
@@ -24,7 +24,7 @@ def take(column: StringColumn, rows: I64) -> StringColumn:
 
 
 def matched(
-    release: MatchedObjects, row: U32, handle: I64, session: I64, written: int
+    release: MatchRelease, row: U32, handle: I64, session: I64, written: int
 ) -> MatchedRecord:
     """Returns the record of pairs of a release, split by session, with each object once. There is
     at least one pair, and they are sorted by row and handle. The caller still sets `first`."""

@@ -26,7 +26,7 @@ from ps2stream.merger.watching import WatchedMatches
 from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
-    MatchedObjects,
+    MatchRelease,
     ReleasesKept,
     WatermarkNotice,
 )
@@ -156,7 +156,7 @@ class MergerMachine:
         kept: KeptReleases = {}
         for frame in frames:
             match frame:
-                case MatchedObjects():
+                case MatchRelease():
                     window = self._windows[frame.dispatcher]
                     out += self._take_release(window, frame, kept)
                     window.advance(frame.watermark, min(frame.oldest, frame.batch))
@@ -218,7 +218,7 @@ class MergerMachine:
         return self.applied >= self._lsn
 
     def _take_release(
-        self, window: DedupWindow, release: MatchedObjects, kept: KeptReleases
+        self, window: DedupWindow, release: MatchRelease, kept: KeptReleases
     ) -> list[Send]:
         """Processes a release if that is possible now. One of a batch that is done is reported as
         kept again, as the dispatcher may not know."""
@@ -249,7 +249,7 @@ class MergerMachine:
             kept.setdefault(release.dispatcher, []).append(release.release)
         return out
 
-    def _record_pairs(self, window: DedupWindow, release: MatchedObjects) -> list[Send] | None:
+    def _record_pairs(self, window: DedupWindow, release: MatchRelease) -> list[Send] | None:
         """Writes the new pairs of a release, if there are any; returns what is to be sent, or None
         if the log took nothing."""
         row, handle, session = window.find_new(release)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import F64, I64, U32, U64, Array, sealed
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import PolygonCache
@@ -30,7 +30,14 @@ from ps2stream.workers.arrays import (
     split_range,
 )
 from ps2stream.workers.by_cell import CellCounter
-from ps2stream.workers.index import IndexStats, MatchColumns, MetPostings, Parts, StoredCensus
+from ps2stream.workers.index import (
+    ALL_TERMS,
+    IndexStats,
+    MatchColumns,
+    MetPostings,
+    Parts,
+    StoredCensus,
+)
 from ps2stream.workers.shapes import keep_exact_matches
 from ps2stream.workers.waiting import WaitingDeletes
 
@@ -268,9 +275,12 @@ class GI2:
 
     # --- matching ---------------------------------------------------------
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> MatchColumns:
+    def match(
+        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+    ) -> MatchColumns:
         """Matches a batch as of `lsn`; see `Index.match`."""
-        objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)  # as MatchedObjects
+        columns: tuple[Array, ...] = lon, lat, term_off, term, chosen
+        objects = tuple(map(sealed, columns))  # as MatchedObjects
         arrays = self._arrays
         levels = np.flatnonzero(arrays.level_postings)
         resume = np.zeros(4, np.int64)

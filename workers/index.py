@@ -13,9 +13,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import F64, I64, U32, U64, Array
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array
 from ps2stream.protocol.rows import QueryRows
 
+ALL_TERMS: U8 = np.zeros(0, np.uint8)
+"""Stands for a bitset of terms, which are all chosen."""
 Parts = Mapping[str, Array]
 """The arrays that an index consists of, by name: enough to build it again."""
 
@@ -89,10 +91,13 @@ class Index(Protocol):
         """Drops what is stored under units (cell, term) for which `keep`, given columns of them,
         is false, and the queries that are then stored under none."""
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> MatchColumns:
+    def match(
+        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+    ) -> MatchColumns:
         """Returns all (object, query) pairs with insert_lsn <= lsn < delete_lsn, each once, that
         this index must emit: those whose smallest posting term in the object's terms is a tag
-        here (algorithms.md 6.6). Terms are sorted and unique in each row."""
+        here (algorithms.md 6.6). Terms are sorted and unique in each row. `chosen` are the terms
+        that chose this worker, as in RoutedObjects; nothing is found under others."""
 
     def met(self) -> MetPostings:
         """Returns what the objects of the last `match` met, whether it matched or not."""

@@ -65,8 +65,10 @@ def _probe_block(o0, o1, grid, objects, index, hits):
     """Fills hits (object | level << 28, term, run, x | y << 16, cell); returns their number."""
     levels, lon_bits, lat_bits = grid.levels, grid.lon_bits, grid.lat_bits
     lon, lat, term_off, term = objects.lon, objects.lat, objects.term_off, objects.term
+    chosen = objects.chosen
     table, runs = index.table, index.runs
     size = table.shape[0]
+    any_term = chosen.shape[0] == 0
     keys = 0
     for o in range(o0, o1):
         for k in range(levels.shape[0]):
@@ -78,6 +80,8 @@ def _probe_block(o0, o1, grid, objects, index, hits):
             x = clamp_to_cell(cell_steps(lon[o], 180.0, columns * 65536.0 / 360.0), line % columns)
             y = clamp_to_cell(cell_steps(lat[o], 90.0, rows * 65536.0 / 180.0), line // columns)
             for t in range(term_off[o], term_off[o + 1]):
+                if not (any_term or chosen[t >> 3] >> np.uint8(t & 7) & np.uint8(1)):
+                    continue
                 at = home(term[t], cell, size)
                 prefetch(table, at)
                 hits[keys, 0] = np.uint32(o | level << CELL_BITS)

@@ -19,7 +19,7 @@ from ps2stream.observability.process import counters_of, disk, wall_clock_ms
 from ps2stream.observability.traces import NO_TRACES, Key, TraceSampling
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.objects import MatchedObjects, ReleasesKept
+from ps2stream.protocol.messages.objects import MatchRelease, ReleasesKept
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Store
 from ps2stream.store.places import StoragePlace
@@ -126,7 +126,7 @@ class MergerShell(ActorShell):
         if (traces := self.meter.traces) is not None:
             now = time.time_ns()
             for frame in frames:
-                if isinstance(frame, MatchedObjects):
+                if isinstance(frame, MatchRelease):
                     batch = (frame.dispatcher, frame.batch)
                     if traces.wanted(batch) and len(self._merging) < MERGING:
                         key = (frame.dispatcher, frame.release)

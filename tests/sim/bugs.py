@@ -169,7 +169,7 @@ def releases_are_sent_once() -> Iterator[None]:
 
 @bug
 def a_late_part_is_called_whole() -> Iterator[None]:
-    """A dispatcher calls whole what lacks the answers that it released before, or releases later."""
+    """A dispatcher calls whole what lacks answers that come before or after it."""
 
     def gather(rows: Any, answers: Any, mergers: int, head: Any) -> Any:
         return gathering.gather_matches(rows, answers, mergers, head._replace(whole=1))

@@ -28,14 +28,14 @@ from ps2stream.controller.machine import ControllerMachine
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.frame import F64, I64, U64
+from ps2stream.protocol.frame import F64, I64, U8, U64
 from ps2stream.protocol.ports import Log
 from ps2stream.space.grid import Grid
 from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import SnapshotStore
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Index, MatchColumns, Parts
+from ps2stream.workers.index import ALL_TERMS, Index, MatchColumns, Parts
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.ledger import Held, Ledger
@@ -89,10 +89,12 @@ class Poisonable(GI2):
         super().__init__(grid, parts)
         self._poison = np.uint64(poison)
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> MatchColumns:
+    def match(
+        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+    ) -> MatchColumns:
         if (term == self._poison).any():
             raise Poison
-        return super().match(lsn, lon, lat, term_off, term)
+        return super().match(lsn, lon, lat, term_off, term, chosen)
 
 
 class Cluster:

@@ -17,6 +17,8 @@ class RoutedObjects(Frame):
     `watermark`. row is the index in the batch. A batch may be sent again; where its shares may
     differ, `attempt` is higher. `route` is the number of the plan that chose the worker.
     `suspect` = 1: the batch may kill the worker, which sends Begin a while before it matches it.
+    Bit i % 8 of chosen[i // 8] says whether term[i] chose this worker: only under such a term may
+    it find a query.
     """
 
     KIND = 21
@@ -32,10 +34,11 @@ class RoutedObjects(Frame):
     lat: F64
     term_off: I64
     term: U64
+    chosen: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class MatchedObjects(Frame):
+class MatchRelease(Frame):
     """dispatcher -> merger: pairs that workers found in a batch of `size` objects, for the sessions
     of this merger, and each object that they name once, in the order of the batch.
 
@@ -76,7 +79,7 @@ class MatchedObjects(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatermarkNotice(Frame):
     """dispatcher -> every worker and merger, now and then while it is idle: `watermark` as in
-    RoutedObjects and `oldest` as in MatchedObjects, for those that no other message reaches."""
+    RoutedObjects and `oldest` as in MatchRelease, for those that no other message reaches."""
 
     KIND = 24
     dispatcher: int
