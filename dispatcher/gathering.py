@@ -14,8 +14,8 @@ from ps2stream.protocol.rows import ObjectRows
 
 
 class ReleaseHead(NamedTuple):
-    """The integers of MatchRelease, which are the same for all mergers but for `release`: that of
-    the first; the others count on from it."""
+    """The integers of MatchRelease. All mergers have the same but for `release`, which counts on
+    from that of the first, and `needs`."""
 
     dispatcher: int
     batch: int
@@ -23,27 +23,29 @@ class ReleaseHead(NamedTuple):
     whole: int
     release: int
     lsn: int
+    needs: int
     watermark: int
     oldest: int
 
 
 def gather_matches(
-    rows: ObjectRows, answers: Sequence[MatchBatch], mergers: int, head: ReleaseHead
+    rows: ObjectRows, answers: Sequence[MatchBatch], needs: Sequence[int], head: ReleaseHead
 ) -> list[tuple[int, MatchRelease]]:
-    """Returns what each merger that has a match gets of the workers' answers, by merger.
+    """Returns what each merger that has a match gets of the workers' answers, by merger. `needs`:
+    the last update that concerns each merger.
 
     Raises ValueError if a worker names a row that the batch does not have.
     """
     cuts = [np.concatenate(([0], np.cumsum(answer.count))).tolist() for answer in answers]
     out: list[tuple[int, MatchRelease]] = []
-    for merger in range(mergers):
+    for merger, last in enumerate(needs):
         parts = [
             (answer, slice(cut[merger], cut[merger + 1]))
             for answer, cut in zip(answers, cuts, strict=True)
             if cut[merger] < cut[merger + 1]
         ]
         if parts:
-            own = head._replace(release=head.release + len(out))
+            own = head._replace(release=head.release + len(out), needs=min(last, head.lsn))
             out.append((merger, _gather_for_one(rows, parts, own)))
     return out
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
 from ps2stream.dispatcher.gridt import ObjectShare
@@ -101,6 +102,15 @@ class OpenBatch:
     def sends(self) -> list[Send]:
         """Returns the messages to the workers that have not answered."""
         return [Send(Address("worker", worker), share) for worker, share in self.shares.items()]
+
+
+class RoutingProgress(NamedTuple):
+    """What a dispatcher informs mergers of: every batch of a lower LSN than `watermark` or a lower
+    offset than `oldest` is complete, and concern(merger) is the last update that concerns it."""
+
+    watermark: int
+    oldest: int
+    concern: Callable[[int], int]
 
 
 class OpenBatches:
@@ -191,25 +201,29 @@ class OpenBatches:
         lsn: int,
         rows: ObjectRows,
         shares: Sequence[ObjectShare],
+        needs: Sequence[int],
         watermark: int,
         part_of: OpenBatch | None = None,
     ) -> list[Send]:
-        """Opens a batch and returns its messages to workers. A half of the batch `part_of` has a
+        """Opens a batch and returns its messages to workers; `needs` is for each share the last
+        update that concerns its worker. A half of the batch `part_of` has a
         higher attempt than that batch, since both may have the same offset."""
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.attempt + 1
         suspect = part_of is not None
-        head = (self._index, batch, attempt, self.route, lsn, watermark, int(suspect))
-        routed = {s.worker: RoutedObjects(*head, *s[1:]) for s in shares}
+        head, tail = (self._index, batch, attempt, self.route, lsn), (watermark, int(suspect))
+        routed = {
+            share.worker: RoutedObjects(*head, last, *tail, *share[1:])
+            for share, last in zip(shares, needs, strict=True)
+        }
         open_ = self._open[batch] = OpenBatch(lsn, rows, attempt, routed, suspect)
         self._sendings += 1
         open_.sent = self._sendings
         heapq.heappush(self._offsets, batch)
         return open_.sends()
 
-    def take_answer(self, frame: MatchBatch, now: float, watermark: int, oldest: int) -> list[Send]:
-        """Takes a worker's answer; returns what mergers are sent if it was the last one. Every
-        batch of a lower LSN than `watermark` or a lower offset than `oldest` is complete. Of
-        several answers to one share, the first counts."""
+    def take_answer(self, frame: MatchBatch, now: float, progress: RoutingProgress) -> list[Send]:
+        """Takes a worker's answer; returns what mergers are sent if it was the last one. Of several
+        answers to one share, the first counts."""
         self._silence.note_answer(frame)
         open_ = self._open.get(frame.batch)
         if open_ is None or frame.attempt != open_.attempt:
@@ -221,11 +235,9 @@ class OpenBatches:
             if not open_.answers:
                 self._late.append((now, frame.batch))
             open_.answers.append(frame)
-        if open_.shares:
-            return []
-        return self._release_answers(frame.batch, open_, watermark, oldest)
+        return [] if open_.shares else self._release_answers(frame.batch, open_, progress)
 
-    def release_late(self, now: float, watermark: int, oldest: int) -> list[Send]:
+    def release_late(self, now: float, progress: RoutingProgress) -> list[Send]:
         """Returns what mergers are sent of batches in which some workers have answered LATE_S ago
         and others have not."""
         out: list[Send] = []
@@ -233,11 +245,11 @@ class OpenBatches:
             _, batch = self._late.popleft()
             open_ = self._open.get(batch)
             if open_ is not None and open_.answers:
-                out += self._release_answers(batch, open_, watermark, oldest)
+                out += self._release_answers(batch, open_, progress)
         return out
 
     def _release_answers(
-        self, batch: int, open_: OpenBatch, watermark: int, oldest: int
+        self, batch: int, open_: OpenBatch, progress: RoutingProgress
     ) -> list[Send]:
         """Sends the answers that wait to the mergers that have matches in them."""
         answers, open_.answers = open_.answers, []
@@ -245,15 +257,15 @@ class OpenBatches:
         open_.released = True
         if not whole:
             self.last_in_part = max(self.last_in_part, batch)
+        first = self._releases.next
         head = ReleaseHead(
-            self._index, batch, len(open_.rows), int(whole), self._releases.next,
-            open_.lsn, watermark, oldest,
+            self._index, batch, len(open_.rows), int(whole), first, open_.lsn, 0,
+            progress.watermark, progress.oldest,
         )  # fmt: skip
-        out = [
-            self._releases.add(merger, frame)
-            for merger, frame in gather_matches(open_.rows, answers, self._releases.mergers, head)
-        ]
-        open_.releases.update(range(head.release, self._releases.next))
+        needs = [progress.concern(merger) for merger in range(self._releases.mergers)]
+        found = gather_matches(open_.rows, answers, needs, head)
+        out = [self._releases.add(merger, frame) for merger, frame in found]
+        open_.releases.update(range(first, self._releases.next))
         self._close_if_complete(batch, open_)
         return out
 

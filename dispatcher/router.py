@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ps2stream.dispatcher.concerns import ReceiverConcerns
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.dispatcher.open_batches import OpenBatch, OpenBatches
+from ps2stream.dispatcher.open_batches import OpenBatch, OpenBatches, RoutingProgress
 from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import ROLES, SEQUENCER, Address, Out, Reply, Send
@@ -44,7 +45,7 @@ from ps2stream.protocol.messages.updates import (
 )
 from ps2stream.protocol.messages.watch import SeenMatches
 from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind
-from ps2stream.protocol.ticks import REPEAT_TICKS
+from ps2stream.protocol.ticks import NOTICE_TICKS, REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensReply
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.plan_follower import CompiledRoutes, PlanFollower
@@ -111,7 +112,9 @@ class RouterMachine:
         self._ready_at: int | None = None
         self._sent_applied = (0, 0)  # applied and watermark as last sent to the sequencer
         self._offset = offset
-        self._sent_watermark = 0  # the watermark last sent to every worker and merger
+        self._workers_concern, self._mergers_concern = ReceiverConcerns(), ReceiverConcerns()
+        self._noticed = (0, 0)  # watermark and applied as last sent to every worker and merger
+        self._noticed_at = -NOTICE_TICKS
         self._open = OpenBatches(index, mergers, route, epoch)
         self._throughput = ThroughputMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
@@ -246,13 +249,16 @@ class RouterMachine:
 
     def take_answer(self, frame: MatchBatch, now: float) -> list[Out]:
         """Handles a worker's answer to a batch, which came at `now`, monotonic seconds."""
-        sends = self._open.take_answer(frame, now, self.watermark, self.oldest)
+        sends = self._open.take_answer(frame, now, self._describe_progress())
         return [*sends, *self._note_closed()]
 
     def release_late(self, now: float) -> list[Out]:
         """Sends what workers have found in batches in which others have not answered for a
         while."""
-        return [*self._open.release_late(now, self.watermark, self.oldest)]
+        return [*self._open.release_late(now, self._describe_progress())]
+
+    def _describe_progress(self) -> RoutingProgress:
+        return RoutingProgress(self.watermark, self.oldest, self._mergers_concern.of)
 
     def take_closed(self) -> list[int]:
         """Returns the batches that were completed since the last call."""
@@ -291,12 +297,24 @@ class RouterMachine:
         self.stall_report = self._open.describe_oldest() if reports else ""
         self.counters.throughput_stalls = self._throughput.stalls
         self.counters.throughput_stalled = int(self._throughput.stalled)
+        return out + self._send_notices()
+
+    def _send_notices(self) -> list[Out]:
+        """Informs every worker and merger of what has changed, now and then."""
         in_part = self._open.last_in_part  # mergers keep its pairs until they hear that it is done
-        if self.watermark > self._sent_watermark or 0 <= in_part < self.oldest:
-            self._sent_watermark = max(self._sent_watermark, self.watermark)
-            self._open.last_in_part = in_part if in_part >= self.oldest else -1
-            frame = WatermarkNotice(self.index, self._sent_watermark, self.oldest)
-            out += self._send_to_workers(frame) + self._send_to_mergers(frame)
+        changed = (self.watermark, self.applied) != self._noticed or 0 <= in_part < self.oldest
+        if not changed or self._ticks < self._noticed_at + NOTICE_TICKS:
+            return []
+        self._noticed, self._noticed_at = (self.watermark, self.applied), self._ticks
+        self._open.last_in_part = in_part if in_part >= self.oldest else -1
+        head, lsn = (self.index, self.watermark, self.oldest), self.applied
+        out: list[Out] = []
+        for i in range(self.workers):
+            notice = WatermarkNotice(*head, self._workers_concern.of(i), lsn)
+            out.append(Send(Address("worker", i), notice))
+        for i in range(self.mergers):
+            notice = WatermarkNotice(*head, self._mergers_concern.of(i), lsn)
+            out.append(Send(Address("merger", i), notice))
         return out
 
     # --- objects ------------------------------------------------------------
@@ -309,7 +327,9 @@ class RouterMachine:
         if not shares:
             return []
         self.counters.routed += sum(len(share.row) for share in shares)
-        sends = self._open.add(batch, lsn, rows, shares, min(self.watermark, lsn), part_of)
+        needs = [min(self._workers_concern.of(share.worker), lsn) for share in shares]
+        watermark = min(self.watermark, lsn)
+        sends = self._open.add(batch, lsn, rows, shares, needs, watermark, part_of)
         self.counters.in_flight = len(self._open)
         return sends
 
@@ -421,8 +441,8 @@ class RouterMachine:
         self.counters.deletes += dead
         self.counters.inserts += len(rows) - dead
         self._retire_deleted()
-        mine = frame.owner == self.index and whole
-        return [*out, *(self._forward_updates(frame, rows, tags) if mine else [])]
+        out += self._forward_updates(frame, rows, tags, frame.owner == self.index and whole)
+        return out
 
     def _retire_deleted(self) -> None:
         """Removes from H2 the deleted queries that no batch, present or future, can match."""
@@ -431,23 +451,42 @@ class RouterMachine:
             self.gridt.retire(*self._deleted.popleft()[1:])
         self.counters.units = len(self.gridt)
 
-    def _forward_updates(self, frame: LedgerBatch, rows: QueryRows, tags: QueryTags) -> list[Out]:
-        """Forwards a ledger batch that this dispatcher owns: to every worker its rows, to every
-        merger the names of the queries."""
-        head = (frame.lsn_from, frame.lsn_to, self.index, self.watermark)
-        self._sent_watermark = max(self._sent_watermark, self.watermark)
-        names = MergerQueries(
-            *head, rows.kind, rows.lsn, rows.handle, rows.session, rows.id_off, rows.id
-        )
-        none, blank = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
-        bare = rows.replace(id_off=none, id=blank, source_off=none, source=blank)
-        out = self._send_to_mergers(names)
-        for worker, share in enumerate(self.gridt.split(tags)):
-            held = _encode_rows(bare if len(share.row) == len(rows) else bare.take(share.row))
-            update = WorkerUpdates(
-                *head, held, share.off, share.cell, share.term, strategy=frame.strategy
-            )
-            out.append(Send(Address("worker", worker), update))
+    def _forward_updates(
+        self, frame: LedgerBatch, rows: QueryRows, tags: QueryTags, mine: bool
+    ) -> list[Out]:
+        """Notes whom a ledger batch concerns. If this dispatcher owns it, forwards it to them: to
+        workers their rows, to mergers the names of the queries of their sessions."""
+        workers, mergers = self._workers_concern, self._mergers_concern
+        of_merger = rows.session % self.mergers
+        is_plan_change = len(frame.strategy) > 0
+        out: list[Out] = []
+        if mine:
+            to, watermark = frame.lsn_to, self.watermark
+            none, blank = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
+            bare = rows.replace(id_off=none, id=blank, source_off=none, source=blank)
+            for i, share in enumerate(self.gridt.split(tags)):
+                if len(share.row) or is_plan_change:
+                    held = bare if len(share.row) == len(rows) else bare.take(share.row)
+                    update = WorkerUpdates(
+                        workers.of(i) + 1, to, self.index, watermark,
+                        _encode_rows(held), share.off, share.cell, share.term, frame.strategy,
+                    )  # fmt: skip
+                    out.append(Send(Address("worker", i), update))
+            for i in np.unique(of_merger).tolist():
+                own = rows if self.mergers == 1 else rows.take(np.flatnonzero(of_merger == i))
+                named = MergerQueries(
+                    mergers.of(i) + 1, to, self.index, watermark,
+                    own.kind, own.lsn, own.handle, own.session, own.id_off, own.id,
+                )  # fmt: skip
+                out.append(Send(Address("merger", i), named))
+        if frame.state:
+            workers.note_all(frame.lsn_to)
+            mergers.note_all(frame.lsn_to)
+        else:
+            workers.note(*self.gridt.list_concerned(tags, rows.lsn))
+            mergers.note(of_merger, rows.lsn)
+        if is_plan_change:
+            workers.note_all(frame.lsn_to)
         return out
 
     def _release_decisions(self) -> list[Out]:
@@ -456,12 +495,6 @@ class RouterMachine:
         while self._decided and self._decided[0][0] <= self._visible:
             out.append(Reply(heapq.heappop(self._decided)[2]))
         return out
-
-    def _send_to_workers(self, frame: Frame) -> list[Out]:
-        return [Send(Address("worker", i), frame) for i in range(self.workers)]
-
-    def _send_to_mergers(self, frame: Frame) -> list[Out]:
-        return [Send(Address("merger", i), frame) for i in range(self.mergers)]
 
 
 def _send_to_sequencer(frame: Frame) -> Send:

@@ -65,7 +65,7 @@ class DedupWindow:
         all, in order, or this one."""
         numbers = sorted(self._pending) if release is None else [release]
         found = (self._pending.get(number) for number in numbers)
-        return [each for each in found if each is not None and each.lsn <= applied]
+        return [each for each in found if each is not None and each.needs <= applied]
 
     def find_new(self, release: MatchRelease) -> tuple[U32, I64, I64]:
         """Returns the distinct (row, handle) of a release with their sessions, sorted by row and

@@ -47,7 +47,7 @@ def matched(
         dispatcher=release.dispatcher,
         batch=release.batch,
         end=release.end if release.whole else release.batch,
-        lsn=release.lsn,
+        lsn=release.needs,
         written=written,
         session=session[cut],
         first=np.zeros(len(cut), np.int64),

@@ -90,7 +90,7 @@ class MergerMachine:
         self._retention = LogRetention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
         self._ages = LogAges(chapter for chapter in found.chapters if chapter.began)
         self._lag_ms = 0
-        self._lsn = found.lsn  # the highest LSN of a batch with pairs
+        self._lsn = found.lsn  # up to which the names of the log's pairs go
         self._was_refused = False  # the log refused a batch
         self._now = 0
         self._ticks = 0
@@ -170,6 +170,8 @@ class MergerMachine:
                     if isinstance(frame, MergerQueries):
                         self._windows[frame.dispatcher].advance(frame.watermark)
                 case WatermarkNotice():
+                    if self._updates.skip(frame.after, frame.lsn):
+                        out += self._process_all(kept)
                     self._windows[frame.dispatcher].advance(frame.watermark, frame.oldest)
                 case StreamAttach() | StreamCredit() | StreamDetach():
                     out += self._sessions.on(frame)
@@ -260,7 +262,7 @@ class MergerMachine:
             if added is None:
                 return None
             sends = added
-            self._lsn = max(self._lsn, release.lsn)
+            self._lsn = max(self._lsn, release.needs)
             self._watched.add(record)
             if not release.whole:
                 window.tell(record.offset[record.index], record.handle)

@@ -65,6 +65,11 @@ class MergerUpdates:
             self._requests += self._stream.ask()
         return self.applied > before
 
+    def skip(self, after: int, lsn: int) -> bool:
+        """Notes that no update in after + 1..lsn concerns this merger; returns whether `applied`
+        has risen."""
+        return self._stream.skip(after, lsn)
+
     def take_requests(self) -> list[Send]:
         """Returns the requests for missing updates that `on` has made."""
         requests, self._requests = self._requests, []

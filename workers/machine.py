@@ -162,7 +162,8 @@ class WorkerMachine:
                 return self._stream.hear(frame.lsn)
             case WatermarkNotice():
                 self._note_watermark(frame.dispatcher, frame.watermark)
-                return []
+                more = self._stream.skip(frame.after, frame.lsn)
+                return self._apply_ready_updates() if more else []
             case LoadRequest():
                 return self._begin_load_report(frame)
         raise TypeError(f"a worker does not accept {type(frame).__name__}")
@@ -280,13 +281,13 @@ class WorkerMachine:
     # --- objects ---------------------------------------------------------------------
 
     def _receive_objects(self, objects: RoutedObjects) -> list[Send]:
-        self._stream.expect(objects.lsn)
+        self._stream.expect(objects.needs)
         return [] if self._pending.set_aside(objects) else self._match_or_wait(objects)
 
     def _match_or_wait(self, objects: RoutedObjects) -> list[Send]:
-        """Matches the objects, or waits for the updates to their LSN, with which their plan may
+        """Matches the objects, or waits for the updates that they need, with which their plan may
         come."""
-        if not self._stream.amid and self.applied >= objects.lsn:
+        if not self._stream.amid and self.applied >= objects.needs:
             if self._portion.serves(objects):
                 return self._match_batch(objects)
             stale = StaleRoute(self.index, objects.batch, objects.attempt, self.route)

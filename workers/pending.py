@@ -1,6 +1,6 @@
 """Batches of objects that a worker has not matched yet.
 
-Most wait for the updates up to their LSN. Suspects, which may have killed an earlier
+Most wait for the updates that they need. Suspects, which may have killed an earlier
 incarnation, are matched one by one, each announced before, with nothing else between
 (contract.md 4).
 """
@@ -43,10 +43,10 @@ class WaitingObjects:
     def add(self, objects: RoutedObjects) -> None:
         """Adds a batch that waits until `take_due` returns it."""
         self._newest[objects.dispatcher, objects.batch] = objects
-        heapq.heappush(self._heap, (objects.lsn, next(self._ticket), objects))
+        heapq.heappush(self._heap, (objects.needs, next(self._ticket), objects))
 
     def take_due(self, applied: int) -> Iterator[RoutedObjects]:
-        """Removes and yields the batches up to this LSN."""
+        """Removes and yields the batches that need nothing beyond this LSN."""
         while self._heap and self._heap[0][0] <= applied:
             objects = heapq.heappop(self._heap)[2]
             if self._newest.get((objects.dispatcher, objects.batch)) is objects:
@@ -54,10 +54,10 @@ class WaitingObjects:
                 yield objects
 
     def announce_suspect(self, ready: int) -> RoutedObjects | None:
-        """Returns a suspect below the LSN `ready`, which `take_announced` returns at the next
-        tick."""
+        """Returns a suspect that needs only what is below the LSN `ready`; `take_announced` returns
+        it at the next tick."""
         for key, objects in self._suspects.items():
-            if objects.lsn < ready:
+            if objects.needs < ready:
                 self._announced = self._suspects.pop(key)
                 return self._announced
         return None

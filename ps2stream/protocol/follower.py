@@ -8,8 +8,11 @@ from typing import Generic, TypeVar
 
 from ps2stream.protocol.addresses import ROLES, SEQUENCER, Role, Send
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
+from ps2stream.protocol.ticks import NOTICE_TICKS
 
 Item = TypeVar("Item")
+PATIENCE = 2 * NOTICE_TICKS
+"""Ticks that a reader waits for a notice whether what is new in the ledger concerns it."""
 
 
 class LedgerTail(Generic[Item]):
@@ -55,7 +58,9 @@ class LedgerFollower(Generic[Item]):
         self._state = self._until = 0  # the state begun last, and the LSN at which it ends
         self._has_fetched = False
         self._before_answer = (0, 0)  # state and applied before the last answer
-        self._last_tick = (0, 0)  # applied and tip at the last tick
+        self._needed = applied  # what is known to be missed if it is not applied
+        self._last_tick = (0, 0, 0)  # applied, tip and what is needed at the last tick
+        self._behind = 0  # ticks without progress while the tip was ahead
 
     def __len__(self) -> int:
         """Returns the number of items that wait."""
@@ -73,27 +78,38 @@ class LedgerFollower(Generic[Item]):
         return [self._fetch_next()]
 
     def expect(self, lsn: int) -> None:
-        """Notes that the ledger goes to `lsn` at least."""
+        """Notes that the ledger goes to `lsn` at least, where something concerns this reader."""
         self.tip = max(self.tip, lsn)
+        self._needed = max(self._needed, lsn)
+
+    def skip(self, after: int, lsn: int) -> bool:
+        """Notes that nothing in after + 1..lsn concerns this reader, but perhaps what has the LSN
+        `after`; returns whether more is applied now."""
+        self.expect(after)
+        self.tip = max(self.tip, lsn)
+        if self.amid or not after <= self.applied < lsn:
+            return False
+        self.before, self.applied = self.applied, lsn
+        return True
 
     def hear(self, lsn: int) -> list[Send]:
-        """Notes that, by the sequencer, the ledger goes to `lsn`. A reader that has just begun
-        fetches at once."""
-        self.expect(lsn)
+        """Notes that, by the sequencer, the ledger goes to `lsn`, perhaps with nothing that
+        concerns this reader. A reader that has just begun fetches at once."""
+        self.tip = max(self.tip, lsn)
         if self.applied > self._first or self._has_fetched or self.tip <= self.applied:
             return []
         return [self._fetch_next()]
 
     def add(self, lsn_from: int, lsn_to: int, item: Item | LedgerBatch) -> None:
         """Adds `item`, which holds all that happened in lsn_from..lsn_to."""
-        self.tip = max(self.tip, lsn_to)
+        self.expect(lsn_to)
         if lsn_to > max(self.applied, self._until):
             self._tail.add(lsn_from, lsn_to, (lsn_to, item))
 
     def fetched(self, frame: LedgerBatch) -> bool:
         """Takes the answer to a Fetch in. Returns True if the reader must drop all it has before
         it goes on."""
-        self.tip = max(self.tip, frame.lsn_to, frame.until)
+        self.expect(max(frame.lsn_to, frame.until))
         self._before_answer = self._state, self.applied
         begins = frame.state > self._state and frame.lsn_from == 1
         if begins:
@@ -119,9 +135,14 @@ class LedgerFollower(Generic[Item]):
         return [self._fetch_next()] if advanced and self.applied < self.tip else []
 
     def tick(self) -> list[Send]:
-        """Fetches again if the reader was behind for a whole tick and came no nearer."""
-        before, self._last_tick = self._last_tick, (self.applied, self.tip)
-        if self.applied < before[1] and self.applied == before[0]:
+        """Fetches if the reader misses something, and came no nearer since the last tick; or, if
+        only the tip is ahead, for PATIENCE ticks: dispatchers give notice whether that concerns
+        the reader."""
+        before, tip, needed = self._last_tick
+        self._last_tick = (self.applied, self.tip, self._needed)
+        is_stuck = self.applied == before
+        self._behind = self._behind + 1 if is_stuck and self.applied < tip else 0
+        if is_stuck and (self.applied < needed or self._behind >= PATIENCE):
             return [self._fetch_next()]
         return []
 

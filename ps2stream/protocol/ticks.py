@@ -13,3 +13,5 @@ RESEND_TICKS = 30
 many, and so on."""
 OVERTAKEN_TICKS = 10
 """Ticks after which a message is sent again if a later one was answered."""
+NOTICE_TICKS = 5
+"""Ticks between two notices of a dispatcher to all workers and mergers, unless nothing changed."""

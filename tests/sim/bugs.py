@@ -15,6 +15,7 @@ import numpy as np
 
 from ps2stream.cluster import actor_shells
 from ps2stream.dispatcher import (
+    concerns,
     explanations,
     gathering,
     instructions,
@@ -33,7 +34,7 @@ from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
-from ps2stream.protocol.messages.objects import ReleasesKept
+from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import StreamDelivery
 from ps2stream.protocol.rows import NEVER, ObjectRows
 from ps2stream.routing import plan_follower, tags
@@ -171,10 +172,35 @@ def releases_are_sent_once() -> Iterator[None]:
 def a_late_part_is_called_whole() -> Iterator[None]:
     """A dispatcher calls whole what lacks answers that come before or after it."""
 
-    def gather(rows: Any, answers: Any, mergers: int, head: Any) -> Any:
-        return gathering.gather_matches(rows, answers, mergers, head._replace(whole=1))
+    def gather(rows: Any, answers: Any, needs: Any, head: Any) -> Any:
+        return gathering.gather_matches(rows, answers, needs, head._replace(whole=1))
 
     with patch(open_batches, "gather_matches", gather):
+        yield
+
+
+@bug
+def objects_wait_for_no_update() -> Iterator[None]:
+    """A dispatcher says of no update that it concerns somebody."""
+    with patch(concerns.ReceiverConcerns, "of", lambda self, index: 0):
+        yield
+
+
+@bug
+def notices_skip_what_concerns_the_receiver() -> Iterator[None]:
+    """A dispatcher tells everybody that nothing concerns them."""
+
+    def careless(index: int, watermark: int, oldest: int, after: int, lsn: int) -> Any:
+        return WatermarkNotice(index, watermark, oldest, 0, lsn)
+
+    with patch(dispatcher_router, "WatermarkNotice", careless):
+        yield
+
+
+@bug
+def plan_changes_concern_nobody() -> Iterator[None]:
+    """A dispatcher does not count a plan change among what a worker has to wait for."""
+    with patch(concerns.ReceiverConcerns, "note_all", lambda self, lsn: None):
         yield
 
 

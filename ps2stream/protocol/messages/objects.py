@@ -13,7 +13,8 @@ class RoutedObjects(Frame):
     """dispatcher -> worker: the rows of a batch that this worker must match. `batch` is the
     offset of the first object of the batch; object i has offset batch + i.
 
-    The worker matches them as of `lsn`. No later message of this dispatcher has an LSN below
+    The worker matches them as of `lsn`, once it has applied all updates to `needs`: none of
+    needs + 1..lsn concerns it. No later message of this dispatcher has an LSN below
     `watermark`. row is the index in the batch. A batch may be sent again; where its shares may
     differ, `attempt` is higher. `route` is the number of the plan that chose the worker.
     `suspect` = 1: the batch may kill the worker, which sends Begin a while before it matches it.
@@ -27,6 +28,7 @@ class RoutedObjects(Frame):
     attempt: int
     route: int
     lsn: int
+    needs: int
     watermark: int
     suspect: int
     row: U32
@@ -43,11 +45,11 @@ class MatchRelease(Frame):
     of this merger, and each object that they name once, in the order of the batch.
 
     The merger answers with the number `release` once the pairs are durable. It waits for the names
-    of all queries to `lsn`. `whole` = 1: these are all of the batch's pairs for this merger;
-    0: the answers of some workers, before those of others. `row` is the index of each object in
-    the batch, and `pair_row` that of each pair's object; pairs are in no order, and two workers
-    may have found the same. Unless it is 0, `oldest` says that every batch of this dispatcher of
-    a lower offset is complete or given up."""
+    of all queries to `needs`; none of needs + 1..lsn concerns it. `whole` = 1: these are all of
+    the batch's pairs for this merger; 0: the answers of some workers, before those of others.
+    `row` is the index of each object in the batch, and `pair_row` that of each pair's object;
+    pairs are in no order, and two workers may have found the same. Unless it is 0, `oldest` says
+    that every batch of this dispatcher of a lower offset is complete or given up."""
 
     KIND = 23
     dispatcher: int
@@ -56,6 +58,7 @@ class MatchRelease(Frame):
     whole: int
     release: int
     lsn: int
+    needs: int
     watermark: int
     oldest: int
     row: U32
@@ -78,13 +81,16 @@ class MatchRelease(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatermarkNotice(Frame):
-    """dispatcher -> every worker and merger, now and then while it is idle: `watermark` as in
-    RoutedObjects and `oldest` as in MatchRelease, for those that no other message reaches."""
+    """dispatcher -> every worker and merger, at a tick if anything has changed: `watermark` as in
+    RoutedObjects and `oldest` as in MatchRelease, for those that no other message reaches. No
+    update in after + 1..lsn concerns the receiver."""
 
     KIND = 24
     dispatcher: int
     watermark: int
     oldest: int = 0
+    after: int = 0
+    lsn: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -161,10 +161,10 @@ class LookupReply(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkerUpdates(Frame):
-    """owner dispatcher -> every worker: updates. rows: encoded QueryRows that this worker holds,
-    without `id` and `source`; their tags ragged: tag_cell = level << 28 | cell on that level
-    (uint32), tag_term the posting term. `dispatcher` and `watermark` as in RoutedObjects;
-    `strategy` as in Applied."""
+    """owner dispatcher -> the workers that an update concerns: all that concerns this worker in
+    lsn_from..lsn_to. rows: encoded QueryRows that this worker holds, without `id` and `source`;
+    their tags ragged: tag_cell = level << 28 | cell on that level (uint32), tag_term the posting
+    term. `dispatcher` and `watermark` as in RoutedObjects; `strategy` as in Applied."""
 
     KIND = 20
     lsn_from: int
@@ -180,8 +180,8 @@ class WorkerUpdates(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MergerQueries(Frame):
-    """owner dispatcher -> every merger: names of the queries of a ledger batch (every insert and
-    delete of it, so that each merger knows all handles of its sessions)."""
+    """owner dispatcher -> the mergers that an update concerns: the inserts and deletes in
+    lsn_from..lsn_to of queries of this merger's sessions, with their names."""
 
     KIND = 22
     lsn_from: int

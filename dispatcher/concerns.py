@@ -1,0 +1,45 @@
+"""Which update was the last that concerns each worker and each merger.
+
+An update concerns the workers that own one of its postings and the merger of its session; a plan
+change concerns all. Others need not wait for it: every dispatcher computes this alike from the
+ledger, so a receiver that has applied the last update that concerns it has applied all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.protocol.frame import I64
+
+
+class ReceiverConcerns:
+    """The last LSN that concerns each receiver of one role, by index. After a state, in which
+    nobody can see what concerned whom, everything counts as concerning all."""
+
+    def __init__(self) -> None:
+        self._all = 0  # concerns everybody, those included who are yet to come
+        self._last: I64 = np.zeros(0, np.int64)
+
+    def of(self, index: int) -> int:
+        """Returns the last LSN that concerns a receiver; 0 without one."""
+        last = int(self._last[index]) if index < len(self._last) else 0
+        return max(last, self._all)
+
+    def note_all(self, lsn: int) -> None:
+        """Notes an update that concerns all."""
+        self._all = max(self._all, lsn)
+
+    def note(self, index: I64, lsn: I64) -> I64:
+        """Notes that each `lsn` concerns the receiver of that index; returns these receivers, each
+        once, rising."""
+        if not len(index):
+            return np.zeros(0, np.int64)
+        found = np.zeros(int(index.max()) + 1, np.int64)
+        np.maximum.at(found, index, lsn)
+        if len(found) > len(self._last):
+            self._last = np.concatenate(
+                [self._last, np.zeros(len(found) - len(self._last), np.int64)]
+            )
+        known = self._last[: len(found)]
+        np.maximum(known, found, out=known)
+        return np.flatnonzero(found)
