@@ -17,12 +17,13 @@ import numpy as np
 
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.merger.machine import MergerMachine
+from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.messages.sessions import StreamAttach, StreamCredit
 from ps2stream.protocol.messages.updates import MergerQueries
 from ps2stream.protocol.ports import Log
-from ps2stream.protocol.rows import UpdateKind
+from ps2stream.protocol.rows import UpdateKind, no_offsets
 from ps2stream.store.segments import SegmentLog
 
 OBJECTS = 8_192
@@ -114,7 +115,8 @@ def _make_batch(rng: np.random.Generator, offset: int, owner: Any) -> MatchRelea
         0, offset, OBJECTS, 1, offset, QUERIES, QUERIES, 0, 0, np.arange(OBJECTS, dtype=np.uint32),
         *strings_to_column(f"object-{offset + i}" for i in range(OBJECTS)),
         np.arange(OBJECTS), rng.random(OBJECTS), rng.random(OBJECTS),
-        np.arange(OBJECTS + 1) * TEXT, text, row, handle, owner[handle - 1],
+        np.arange(OBJECTS + 1) * TEXT, text, no_offsets(), nothing(),
+        row, handle, owner[handle - 1],
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ps2stream.dispatcher.kernels import take_spans
 from ps2stream.protocol.frame import I64, U8, sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.rows import ObjectRows, take_opaque
 
 
 class ReleaseHead(NamedTuple):
@@ -68,12 +68,16 @@ def _gather_for_one(
         raise ValueError(problem) from None
     row = np.flatnonzero(hit)
     ids, texts = (rows.id_off, rows.id), (rows.text_off, rows.text)
+    opaque = rows.opaque_off, rows.opaque
     time, lon, lat = rows.time, rows.lon, rows.lat
     if len(row) < len(rows):
         ids, texts = _take_strings(*ids, row), _take_strings(*texts, row)
+        opaque = take_opaque(*opaque, row)
         time, lon, lat = time[row], lon[row], lat[row]
-    objects = (row.astype(np.uint32), *ids, time, lon, lat, *texts)
-    return MatchRelease(*head, *objects, pair_row, handle, session)
+    return MatchRelease(
+        *head, row.astype(np.uint32), ids[0], ids[1], time, lon, lat, texts[0], texts[1],
+        opaque[0], opaque[1], pair_row, handle, session,
+    )  # fmt: skip
 
 
 def _take_strings(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:

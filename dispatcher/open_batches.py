@@ -210,11 +210,13 @@ class OpenBatches:
         higher attempt than that batch, since both may have the same offset."""
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.attempt + 1
         suspect = part_of is not None
-        head, tail = (self._index, batch, attempt, self.route, lsn), (watermark, int(suspect))
         routed = {
-            share.worker: RoutedObjects(*head, last, *tail, *share[1:])
+            share.worker: RoutedObjects(
+                self._index, batch, attempt, self.route, lsn, last, watermark, int(suspect),
+                share.row, share.lon, share.lat, share.term_off, share.term, share.chosen,
+            )
             for share, last in zip(shares, needs, strict=True)
-        }
+        }  # fmt: skip
         open_ = self._open[batch] = OpenBatch(lsn, rows, attempt, routed, suspect)
         self._sendings += 1
         open_.sent = self._sendings

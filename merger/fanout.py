@@ -8,6 +8,7 @@ from ps2stream.merger.kernels import count_fitting, count_slice_bytes, runs, tak
 from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
+from ps2stream.protocol.rows import take_opaque
 from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
@@ -30,10 +31,12 @@ def matched(
     at least one pair, and they are sorted by row and handle. The caller still sets `first`."""
     rows, index = runs(sealed(row))
     ids, texts = (release.id_off, release.id), (release.text_off, release.text)
+    opaque = release.opaque_off, release.opaque
     time, lon, lat = release.time, release.lon, release.lat
     if len(rows) < len(time):
         found = np.searchsorted(release.row, rows)
         ids, texts = take(ids, found), take(texts, found)
+        opaque = take_opaque(*opaque, found)
         time, lon, lat = time[found], lon[found], lat[found]
     low, high = int(session.min()), int(session.max())
     cut = np.zeros(1, np.int64)
@@ -62,6 +65,8 @@ def matched(
         lat=lat,
         text_off=sealed(texts[0]),
         text=sealed(texts[1]),
+        opaque_off=opaque[0],
+        opaque=opaque[1],
     )
 
 

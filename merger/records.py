@@ -26,7 +26,7 @@ class MatchedRecord(Frame):
 
     Session i (rising) has the pairs cut[i]..cut[i + 1], numbered from first[i] on, sorted by
     object and handle. `handle` is the query, and `index` a row of the object columns, which hold
-    each matched object once."""
+    each matched object once; `opaque` as in ObjectRows."""
 
     KIND = 70
     dispatcher: int
@@ -47,6 +47,8 @@ class MatchedRecord(Frame):
     lat: F64
     text_off: I64
     text: U8
+    opaque_off: I64
+    opaque: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

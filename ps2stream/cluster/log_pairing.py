@@ -177,8 +177,9 @@ def _complete_all(log: Log, used: Mapping[int, int]) -> None:
     now = time.time_ns() // 1_000_000
     for dispatcher, stop in used.items():
         record = MatchedRecord(
-            dispatcher, 0, stop, 0, now, *pairs, none, zero, raw, none, place, place, zero, raw
-        )
+            dispatcher, 0, stop, 0, now, *pairs, none, zero, raw, none, place, place, zero, raw,
+            none, raw,
+        )  # fmt: skip
         log.append(record.encode())
 
 

@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import (
     F64,
     I16,
@@ -159,10 +160,22 @@ def no_queries() -> QueryRows:
     )
 
 
+def no_offsets() -> I64:
+    """Returns the offsets of a column that no row has."""
+    return np.zeros(0, np.int64)
+
+
+def take_opaque(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+    """Returns some rows of an opaque column (see ObjectRows) as a new one."""
+    return take_ragged(off, data, rows) if len(off) else (off, data)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectRows(Frame):
     """The columns of n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
-    degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included."""
+    degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included. opaque
+    ragged bytes that pass through unread, for attributes and payloads; opaque_off is empty where
+    no object has any."""
 
     KIND = 2
     id_off: I64
@@ -174,6 +187,8 @@ class ObjectRows(Frame):
     text: U8
     term_off: I64
     term: U64
+    opaque_off: I64 = dataclasses.field(default_factory=no_offsets)
+    opaque: U8 = dataclasses.field(default_factory=nothing)
 
     FLAT = ("time", "lon", "lat")
     RAGGED = ("id", "text", "term")
@@ -188,11 +203,24 @@ class ObjectRows(Frame):
 
     def take(self, rows: I64) -> ObjectRows:
         """Returns these rows, in this order, as new columns."""
-        return ObjectRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
+        columns = taken_columns(self.FLAT, self.RAGGED, self, rows)
+        columns["opaque_off"], columns["opaque"] = take_opaque(self.opaque_off, self.opaque, rows)
+        return ObjectRows(**columns)
 
     @classmethod
     def concat(cls, parts: list[ObjectRows]) -> ObjectRows:
         """Joins several batches end to end; at least one."""
         if len(parts) == 1:
             return parts[0]
-        return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))
+        columns = concat_columns(cls.FLAT, cls.RAGGED, parts)
+        if any(len(part.opaque) for part in parts):
+            columns["opaque_off"], columns["opaque"] = concat_ragged(
+                [
+                    (
+                        p.opaque_off if len(p.opaque_off) else np.zeros(len(p) + 1, np.int64),
+                        p.opaque,
+                    )
+                    for p in parts
+                ]
+            )
+        return cls(**columns)

@@ -69,6 +69,8 @@ class MatchRelease(Frame):
     lat: F64
     text_off: I64
     text: U8
+    opaque_off: I64
+    opaque: U8
     pair_row: U32
     handle: I64
     session: I64
