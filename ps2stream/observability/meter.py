@@ -17,7 +17,7 @@ STAGES = {
     "intake": "an object in a dispatcher, from its arrival until it is routed",
     "durable": "an object of level durable, from its arrival until it is synced and answered",
     "complete": "an object sent to a worker, from the arrival of the oldest publication of its "
-    "batch until its matches are durable at every merger",
+    "batch until all its matches are durable",
     "link": "a message, from its sending by another actor until this one processes it",
     "match": "the matching, in a worker, of a batch or of the batches that waited for an update",
     "merge": "the processing of messages that a merger received together",

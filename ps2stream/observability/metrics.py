@@ -160,7 +160,7 @@ METRICS: tuple[MetricDefinition, ...] = (
            _of("dispatcher", "throughput_stalled")),
     _counter("throughput_stalls", "Stalls of the throughput that began",
              _of("dispatcher", "throughput_stalls")),
-    _gauge("batches_in_flight", "Object batches not yet completed by every merger",
+    _gauge("batches_in_flight", "Object batches of which some match is not durable yet",
            _of("dispatcher", "in_flight")),
     _gauge("intake_publications", "Publications waiting to be routed",
            _of("dispatcher", "intake")),
