@@ -162,6 +162,10 @@ class PeerLost(NamedTuple):
     peer: Address
 
 
+class AnswersDue(NamedTuple):
+    """Answers of workers have waited long enough for those of slower ones."""
+
+
 class TickPassed(NamedTuple):
     """A tenth of a second has passed."""
 
@@ -189,6 +193,6 @@ ClientEvent = (
     | ExplanationRequested | StatusRequested
 )  # fmt: skip
 Event = (
-    ClientEvent | Frame | PeerJoined | PeerLost | TickPassed | LogSynced | LogFailed
+    ClientEvent | Frame | PeerJoined | PeerLost | AnswersDue | TickPassed | LogSynced | LogFailed
     | DeliveryDropped | InboxReopened | StopBegun
 )  # fmt: skip

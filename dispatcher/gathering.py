@@ -7,20 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.kernels import take_spans
-from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.dispatcher.kernels import list_rows, take_spans
+from ps2stream.protocol.frame import I64, U8, U32, sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.rows import ObjectRows, take_opaque
 
 
 class ReleaseHead(NamedTuple):
     """The integers of MatchRelease. All mergers have the same but for `release`, which counts on
-    from that of the first, and `needs`."""
+    from that of the first, and `answers` and `needs`."""
 
     dispatcher: int
     batch: int
     size: int
     whole: int
+    answers: int
     release: int
     lsn: int
     needs: int
@@ -45,7 +46,9 @@ def gather_matches(
             if cut[merger] < cut[merger + 1]
         ]
         if parts:
-            own = head._replace(release=head.release + len(out), needs=min(last, head.lsn))
+            own = head._replace(
+                answers=len(parts), release=head.release + len(out), needs=min(last, head.lsn)
+            )
             out.append((merger, _gather_for_one(rows, parts, own)))
     return out
 
@@ -60,13 +63,9 @@ def _gather_for_one(
         pair_row = np.concatenate([answer.row[span] for answer, span in parts])
         handle = np.concatenate([answer.handle[span] for answer, span in parts])
         session = np.concatenate([answer.session[span] for answer, span in parts])
-    hit = np.zeros(len(rows), np.bool_)
-    try:
-        hit[pair_row] = True
-    except IndexError:
-        problem = f"a match names row {pair_row.max()} of a batch of {len(rows)}"
-        raise ValueError(problem) from None
-    row = np.flatnonzero(hit)
+    row = list_rows(sealed(pair_row), len(rows))
+    if len(row) > len(rows):
+        raise ValueError(f"a match names row {pair_row.max()} of a batch of {len(rows)}")
     ids, texts = (rows.id_off, rows.id), (rows.text_off, rows.text)
     opaque = rows.opaque_off, rows.opaque
     time, lon, lat = rows.time, rows.lon, rows.lat
@@ -75,11 +74,11 @@ def _gather_for_one(
         opaque = take_opaque(*opaque, row)
         time, lon, lat = time[row], lon[row], lat[row]
     return MatchRelease(
-        *head, row.astype(np.uint32), ids[0], ids[1], time, lon, lat, texts[0], texts[1],
+        *head, row, ids[0], ids[1], time, lon, lat, texts[0], texts[1],
         opaque[0], opaque[1], pair_row, handle, session,
     )  # fmt: skip
 
 
-def _take_strings(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+def _take_strings(off: I64, data: U8, rows: U32) -> tuple[I64, U8]:
     out: tuple[I64, U8] = take_spans(sealed(off), sealed(data), rows)
     return out

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
+from ps2stream.space.prefetch import prefetch
 
 ALL = 16  # index of `used`
 CHUNK = 128  # probes in progress together; their buffers stay in the first-level cache
@@ -118,14 +119,12 @@ def select_workers(table: U64, cells: U32, term_off: I64, term: U64, by_term: U6
     unit of the k-th term from term_off[0] on. cells: uint32[levels, n], the tag cell of each
     object on each level in use.
 
-    A chunk of probes first reads its home slots, all independent of each other so that
-    the cache misses overlap, and only then branches on what was read.
+    A chunk of probes first asks for its home slots, all independent of each other so that
+    the cache misses overlap, and only then reads them.
     """
     mask = np.uint64(len(table) - 1)
     row = np.empty(CHUNK, np.int64)
     slot = np.empty(CHUNK, np.uint64)
-    key = np.empty(CHUNK, np.uint64)
-    meta = np.empty(CHUNK, np.uint64)
     first = term_off[0]
     total = term_off[len(term_off) - 1]
     i = 0
@@ -139,22 +138,17 @@ def select_workers(table: U64, cells: U32, term_off: I64, term: U64, by_term: U6
             for j in range(n):
                 s = mix(np.uint64(cells[level, row[j]]), term[start + j]) & mask
                 slot[j] = s
-                key[j] = table[s, 0]
-                meta[j] = table[s, 1]
+                prefetch(table, np.int64(s))  # type: ignore[call-arg]
             for j in range(n):
-                m = meta[j]
-                if m == 0:
-                    continue
+                s = slot[j]
                 t = term[start + j]
                 place = np.uint64(cells[level, row[j]])
-                if key[j] != t or m >> _S32 != place:
-                    s = (slot[j] + _ONE) & mask
+                m = table[s, 1]
+                while m != 0 and not (table[s, 0] == t and m >> _S32 == place):
+                    s = (s + _ONE) & mask
                     m = table[s, 1]
-                    while m != 0 and not (table[s, 0] == t and m >> _S32 == place):
-                        s = (s + _ONE) & mask
-                        m = table[s, 1]
-                    if m == 0:
-                        continue
+                if m == 0:
+                    continue
                 w = (m >> _S16) & _LOW16
                 by_term[start + j - first, w >> np.uint64(6)] |= _ONE << (w & np.uint64(63))
 
@@ -275,12 +269,29 @@ def scatter_objects(
 
 
 @njit(cache=True, nogil=True)
-def take_spans(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
-    """Returns rows of a string column, in the order of `rows`, as a new one."""
+def list_rows(pair_row: U32, rows: int) -> U32:
+    """Returns the distinct rows of pairs, rising; rows + 1 of them if one is not below `rows`."""
+    hit = np.zeros(rows, np.bool_)
+    for i in range(len(pair_row)):
+        if pair_row[i] >= rows:
+            return np.zeros(rows + 1, np.uint32)
+        hit[pair_row[i]] = True
+    out = np.empty(rows, np.uint32)
+    n = 0
+    for r in range(rows):
+        if hit[r]:
+            out[n] = r
+            n += 1
+    return out[:n]
+
+
+@njit(cache=True, nogil=True)
+def take_spans(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
+    """Returns rows of a ragged column, in the order of `rows`, as a new one."""
     out_off = np.zeros(len(rows) + 1, np.int64)
     for i in range(len(rows)):
         out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
-    out = np.empty(out_off[-1], np.uint8)
+    out = np.empty(out_off[-1], data.dtype)
     for i in range(len(rows)):
         out[out_off[i] : out_off[i + 1]] = data[off[rows[i]] : off[rows[i] + 1]]
     return out_off, out

@@ -7,10 +7,12 @@ its match log (docs/decisions/0013).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ps2stream.dispatcher.events import (
+    AnswersDue,
     CongestionWatched,
     CreditGranted,
     DeliveryDropped,
@@ -72,7 +74,7 @@ ANSWERS = (
 class DispatcherMachine:
     """The machine of one dispatcher, around its router machine. `busy` says whether `handle`
     without events does more: it routes one batch at a time, so that the messages of one leave
-    before the next is routed."""
+    before the next is routed. `answers_due` is the monotonic time at which it does more, too."""
 
     def __init__(
         self, router: RouterPort, log: ObjectLog, reservoir: ObjectReservoir, meter: StageMeter
@@ -85,6 +87,7 @@ class DispatcherMachine:
         self._now_ms = 0
         self._ticks = 0
         self.busy = False
+        self.answers_due = math.inf
         self._out: list[Instruction] = []
         out = self._out
         self._requests = OpenRequests(out)
@@ -113,6 +116,7 @@ class DispatcherMachine:
             StatusRequested: self._answer_inquiry,
             PeerJoined: self._handle_join,
             PeerLost: lambda event: self._take_out(self.router.lost(event.peer)),
+            AnswersDue: lambda _: None,  # what is due is released at the end of every turn
             TickPassed: self._handle_tick,
             StopBegun: lambda _: self.publications.note_progress(),
             LogSynced: lambda event: self.publications.synced(event, self._now),
@@ -127,6 +131,7 @@ class DispatcherMachine:
         for event in events:
             self._handlers.get(type(event), self._handle_frame)(event)
         self._take_out(self.router.release_late(now))
+        self.answers_due = self.router.answers_due
         self._note_closed()
         if not self.router.undecided:  # otherwise updates gather while the sequencer is busy
             for update in self._updates.take():

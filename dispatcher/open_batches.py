@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -239,6 +240,17 @@ class OpenBatches:
             open_.answers.append(frame)
         return [] if open_.shares else self._release_answers(frame.batch, open_, progress)
 
+    @property
+    def answers_due(self) -> float:
+        """When the first answers have waited for LATE_S; infinite if none wait."""
+        late = self._late
+        while late:
+            open_ = self._open.get(late[0][1])
+            if open_ is not None and open_.answers:
+                return late[0][0] + LATE_S
+            late.popleft()
+        return math.inf
+
     def release_late(self, now: float, progress: RoutingProgress) -> list[Send]:
         """Returns what mergers are sent of batches in which some workers have answered LATE_S ago
         and others have not."""
@@ -261,7 +273,7 @@ class OpenBatches:
             self.last_in_part = max(self.last_in_part, batch)
         first = self._releases.next
         head = ReleaseHead(
-            self._index, batch, len(open_.rows), int(whole), first, open_.lsn, 0,
+            self._index, batch, len(open_.rows), int(whole), 0, first, open_.lsn, 0,
             progress.watermark, progress.oldest,
         )  # fmt: skip
         needs = [progress.concern(merger) for merger in range(self._releases.mergers)]

@@ -17,13 +17,15 @@ EPOCH_BITS = 40
 class _MergerQueue:
     """The releases of one merger that are not durable, by number. kept: the highest that is.
     front: the lowest of the others at the last tick, for `waited` ticks since it was first or
-    came to the front; it is sent again at `resend_at`."""
+    came to the front; it is sent again at `resend_at`, and at `overtaken_at` if a later one is
+    kept."""
 
     open: dict[int, MatchRelease] = dataclasses.field(default_factory=dict)
     kept: int = -1
     front: int = -1
     waited: int = 0
     resend_at: int = RESEND_TICKS
+    overtaken_at: int = OVERTAKEN_TICKS
 
 
 class ReleaseQueues:
@@ -69,14 +71,16 @@ class ReleaseQueues:
         for merger, queue in enumerate(self._queues):
             front = next(iter(queue.open), -1)
             if front != queue.front:
-                queue.front, queue.waited, queue.resend_at = front, 0, RESEND_TICKS
+                queue.front, queue.waited = front, 0
+                queue.resend_at, queue.overtaken_at = RESEND_TICKS, OVERTAKEN_TICKS
             if front < 0:
                 continue
             queue.waited += 1
             if queue.waited >= queue.resend_at:
                 queue.resend_at = 2 * queue.waited
                 out += self.resend_to(merger)
-            elif queue.waited == OVERTAKEN_TICKS:
+            elif front < queue.kept and queue.waited >= queue.overtaken_at:
+                queue.overtaken_at = queue.resend_at  # once
                 to = Address("merger", merger)
                 out += [Send(to, queue.open[n]) for n in queue.open if n < queue.kept]
         return out

@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64, U8, U64, concat_ragged, take_ragged
+from ps2stream.dispatcher.kernels import take_spans
+from ps2stream.protocol.frame import F64, I64, U8, U64, concat_ragged, sealed, take_ragged
 from ps2stream.protocol.rows import ObjectRows
 
 WINDOW_MS = 600_000
+JOINED = 600
+"""The part of the window, one in so many, of which the sampled rows are kept together."""
 SAMPLE_BYTES = 32 << 20
 """The bytes of columns that a reservoir keeps; 50,000 ordinary posts take half of them."""
 
@@ -115,6 +118,7 @@ class ObjectReservoir:
         self._window = window_ms
         self._rng = np.random.default_rng(seed)
         self._chunks: deque[_SampleChunk] = deque()
+        self._fresh: list[_SampleChunk] = []  # the newest, not yet in `_chunks`
         self._chance = 1.0
         self._size = self._bytes = 0
         self._since = 0
@@ -126,26 +130,29 @@ class ObjectReservoir:
         """Samples objects that were accepted at `now_ms`."""
         if not self._capacity:
             return
+        if self._fresh and now_ms - self._fresh[0].at_ms >= self._window / JOINED:
+            self._join_fresh()
         if self._chance < 1:
             self._drop_expired(now_ms)
             if 4 * self._size < self._capacity and 4 * self._bytes < self._most_bytes:
+                self._join_fresh()  # whose rows had the chance before
                 self._chance *= 2
         count = self._rng.binomial(len(rows), self._chance)
         if not count:
             return
         chosen = np.sort(self._rng.choice(len(rows), count, replace=False, shuffle=False))
         taken = ObjectSample(
-            *take_ragged(rows.id_off, rows.id, chosen),
+            *take_spans(sealed(rows.id_off), sealed(rows.id), chosen),
             rows.time[chosen],
             rows.lon[chosen],
             rows.lat[chosen],
-            *take_ragged(rows.text_off, rows.text, chosen),
-            *take_ragged(rows.term_off, rows.term, chosen),
+            *take_spans(sealed(rows.text_off), sealed(rows.text), chosen),
+            *take_spans(sealed(rows.term_off), sealed(rows.term), chosen),
             np.full(count, 1 / self._chance),
             np.full(count, now_ms),
         )
         ticket = self._rng.random(count) * self._chance
-        self._chunks.append(_SampleChunk(now_ms, ticket, self._chance, taken))
+        self._fresh.append(_SampleChunk(now_ms, ticket, self._chance, taken))
         self._size += count
         self._bytes += taken.nbytes
         if self._is_over_limit:
@@ -159,6 +166,7 @@ class ObjectReservoir:
         """Returns the rows that were accepted within the window until now; all rows if there are
         none."""
         begun = now_ms - self._window
+        self._join_fresh()
         if begun <= self._since or not self._chunks or self._chunks[-1].at_ms < begun:
             return self.held()
         parts = [chunk.rows for chunk in self._chunks if chunk.at_ms >= begun]
@@ -166,6 +174,7 @@ class ObjectReservoir:
 
     def newest(self, rows: int, batches: int) -> ObjectSample:
         """Returns the newest rows: about `rows` of them, from at most `batches` batches."""
+        self._join_fresh()
         parts: list[ObjectSample] = []
         size = 0
         for chunk in reversed(self._chunks):
@@ -177,7 +186,19 @@ class ObjectReservoir:
 
     def held(self) -> SampleParts:
         """Returns all rows, not yet joined."""
+        self._join_fresh()
         return SampleParts([chunk.rows for chunk in self._chunks], self._since)
+
+    def _join_fresh(self) -> None:
+        """Makes one chunk of the newest rows: at thousands of batches a second few rows of each are
+        sampled, and what is done later for each chunk would cost more than the sampling."""
+        fresh, self._fresh = self._fresh, []
+        if not fresh:
+            return
+        rows = SampleParts([chunk.rows for chunk in fresh], 0).joined()
+        ticket = np.concatenate([chunk.ticket for chunk in fresh])
+        last = fresh[-1]
+        self._chunks.append(_SampleChunk(last.at_ms, ticket, last.chance, rows))
 
     def _drop_expired(self, now_ms: int) -> None:
         while self._chunks and self._chunks[0].at_ms < now_ms - self._window:
@@ -191,6 +212,7 @@ class ObjectReservoir:
         return self._size > self._capacity or self._bytes > self._most_bytes
 
     def _shrink_sample(self, now_ms: int) -> None:
+        self._join_fresh()
         self._drop_expired(now_ms)
         while self._is_over_limit:
             self._chance /= 2

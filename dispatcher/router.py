@@ -260,6 +260,11 @@ class RouterMachine:
     def _describe_progress(self) -> RoutingProgress:
         return RoutingProgress(self.watermark, self.oldest, self._mergers_concern.of)
 
+    @property
+    def answers_due(self) -> float:
+        """When `release_late` has something to send; infinite if nothing waits."""
+        return self._open.answers_due
+
     def take_closed(self) -> list[int]:
         """Returns the batches that were completed since the last call."""
         closed = self._open.closed

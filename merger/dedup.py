@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.merger.intervals import OffsetIntervals
-from ps2stream.merger.kernels import distinct_pairs
+from ps2stream.merger.kernels import distinct_pairs, is_rising
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
 
@@ -68,14 +68,17 @@ class DedupWindow:
         return [each for each in found if each is not None and each.needs <= applied]
 
     def find_new(self, release: MatchRelease) -> tuple[U32, I64, I64]:
-        """Returns the distinct (row, handle) of a release with their sessions, sorted by row and
-        handle, without pairs that were reported and those of objects that are done. Rows count
-        from the batch's first object."""
+        """Returns the distinct (row, handle) of a release with their sessions, by rising row,
+        without pairs that were reported and those of objects that are done. Rows count from the
+        batch's first object."""
         if int(release.pair_row.max()) >= release.size:
             problem = f"a match names row {release.pair_row.max()} of a batch of {release.size}"
             raise ValueError(problem)
         pairs = (sealed(release.pair_row), sealed(release.handle), sealed(release.session))
-        row, handle, session = distinct_pairs(*pairs, release.size)
+        if release.answers == 1 and is_rising(pairs[0]):
+            row, handle, session = pairs  # a worker finds no pair twice
+        else:
+            row, handle, session = distinct_pairs(*pairs, release.size)
         self._collapses = len(release.pair_row) - len(row)
         old = self.done.within(release.batch, release.end)
         if old:

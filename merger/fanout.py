@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.merger.kernels import count_fitting, count_slice_bytes, runs, take_spans
+from ps2stream.merger.kernels import (
+    OBJECT_BYTES,
+    count_fitting,
+    count_slice_bytes,
+    runs,
+    take_spans,
+)
 from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
@@ -28,7 +34,7 @@ def matched(
     release: MatchRelease, row: U32, handle: I64, session: I64, written: int
 ) -> MatchedRecord:
     """Returns the record of pairs of a release, split by session, with each object once. There is
-    at least one pair, and they are sorted by row and handle. The caller still sets `first`."""
+    at least one pair, and their rows rise. The caller still sets `first`."""
     rows, index = runs(sealed(row))
     ids, texts = (release.id_off, release.id), (release.text_off, release.text)
     opaque = release.opaque_off, release.opaque
@@ -73,6 +79,9 @@ def matched(
 def bytes_of(record: MatchedRecord) -> list[int]:
     """Returns the bytes of each session's pairs in the log; each counts the objects it has."""
     cut = sealed(record.cut)
+    if len(cut) == 2:  # one session, which has all objects
+        objects = len(record.time)
+        return [_KEPT * int(cut[1]) + OBJECT_BYTES * objects + len(record.id) + len(record.text)]
     sizes: I64 = count_slice_bytes(cut, record.index, record.id_off, record.text_off, _KEPT)
     out: list[int] = sizes.tolist()
     return out
@@ -81,6 +90,9 @@ def bytes_of(record: MatchedRecord) -> list[int]:
 def find_delivery_end(record: MatchedRecord, a: int, b: int) -> int:
     """Returns where a delivery of the pairs from a on has to end, b at the latest."""
     index = record.index[a:b]
+    most = _SENT * (b - a) + OBJECT_BYTES * len(record.time) + len(record.id) + len(record.text)
+    if most <= MAX_BYTES:
+        return b
     size: int = count_fitting(index, record.id_off, record.text_off, _SENT, MAX_BYTES)
     return a + size
 

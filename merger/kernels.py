@@ -7,6 +7,9 @@ from numba import njit
 
 from ps2stream.protocol.frame import I64, U8, U32
 
+OBJECT_BYTES = 48
+"""The bytes that an object counts with besides its id and its text."""
+
 
 @njit(cache=True, nogil=True)
 def distinct_pairs(row: U32, handle: I64, session: I64, rows: int) -> tuple[U32, I64, I64]:
@@ -54,6 +57,15 @@ def distinct_pairs(row: U32, handle: I64, session: I64, rows: int) -> tuple[U32,
             s[size] = s[i]
             size += 1
     return out_row[:size], h[:size], s[:size]
+
+
+@njit(cache=True, nogil=True)
+def is_rising(row: U32) -> bool:
+    """Returns whether no row is below the one before it."""
+    rising = True
+    for i in range(1, len(row)):
+        rising &= row[i] >= row[i - 1]
+    return rising
 
 
 @njit(cache=True, nogil=True)
@@ -111,9 +123,11 @@ def count_slice_bytes(cut: I64, index: U32, id_off: I64, text_off: I64, pair: in
     out = np.zeros(len(cut) - 1, np.int64)
     for i in range(len(out)):
         size = pair * (cut[i + 1] - cut[i])
+        last = -1
         for j in range(cut[i], cut[i + 1]):
-            if j == cut[i] or index[j] != index[j - 1]:
-                size += _count_object_bytes(index[j], id_off, text_off)
+            if index[j] != last:
+                last = int(index[j])
+                size += _count_object_bytes(last, id_off, text_off)
         out[i] = size
     return out
 
@@ -133,5 +147,5 @@ def count_fitting(index: U32, id_off: I64, text_off: I64, pair: int, limit: int)
 
 @njit(inline="always")
 def _count_object_bytes(row: int, id_off: I64, text_off: I64) -> int:
-    size: int = 48 + id_off[row + 1] - id_off[row] + text_off[row + 1] - text_off[row]
+    size: int = OBJECT_BYTES + id_off[row + 1] - id_off[row] + text_off[row + 1] - text_off[row]
     return size

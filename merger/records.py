@@ -24,8 +24,8 @@ class MatchedRecord(Frame):
     this merger's sessions; written at `written` (Unix ms). end = batch: these are only some of
     them, and others may follow in records of the same objects.
 
-    Session i (rising) has the pairs cut[i]..cut[i + 1], numbered from first[i] on, sorted by
-    object and handle. `handle` is the query, and `index` a row of the object columns, which hold
+    Session i (rising) has the pairs cut[i]..cut[i + 1], numbered from first[i] on, by rising
+    object. `handle` is the query, and `index` a row of the object columns, which hold
     each matched object once; `opaque` as in ObjectRows."""
 
     KIND = 70

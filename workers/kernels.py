@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ps2stream.space.prefetch import prefetch
 from ps2stream.space.space_kernels import cell_at
 from ps2stream.workers.arrays import (
     IndexArrays,
@@ -45,7 +46,6 @@ from ps2stream.workers.layout import (
     is_dead,
     line_count,
     next_position,
-    prefetch,
 )
 from ps2stream.workers.purge_kernels import drop_posting
 from ps2stream.workers.verify_kernels import verify_candidates

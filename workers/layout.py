@@ -19,13 +19,8 @@ places  uint32[n]: open addressing, handle -> slot + 1, of queries that live or 
 # mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 
 FORMAT = 2
 """The version of what a snapshot holds: raise it with any change of the layout or a hash."""
@@ -57,28 +52,6 @@ LOW = np.uint64(0xFFFFFFFF)
 _C1 = np.uint64(0x9E3779B97F4A7C15)
 _C2 = np.uint64(0xD6E8FEB86659FD93)
 NONE = np.uint64(0)
-
-
-@intrinsic
-def prefetch(_context: Any, array: Any, index: Any) -> Any:
-    """Asks the CPU for the cache line of array[index] (first axis), without waiting."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        value = context.make_array(kind)(context, builder, args[0])
-        at = [args[1]] + [context.get_constant(types.intp, 0)] * (kind.ndim - 1)
-        where = cgutils.get_item_pointer(context, builder, kind, value, at, wraparound=False)
-        byte = ir.IntType(8).as_pointer()
-        i32 = ir.IntType(32)
-        call = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]),
-            "llvm.prefetch.p0",
-        )
-        builder.call(call, [builder.bitcast(where, byte), i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), codegen
 
 
 @njit(inline="always")

@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
+from ps2stream.space.prefetch import prefetch
 from ps2stream.workers.arrays import IndexArrays
 from ps2stream.workers.layout import (
     BUCKET,
@@ -31,7 +32,6 @@ from ps2stream.workers.layout import (
     home,
     is_dead,
     line_count,
-    prefetch,
 )
 from ps2stream.workers.purge_kernels import free_slot, remove_handle, remove_tag
 

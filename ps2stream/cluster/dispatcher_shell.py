@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,12 @@ from ps2stream.cluster.dispatcher_driver import DispatcherDriver, replaced
 from ps2stream.cluster.dispatcher_edge import DispatcherEdge
 from ps2stream.cluster.event_queue import EventQueue
 from ps2stream.cluster.intervals import JOIN_S, MEMORY_S
+from ps2stream.cluster.links import POLL_MS
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.events import (
+    AnswersDue,
     Event,
     LogSynced,
     PeerJoined,
@@ -31,6 +34,8 @@ from ps2stream.security import PortSecurity
 
 if TYPE_CHECKING:
     from ps2stream.service.server import GrpcServer
+
+ANSWERS_MS = 5
 
 
 class DispatcherShell(ActorShell):
@@ -56,8 +61,17 @@ class DispatcherShell(ActorShell):
             target=self._sync_objects, daemon=True, name=f"{self.name}-log"
         )
 
+    @property
+    def busy(self) -> bool:
+        return self._driver.machine.answers_due <= time.monotonic()
+
+    @property
+    def wait_ms(self) -> int:
+        """A short time while answers of workers wait for those of slower ones."""
+        return POLL_MS if self._driver.machine.answers_due == math.inf else ANSWERS_MS
+
     def handle(self, frames: list[Frame]) -> None:
-        self._events.put(*frames)
+        self._events.put(*(frames or [AnswersDue()]))
 
     def joined(self, peer: Address) -> None:
         self._events.put(PeerJoined(peer))

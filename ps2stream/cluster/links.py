@@ -164,17 +164,16 @@ class PeerLinks:
                 if (outlet := self._outlets.get(to)) is not None:
                     self.dropped += not outlet.send(self.owner, self.epoch, frames)
 
-    def receive(self, wait: bool = True) -> list[bytes] | None:
+    def receive(self, wait_ms: int = POLL_MS) -> list[bytes] | None:
         """Returns the frames of the next message, no frames for a refused one; None when no
-        message comes within POLL_MS, when a peer is gone, or, without `wait`, when none is
-        there."""
+        message comes within `wait_ms`, or when a peer is gone."""
         try:
             first, *frames = self._inbox.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
-            if not wait:
+            if not wait_ms:
                 return None
-            self._await_event()
-            return self.receive(wait=False)
+            self._await_event(wait_ms)
+            return self.receive(0)
         head = MessageHead.decode(first)
         if not self.fence.accept(head):
             return []
@@ -189,9 +188,9 @@ class PeerLinks:
         with self._lock:
             self._context.destroy(0)
 
-    def _await_event(self) -> None:
-        """Waits until a message comes, a peer is gone, or POLL_MS are over."""
-        ready = dict(self._poller.poll(POLL_MS))
+    def _await_event(self, most_ms: int) -> None:
+        """Waits until a message comes, a peer is gone, or the time is over."""
+        ready = dict(self._poller.poll(most_ms))
         for peer, monitor in self._monitors.items():
             if monitor in ready:
                 monitor.recv_multipart()

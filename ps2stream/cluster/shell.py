@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ps2stream import __version__
 from ps2stream.cluster.actor_home import ActorHome, here
-from ps2stream.cluster.links import PeerLinks
+from ps2stream.cluster.links import POLL_MS, PeerLinks
 from ps2stream.cluster.log_lines import log_to_folder, say_here
 from ps2stream.errors import FailedPrecondition, Unavailable
 from ps2stream.observability.exporters import MetricRecorder
@@ -180,6 +180,11 @@ class ActorShell(abc.ABC):
         """True if there is more to do without a message."""
         return False
 
+    @property
+    def wait_ms(self) -> int:
+        """How long to wait for a message before looking whether there is more to do."""
+        return POLL_MS
+
     @abc.abstractmethod
     def handle(self, frames: list[Frame]) -> None:
         """Handles messages in order."""
@@ -248,14 +253,14 @@ class ActorShell(abc.ABC):
     def _receive_messages(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
-            data = self.links.receive(wait=not self.busy)
+            data = self.links.receive(0 if self.busy else self.wait_ms)
             frames: list[Frame] = []
             with self.watched():
                 for _ in range(GROUP):
                     if data is None:
                         break
                     frames += map(decode, data)
-                    data = self.links.receive(wait=False)
+                    data = self.links.receive(0)
                 if self.failure:
                     continue
                 self._connect_peers()

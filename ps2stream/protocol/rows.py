@@ -165,7 +165,7 @@ def no_offsets() -> I64:
     return np.zeros(0, np.int64)
 
 
-def take_opaque(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+def take_opaque(off: I64, data: U8, rows: Array) -> tuple[I64, U8]:
     """Returns some rows of an opaque column (see ObjectRows) as a new one."""
     return take_ragged(off, data, rows) if len(off) else (off, data)
 

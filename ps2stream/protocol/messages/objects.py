@@ -48,7 +48,8 @@ class MatchRelease(Frame):
     of all queries to `needs`; none of needs + 1..lsn concerns it. `whole` = 1: these are all of
     the batch's pairs for this merger; 0: the answers of some workers, before those of others.
     `row` is the index of each object in the batch, and `pair_row` that of each pair's object;
-    pairs are in no order, and two workers may have found the same. Unless it is 0, `oldest` says
+    they are those of `answers` workers, each with its pairs by rising row, of which two may have
+    found the same. Unless it is 0, `oldest` says
     that every batch of this dispatcher of a lower offset is complete or given up."""
 
     KIND = 23
@@ -56,6 +57,7 @@ class MatchRelease(Frame):
     batch: int
     size: int
     whole: int
+    answers: int
     release: int
     lsn: int
     needs: int
