@@ -58,6 +58,11 @@ class DispatcherDriver:
         self._wake_sync = wake_sync
         self._lapsed = lapsed
 
+    @property
+    def answers_are_due(self) -> bool:
+        """Whether answers of workers have waited long enough for those of slower ones."""
+        return self.machine.answers_due <= time.monotonic()
+
     def handle(self, events: list[Event]) -> bool:
         """Handles events, and those that follow from the instructions before any others; returns
         whether there is more to do without events."""

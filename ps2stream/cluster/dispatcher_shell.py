@@ -63,7 +63,7 @@ class DispatcherShell(ActorShell):
 
     @property
     def busy(self) -> bool:
-        return self._driver.machine.answers_due <= time.monotonic()
+        return self._driver.answers_are_due
 
     @property
     def wait_ms(self) -> int:
@@ -71,7 +71,9 @@ class DispatcherShell(ActorShell):
         return POLL_MS if self._driver.machine.answers_due == math.inf else ANSWERS_MS
 
     def handle(self, frames: list[Frame]) -> None:
-        self._events.put(*(frames or [AnswersDue()]))
+        self._events.put(*frames)
+        if not frames:
+            self._events.put(AnswersDue())
 
     def joined(self, peer: Address) -> None:
         self._events.put(PeerJoined(peer))
