@@ -23,8 +23,9 @@ from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows, delete_rows
+from ps2stream.merger.kernels import count_fitting, count_slice_bytes, distinct_pairs
 from ps2stream.planner.adjust.scale import scaled
-from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.frame import sealed, strings_to_column
 from ps2stream.protocol.messages.plan import PlanAction
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.plan import built_in_plan
@@ -87,6 +88,7 @@ def warm(topology: Topology) -> None:
                    *edge.analyzer.analyse(*text))
     )  # fmt: skip
     _read_request()
+    _merge_much()
     plan = topology.plan
     plan = scaled(plan, plan.workers - 1 or 2, edge.weights())
     move = json.dumps(plan.to_dict()).encode()
@@ -121,6 +123,16 @@ def _read_request() -> None:
     data = pubsub_pb2.PublishRequest(batch=batch).SerializeToString()
     rows = check_batch(pubsub_pb2.PublishRequest, data, OBJECT_ROWS)
     read_level_and_rows(pubsub_pb2.PublishRequest, data, rows)
+
+
+def _merge_much() -> None:
+    """Runs the merger's kernels that only several workers, several sessions or large deliveries
+    need."""
+    row, handle = sealed(np.zeros(2, np.uint32)), sealed(np.ones(2, np.int64))
+    off = sealed(np.zeros(2, np.int64))
+    distinct_pairs(row, handle, handle, 1)
+    count_slice_bytes(sealed(np.array([0, 1, 2])), row, off, off, 1)
+    count_fitting(row, off, off, 1, 1)
 
 
 if __name__ == "__main__":
