@@ -7,21 +7,18 @@ analysed before, and that rate is reported separately.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ps2stream.benchmarks.figures import summarise_values
 from ps2stream.benchmarks.workload import PostColumns, Workload, make
-from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.errors import invalid
+from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_yardstick
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.protocol.frame import F64, I64, U32, U64, strings_to_column
@@ -267,32 +264,6 @@ def tune_workload(
     return load.scaled(side, skew), {"side_factor": side, "keyword_skew": skew}
 
 
-def yardstick_rate(path: str, queries: int) -> dict[str, float]:
-    """Runs the yardstick engine in a process of its own. Raises InvalidArgument if it does not
-    print what is expected."""
-    script = Path(path).resolve()
-    with PrivateFolder() as cache:
-        done = subprocess.run(
-            [sys.executable, str(script), str(queries)],
-            cwd=script.parent,
-            env={"NUMBA_CACHE_DIR": str(cache.path), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    found = re.search(r"([\d.]+) tuples/s min ([\d.]+) max ([\d.]+) m/o ([\d.]+)", done.stdout)
-    if found is None:
-        output = (done.stdout + done.stderr)[-300:].strip()
-        raise invalid("against", f"{path} printed no rate: {output}")
-    names = ("tuples_per_second", "min", "max", "matches_per_object")
-    return dict(zip(names, map(float, found.groups()), strict=True))
-
-
-def _summarise_values(values: list[float]) -> dict[str, float]:
-    """Returns the median, the least and the largest value."""
-    return {"median": median(values), "min": min(values), "max": max(values)}
-
-
 def run_engine(
     queries: int = 1_000_000,
     group: str = "q1",
@@ -306,8 +277,8 @@ def run_engine(
     unmeasured.
 
     workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to (see
-    `tune_workload`). against: a yardstick's engine.py, run before and after; `ratio` is our
-    median rate over the better of its two.
+    `tune_workload`). against: a yardstick's engine.py, run before and after; `over_yardstick` is
+    our median rate over the median of its two, `ratio` that over the better one.
     """
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
@@ -316,11 +287,15 @@ def run_engine(
     tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
     if mo is not None:
         load, tuning = tune_workload(load, mo, analyzer, objects)
-    before = yardstick_rate(against, queries) if against else None
-    engine = IndexEngine(load, analyzer, objects)
-    inserts = engine.fill()
-    rounds = [engine.round() for _ in range(runs + 1)][1:]
-    after = yardstick_rate(against, queries) if against else None
+    with contextlib.ExitStack() as stack:
+        yardstick = stack.enter_context(open_yardstick(against, queries)) if against else None
+        if yardstick is not None:
+            yardstick.run()
+        engine = IndexEngine(load, analyzer, objects)
+        inserts = engine.fill()
+        rounds = [engine.round() for _ in range(runs + 1)][1:]
+        if yardstick is not None:
+            yardstick.run()
     stats = engine.index.stats()
     wrong = engine.differences(analyzer, CHECKED, seed)
     rates = {key: [r[key] for r in rounds] for key in rounds[0]}
@@ -337,8 +312,8 @@ def run_engine(
             "objects_per_run": ROUNDS * BATCH,
             "grid": load.grid.to_dict(),
         },
-        "tuples_per_second": _summarise_values(rates["tuples_per_second"]),
-        "objects_per_second": _summarise_values(rates["objects_per_second"]),
+        "tuples_per_second": summarise_values(rates["tuples_per_second"]),
+        "objects_per_second": summarise_values(rates["objects_per_second"]),
         "matches_per_object": median(rates["matches_per_object"]),
         "inserts_per_second": inserts,
         "tokenised_objects_per_second": tokenised,
@@ -348,8 +323,9 @@ def run_engine(
         "bytes_per_query": stats.bytes / max(stats.live, 1),
         "verified": {"objects": CHECKED, "different": wrong},
     }
-    if before and after:
-        quiet = max(before["tuples_per_second"], after["tuples_per_second"])
-        out["yardstick"] = {"before": before, "after": after}
-        out["ratio"] = median(rates["tuples_per_second"]) / quiet
+    if yardstick is not None:
+        rate, quiet = median(rates["tuples_per_second"]), yardstick.rates
+        out["yardstick"] = describe_runs(yardstick)
+        out["ratio"] = rate / max(run["tuples_per_second"] for run in quiet)
+        out["over_yardstick"] = rate / measure_speed(yardstick).tuples_per_second
     return out
