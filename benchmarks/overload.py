@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ps2stream.benchmarks import memory, workload
 from ps2stream.benchmarks.flood import FloodOutcome, flood
-from ps2stream.benchmarks.publisher import LOAD_ROWS, SESSION, BenchmarkPublisher, PublisherJob
+from ps2stream.benchmarks.publisher import SESSION, BenchmarkPublisher, PublisherJob
 from ps2stream.benchmarks.subscriber import subscribe
 from ps2stream.benchmarks.taker import OPTIONS, EagerSubscriber
 from ps2stream.cluster.private_folder import PrivateFolder
@@ -213,9 +213,7 @@ class _OverloadRun:
             load.start, self.batch, "durable",
         )  # fmt: skip
         publisher = BenchmarkPublisher(job, channel)
-        while publisher.next < job.start:
-            publisher.insert(min(publisher.next + LOAD_ROWS, job.start))
-        publisher.inserts.drain()
+        publisher.insert_first()
         marks = [
             query_pb2.Query(id=f"mark-{session}", expression=MARK, session=session)
             for session in ("marks", "acks")
@@ -224,8 +222,7 @@ class _OverloadRun:
         for answer in self._stub.InsertQueries(iter([request])):
             if answer.errors:
                 raise ValueError(f"an insert was refused: {answer.errors[0]}")
-        for stream in (publisher.objects, publisher.inserts, publisher.deletes):
-            stream.close()
+        publisher.close()
 
     def _encode_requests(self, level: str) -> list[bytes]:
         posts, size = self.load.posts, self.batch

@@ -120,6 +120,38 @@ class _RequestStream:
                 self._rest.notify_all()
 
 
+def make_insert_request(job: PublisherJob, rows: range) -> pubsub_pb2.InsertQueriesRequest:
+    """Returns the request that inserts these queries."""
+    rect = job.rect[rows.start : rows.stop]
+    columns = {
+        "id": pa.array([f"q{i}" for i in rows]),
+        "expression": pa.array(job.expressions[rows.start : rows.stop]),
+        **{
+            name: pa.array(np.ascontiguousarray(rect[:, i]))
+            for i, name in enumerate(("lon_min", "lat_min", "lon_max", "lat_max"))
+        },
+    }
+    batch = query_pb2.QueryBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)), session=SESSION)
+    return pubsub_pb2.InsertQueriesRequest(batch=batch)
+
+
+def make_publish_request(
+    job: PublisherJob, texts: pa.Array, first: int, size: int
+) -> pubsub_pb2.PublishStreamRequest:
+    """Returns the request that publishes posts first..first + size - 1, whose texts are `texts` of
+    all posts."""
+    part = slice(first, first + size)
+    columns = {
+        "id": pa.array([str(i) for i in range(first, first + size)]),
+        "lon": pa.array(job.posts.lon[part]),
+        "lat": pa.array(job.posts.lat[part]),
+        "text": texts[first : first + size],
+    }
+    batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
+    level = object_pb2.PublishLevel.Value(f"PUBLISH_LEVEL_{job.level.upper()}")
+    return pubsub_pb2.PublishStreamRequest(batch=batch, level=level)
+
+
 class BenchmarkPublisher:
     """A client that publishes posts, and inserts and deletes queries, over three streams."""
 
@@ -142,26 +174,26 @@ class BenchmarkPublisher:
         self._texts = pa.array(column_to_strings(job.posts.text_off, job.posts.text))
         self._batches: dict[tuple[int, int], Any] = {}
 
+    def insert_first(self) -> None:
+        """Inserts the queries that are live at the start, and waits until all are answered."""
+        while self.next < self.job.start:
+            self.insert(min(self.next + LOAD_ROWS, self.job.start))
+        self.inserts.drain()
+
+    def close(self) -> None:
+        """Ends the streams."""
+        for stream in (self.objects, self.inserts, self.deletes):
+            stream.close()
+
     def insert(self, last: int) -> None:
         """Inserts the queries up to `last`."""
         rows = range(self.next, min(last, len(self.job.expressions)))
         self.next = rows.stop
         if not rows:
             return
-        rect = self.job.rect[rows.start : rows.stop]
-        columns = {
-            "id": pa.array([f"q{i}" for i in rows]),
-            "expression": pa.array(self.job.expressions[rows.start : rows.stop]),
-            **{
-                name: pa.array(np.ascontiguousarray(rect[:, i]))
-                for i, name in enumerate(("lon_min", "lat_min", "lon_max", "lat_max"))
-            },
-        }
-        batch = query_pb2.QueryBatch(
-            arrow=to_ipc(pa.RecordBatch.from_pydict(columns)), session=SESSION
-        )
+        request = make_insert_request(self.job, rows)
         self._inserting.put(rows)
-        self.inserts.send(pubsub_pb2.InsertQueriesRequest(batch=batch))
+        self.inserts.send(request)
 
     def delete(self) -> None:
         """Deletes the queries that are due and whose insert has been answered."""
@@ -178,16 +210,7 @@ class BenchmarkPublisher:
         """Publishes posts first..first + size - 1, encoded once and sent over and over."""
         request = self._batches.get((first, size))
         if request is None:
-            part = slice(first, first + size)
-            columns = {
-                "id": pa.array([str(i) for i in range(first, first + size)]),
-                "lon": pa.array(self.job.posts.lon[part]),
-                "lat": pa.array(self.job.posts.lat[part]),
-                "text": self._texts[first : first + size],
-            }
-            batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
-            level = object_pb2.PublishLevel.Value(f"PUBLISH_LEVEL_{self.job.level.upper()}")
-            request = pubsub_pb2.PublishStreamRequest(batch=batch, level=level)
+            request = make_publish_request(self.job, self._texts, first, size)
             self._batches[first, size] = request
         self.objects.send(request)
 
@@ -270,9 +293,7 @@ def publish(job: PublisherJob, pipe: Connection) -> None:
     with grpc.insecure_channel(job.target, options=options) as channel:
         publisher = BenchmarkPublisher(job, channel)
         loading = PublishInterval(time.monotonic())
-        while publisher.next < job.start:
-            publisher.insert(min(publisher.next + LOAD_ROWS, job.start))
-        publisher.inserts.drain()
+        publisher.insert_first()
         loading.elapsed = time.monotonic() - loading.began
         pipe.send(loading)
         while (phase := pipe.recv()) is not None:
@@ -283,5 +304,4 @@ def publish(job: PublisherJob, pipe: Connection) -> None:
             if endless:
                 pipe.recv()
             pipe.send(interval)
-        for stream in (publisher.objects, publisher.inserts, publisher.deletes):
-            stream.close()
+        publisher.close()
