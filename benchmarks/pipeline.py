@@ -1,4 +1,4 @@
-"""`ps2stream bench pipeline`: the whole service, gRPC in and gRPC out, and print JSON.
+"""`ps2stream bench pipeline`: the whole service, gRPC in and gRPC out.
 
 Three phases on one service: load the queries; *saturated*, in which publisher and updater send as
 fast as they are answered; *half load*, open loop at half the rate that was reached, or at a given
@@ -10,20 +10,29 @@ come 10 : 1 : 1, all as Arrow or bulk batches, through the public API.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import multiprocessing
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ps2stream.benchmarks import workload
+from ps2stream.benchmarks.figures import add_figures, merge_rounds, summarise_values
 from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval, publish
 from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
 from ps2stream.benchmarks.verified import verified
+from ps2stream.benchmarks.yardstick import (
+    YardstickSpeed,
+    describe_runs,
+    measure_speed,
+    open_yardstick,
+)
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
@@ -34,6 +43,21 @@ from ps2stream.routing.plan import built_in_plan
 SAMPLE_EVERY = 20_011  # offsets; each sampled object is checked against brute force
 SETTLE_S = 60.0
 
+T = TypeVar("T")
+
+
+class PipelineVariant(NamedTuple):
+    """The settings in which services that are compared differ: level of publication, number of
+    workers, and objects a publication."""
+
+    level: str
+    workers: int
+    batch: int
+
+    def describe(self) -> str:
+        """Returns a name for the variant."""
+        return f"{self.level}, workers {self.workers}, batch {self.batch}"
+
 
 def run_pipeline(
     queries: int = 1_000_000,
@@ -41,62 +65,133 @@ def run_pipeline(
     source: str = "synthetic",
     mo: float | None = None,
     seconds: float = 10.0,
-    batch: int = 1024,
+    batches: Sequence[int] = (1024,),
     rate: float | None = None,
     seed: int = 1,
-    workers: int | None = None,
+    workers: Sequence[int] = (),
     mergers: int = 1,
     max_in_flight: int = 16,
     runtime: str = "ray",
-    level: str = "durable",
+    levels: Sequence[str] = ("durable",),
+    rounds: int = 1,
+    against: str | None = None,
 ) -> dict[str, Any]:
     """Returns the measured figures, JSON-able. `rate`: tuples per second of the latency phase.
     `mo` scales the squares' sides so that the sample of the engine benchmark gives about that
-    many matches per object."""
+    many matches per object.
+
+    Each round measures every combination of `levels`, `workers` and `batches` (objects per
+    publication) on a new service, in turn. With several rounds every figure has a median, min
+    and max. `against`: a yardstick's engine.py, run before the first round and after the last.
+    """
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
     updates = min(int(seconds * 60_000), 600_000)
-    load = workload.make(source, group, queries, updates, batch * 100, seed, analyzer)
+    load = workload.make(source, group, queries, updates, max(batches) * 100, seed, analyzer)
     if mo is not None:
         from ps2stream.benchmarks.engine import tune_workload
 
         load, _ = tune_workload(
             load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text)
         )
-    with PrivateFolder() as folder:
-        settings = Settings(
-            port=0,
-            data_dir=folder.path / "data",
-            mergers=mergers,
-            max_in_flight=max_in_flight,
-            session_quota=1 << 30,
-            runtime=runtime,
-            workers=default_workers() if workers is None else workers,
-        )
-        plan = built_in_plan(
-            analysis, load.grid, settings.workers, (load.posts.lon, load.posts.lat), load.counts
-        )
-        with start(settings, plan) as service:
-            found = _PipelineRun(service, load, batch, rate, seconds, seed, level).measure()
-    return {
+    workers = tuple(workers) or (default_workers(),)
+    variants = [PipelineVariant(*each) for each in itertools.product(levels, workers, batches)]
+    found: dict[PipelineVariant, list[dict[str, Any]]] = {variant: [] for variant in variants}
+    out: dict[str, Any] = {
         "benchmark": "pipeline",
         "settings": {
             "queries": queries,
             "group": group,
             "workload": source,
-            "batch": batch,
+            "batch": _unpack_only(batches),
             "seconds": seconds,
             "seed": seed,
-            "workers": settings.workers,
+            "workers": _unpack_only(workers),
             "mergers": mergers,
             "dispatchers": 1,
             "max_in_flight": max_in_flight,
             "runtime": runtime,
-            "level": level,
+            "level": _unpack_only(levels),
+            "rounds": rounds,
             "cores": os.cpu_count(),
         },
-        **found,
     }
+    with contextlib.ExitStack() as stack:
+        yardstick = stack.enter_context(open_yardstick(against, queries)) if against else None
+        if yardstick is not None:
+            yardstick.run()
+        for variant in variants * rounds:
+            with PrivateFolder() as folder:
+                settings = Settings(
+                    port=0,
+                    data_dir=folder.path / "data",
+                    mergers=mergers,
+                    max_in_flight=max_in_flight,
+                    session_quota=1 << 30,
+                    runtime=runtime,
+                    workers=variant.workers,
+                )
+                places = load.posts.lon, load.posts.lat
+                plan = built_in_plan(analysis, load.grid, variant.workers, places, load.counts)
+                with start(settings, plan) as service:
+                    run = _PipelineRun(
+                        service, load, variant.batch, rate, seconds, seed, variant.level
+                    )
+                    found[variant].append(run.measure())
+        if yardstick is not None:
+            yardstick.run()
+            out["yardstick"] = describe_runs(yardstick)
+            for figures in itertools.chain.from_iterable(found.values()):
+                figures |= compare_with_yardstick(figures, measure_speed(yardstick))
+    merged = {variant: merge_rounds(figures) for variant, figures in found.items()}
+    if len(variants) == 1:
+        return out | merged[variants[0]]
+    return {
+        **out,
+        "variants": {variant.describe(): figures for variant, figures in merged.items()},
+        **compare_variants(found),
+        "verified": add_figures([figures["verified"] for figures in merged.values()]),
+    }
+
+
+def compare_with_yardstick(figures: dict[str, Any], speed: YardstickSpeed) -> dict[str, float]:
+    """Returns how many times the yardstick's tuples per second the service reached, and how many
+    times its time a tuple the service's CPU time a tuple was."""
+    full = figures["saturated"]
+    return {
+        "over_yardstick": full["tuples_per_second"] / speed.tuples_per_second,
+        "cpu_over_yardstick": full["server_cpu_us_per_tuple"] / speed.us_per_tuple,
+    }
+
+
+def compare_variants(found: Mapping[PipelineVariant, Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """Returns the ratios of the tuples per second of variants that differ from the first in one
+    setting, in the same round: that of the first level over another level, and of other numbers
+    of workers or objects over the first number."""
+    first = next(iter(found))
+    out: dict[str, Any] = {}
+    for variant, figures in found.items():
+        changed = [
+            name for name in variant._fields if getattr(variant, name) != getattr(first, name)
+        ]
+        if len(changed) != 1:
+            continue
+        [name] = changed
+        ratios = [
+            each["saturated"]["tuples_per_second"] / base["saturated"]["tuples_per_second"]
+            for each, base in zip(figures, found[first], strict=True)
+        ]
+        if name == "level":
+            key, ratios = f"{first.level}_over_{variant.level}", [1 / ratio for ratio in ratios]
+        else:
+            key = f"{name}_{getattr(variant, name)}_over_{getattr(first, name)}"
+        out[key] = ratios[0] if len(ratios) == 1 else summarise_values(ratios)
+    return out
+
+
+def _unpack_only(values: Sequence[T]) -> T | list[T]:
+    """Returns the only value, or a list of several."""
+    return values[0] if len(values) == 1 else list(values)
 
 
 @dataclasses.dataclass
@@ -143,6 +238,7 @@ class _PipelineRun:
                 process.join(5)
                 process.terminate()
         latency = half_receipt.latency(half)
+        server = {name: (after[name] - before[name]) / full.tuples * 1e6 for name in after}
         return {
             "load": {"inserts_per_second": self.load.start / loaded.elapsed},
             "saturated": {
@@ -151,9 +247,8 @@ class _PipelineRun:
                 "inserts": full.inserts,
                 "deletes": full.deletes,
                 "matches_per_object": full_receipt.pairs / max(full.objects, 1),
-                "cpu_us_per_tuple": {
-                    name: (after[name] - before[name]) / full.tuples * 1e6 for name in after
-                }
+                "server_cpu_us_per_tuple": sum(server.values()),
+                "cpu_us_per_tuple": server
                 | {
                     "publisher": full.cpu / full.tuples * 1e6,
                     "subscriber": full_receipt.cpu / full.tuples * 1e6,
@@ -207,15 +302,3 @@ def _read_daemons_cpu() -> float:
         if name in ("raylet", "gcs_server") and int(fields[1]) == os.getpid():
             total += (int(fields[11]) + int(fields[12])) / tick
     return total
-
-
-def summary(found: Mapping[str, Any]) -> str:
-    """Returns the measurement as one line of text."""
-    full, half = found["saturated"], found["half_load"]
-    latency = half["latency_ms"]
-    return (
-        f"{full['tuples_per_second']:,.0f} tuples/s at {full['matches_per_object']:.1f} m/o; "
-        f"at half load p50 {latency.get('p50', float('nan')):.1f} ms, "
-        f"p99 {latency.get('p99', float('nan')):.1f} ms; "
-        f"verified {found['verified']['sampled']}, wrong {found['verified']['wrong']}"
-    )

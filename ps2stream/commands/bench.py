@@ -1,15 +1,21 @@
-"""`ps2stream bench`: engine, pipeline, overload, stalled, log, store, sequencer and metering."""
+"""`ps2stream bench`: the group, and the benchmarks of parts of the service and of bad clients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
-
 import click
 
-from ps2stream.commands.output import FAILED, CommandOutput, FiniteRange, json_option, pass_output
-
-F = TypeVar("F", bound=Callable[..., Any])
+from ps2stream.commands.bench_options import (
+    against_option,
+    count_option,
+    directory_option,
+    query_options,
+    seconds_option,
+    show_result,
+    storage_options,
+    workload_options,
+)
+from ps2stream.commands.bench_service import pipeline, single, steps
+from ps2stream.commands.output import CommandOutput, FiniteRange, json_option, pass_output
 
 
 @click.group()
@@ -20,74 +26,10 @@ def bench() -> None:
     """
 
 
-def _seconds_option(default: float, text: str) -> Callable[[F], F]:
-    return click.option(
-        "--seconds",
-        type=FiniteRange(min=0, min_open=True),
-        default=default,
-        show_default=True,
-        help=text,
-    )
-
-
-def _count_option(
-    name: str, default: int, text: str, least: int = 1, most: int | None = None
-) -> Callable[[F], F]:
-    kind = click.IntRange(least, most)
-    return click.option(name, type=kind, default=default, show_default=True, help=text)
-
-
-def _query_options(command: F) -> F:
-    for option in (
-        click.option(
-            "--seed", type=int, default=1, show_default=True, help="Seed of the workload."
-        ),
-        click.option(
-            "--workload",
-            default="synthetic",
-            show_default=True,
-            metavar="NAME|FILE",
-            help="Source of the objects: synthetic text, yardstick, or a file of posts.",
-        ),
-        click.option(
-            "--group",
-            type=click.Choice(["q1", "q2", "q3"]),
-            default="q1",
-            show_default=True,
-            help="Group of queries, which defines how they are drawn.",
-        ),
-        _count_option("--queries", 1_000_000, "Number of live queries before measuring begins."),
-    ):
-        command = option(command)
-    return command
-
-
-_directory_option = click.option(
-    "--directory",
-    type=click.Path(exists=True, file_okay=False, writable=True),
-    metavar="DIR",
-    help="Directory on the disk to measure.  [default: that of temporary files]",
-)
-
-
-def _workload_options(command: F) -> F:
-    tune = click.option(
-        "--mo",
-        type=FiniteRange(min=0, min_open=True),
-        help="Approximate matches per object, to which the regions are scaled.",
-    )
-    return _query_options(tune(command))
-
-
 @bench.command()
-@_workload_options
-@_count_option("--runs", 5, "Number of measured runs.")
-@click.option(
-    "--against",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="The yardstick's engine.py, to be run too; the ratio is reported.",
-)
+@workload_options
+@count_option("--runs", 5, "Number of measured runs.")
+@against_option
 @json_option
 @pass_output
 def engine(
@@ -118,62 +60,7 @@ def engine(
         runs=runs,
         seed=seed,
     )
-    _show_result(output, found)
-
-
-@bench.command()
-@_workload_options
-@_seconds_option(
-    10.0, "Seconds under full load; measuring latency at half load takes as long again."
-)
-@_count_option("--batch", 1024, "Objects per publication.", most=8192)
-@click.option(
-    "--rate",
-    type=FiniteRange(min=0, min_open=True),
-    help="Tuples per second of the latency phase.  [default: half of what was reached]",
-)
-@click.option(
-    "--level",
-    type=click.Choice(["durable", "accepted", "none"]),
-    default="durable",
-    show_default=True,
-    help="Level of publication.",
-)
-@json_option
-@pass_output
-def pipeline(
-    output: CommandOutput,
-    /,
-    queries: int,
-    group: str,
-    workload: str,
-    mo: float | None,
-    seed: int,
-    seconds: float,
-    batch: int,
-    rate: float | None,
-    level: str,
-) -> None:
-    """Measure the whole service on this machine, from publication to delivery.
-
-    Objects come in over gRPC, pass the Ray actors, and go out over gRPC. Reports tuples per
-    second, latency at half load from the intended send time, CPU microseconds per tuple by
-    process, and matches per object. Exit code 1 if sampled matches were wrong.
-    """
-    from ps2stream.benchmarks.pipeline import run_pipeline
-
-    found = run_pipeline(
-        queries=queries,
-        group=group,
-        source=workload,
-        mo=mo,
-        seed=seed,
-        seconds=seconds,
-        batch=batch,
-        rate=rate,
-        level=level,
-    )
-    _show_result(output, found)
+    show_result(output, found)
 
 
 @bench.command()
@@ -192,10 +79,10 @@ def pipeline(
     show_default=True,
     help="Length of the flood in seconds.",
 )
-@_count_option(
+@count_option(
     "--calls", 24, "Number of connections of the flood that publish in calls.", least=0, most=512
 )
-@_count_option(
+@count_option(
     "--streams",
     12,
     "Number of connections of the flood that publish over a stream.",
@@ -214,12 +101,12 @@ def bystander(
     """
     from ps2stream.benchmarks.bystander import run_bystander
 
-    _show_result(output, run_bystander(shape, seconds, calls, streams))
+    show_result(output, run_bystander(shape, seconds, calls, streams))
 
 
 @bench.command()
-@_count_option("--queries", 100_000, "Number of live queries before measuring begins.")
-@_seconds_option(
+@count_option("--queries", 100_000, "Number of live queries before measuring begins.")
+@seconds_option(
     10.0, "Seconds of each phase (warm-up, peak, flood), at each of two levels of publication."
 )
 @click.option(
@@ -229,7 +116,7 @@ def bystander(
     show_default=True,
     help="Multiple of the peak rate that the flood offers, by the clock.",
 )
-@_count_option("--streams", 64, "Number of streams that publish during the flood.", most=512)
+@count_option("--streams", 64, "Number of streams that publish during the flood.", most=512)
 @json_option
 @pass_output
 def overload(
@@ -245,15 +132,15 @@ def overload(
     from ps2stream.benchmarks.overload import run_overload
 
     found = run_overload(queries=queries, seconds=seconds, times=times, streams=streams)
-    _show_result(output, found)
+    show_result(output, found)
 
 
 @bench.command()
-@_count_option(
+@count_option(
     "--stalled", 1000, "Number of subscribers that open a stream and read nothing.", most=1000
 )
-@_count_option("--healthy", 4, "Number of subscribers that read everything.", most=20)
-@_seconds_option(10.0, "Seconds of each phase: without the stalled subscribers, and with them.")
+@count_option("--healthy", 4, "Number of subscribers that read everything.", most=20)
+@seconds_option(10.0, "Seconds of each phase: without the stalled subscribers, and with them.")
 @click.option(
     "--rate",
     type=FiniteRange(min=0, min_open=True),
@@ -274,25 +161,11 @@ def stalled(
     """
     from ps2stream.benchmarks.stalled import run_stalled
 
-    _show_result(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
-
-
-def _storage_options(command: F) -> F:
-    for option in (
-        _seconds_option(3.0, "Seconds for which each size of write is measured."),
-        click.option(
-            "--database-url",
-            metavar="URL",
-            help="PostgreSQL database to measure instead, in a schema that is removed afterwards.",
-        ),
-        _directory_option,
-    ):
-        command = option(command)
-    return command
+    show_result(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
 
 
 @bench.command()
-@_storage_options
+@storage_options
 @json_option
 @pass_output
 def log(
@@ -306,11 +179,11 @@ def log(
     """
     from ps2stream.benchmarks.log import run_log
 
-    _show_result(output, run_log(directory, seconds, database_url))
+    show_result(output, run_log(directory, seconds, database_url))
 
 
 @bench.command()
-@_storage_options
+@storage_options
 @json_option
 @pass_output
 def store(
@@ -323,13 +196,13 @@ def store(
     """
     from ps2stream.benchmarks.store import run_store
 
-    _show_result(output, run_store(directory, database_url, seconds))
+    show_result(output, run_store(directory, database_url, seconds))
 
 
 @bench.command()
-@_query_options
-@_count_option("--batches", 200, "Number of measured batches of 512 updates.")
-@_directory_option
+@query_options
+@count_option("--batches", 200, "Number of measured batches of 512 updates.")
+@directory_option
 @json_option
 @pass_output
 def sequencer(
@@ -350,12 +223,12 @@ def sequencer(
     """
     from ps2stream.benchmarks.sequencer import run_sequencer
 
-    _show_result(output, run_sequencer(queries, group, workload, batches, seed, directory))
+    show_result(output, run_sequencer(queries, group, workload, batches, seed, directory))
 
 
 @bench.command()
-@_count_option("--batch", 1024, "Objects per batch.", most=8192)
-@_seconds_option(10.0, "Length of the measurement in seconds.")
+@count_option("--batch", 1024, "Objects per batch.", most=8192)
+@seconds_option(10.0, "Length of the measurement in seconds.")
 @click.option(
     "--watched",
     is_flag=True,
@@ -372,28 +245,8 @@ def metering(output: CommandOutput, /, batch: int, seconds: float, watched: bool
     """
     from ps2stream.benchmarks.metering import run_metering
 
-    _show_result(output, run_metering(batch=batch, seconds=seconds, watched=watched))
+    show_result(output, run_metering(batch=batch, seconds=seconds, watched=watched))
 
 
-def _show_result(output: CommandOutput, found: dict[str, Any]) -> None:
-    """Prints a result. Wrong matches make its figures worthless, and the exit code 1."""
-    output.emit(found, _format_result(found))
-    verified = found.get("verified", {})
-    if verified.get("different") or verified.get("wrong"):
-        raise SystemExit(FAILED)
-
-
-def _format_result(found: dict[str, Any]) -> str:
-    rows = list(_flatten_result(found, ""))
-    width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
-
-
-def _flatten_result(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    for name, value in found.items():
-        if isinstance(value, list):
-            value = dict(enumerate(value))
-        if isinstance(value, dict):
-            yield from _flatten_result(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", f"{value:,.2f}" if isinstance(value, float) else str(value)
+for command in (pipeline, single, steps):
+    bench.add_command(command)
