@@ -55,7 +55,7 @@ from ps2stream.workers.load import LoadCounter
 
 UPDATES = 512  # of a batch: as many deletes as inserts
 COUNTED = 5  # batches of which the calls are counted
-SAMPLED = 50  # objects that are compared with brute force, about
+SAMPLED = 100  # objects that are compared with brute force
 WARM_OBJECTS = 1 << 16  # from there on a worker counts its load by samples, as when it is busy
 OBJECTS_PER_UPDATE = 5  # of `cpu_us_per_tuple`, as in the pipeline's benchmark
 WATCHED: list[StepWatch] = [
@@ -158,19 +158,23 @@ class StepwiseService:
 
     def verify(self, load: Workload) -> dict[str, int]:
         """Compares the deliveries of a sample of all objects with brute force."""
-        published = len(self._answers) * self._job.batch
-        every = max(published // SAMPLED, self._job.batch)  # at most one of a batch is compared
-        offsets, lsns, rows = np.array(self._answers, np.int64).reshape(-1, 3).T
+        size = self._job.batch
+        published = len(self._answers) * size
+        chosen = np.random.default_rng(load.seed).choice(
+            published, min(SAMPLED, published), replace=False
+        )
+        of, place = np.sort(chosen) // size, np.sort(chosen) % size
+        first, lsn, row = np.array(self._answers, np.int64).reshape(-1, 3)[of].T
         interval = PublishInterval(
-            0.0, size=self._job.batch, offsets=offsets, lsns=lsns, rows=rows, born=self._born,
+            0.0, size=1, offsets=first + place, lsns=lsn, rows=row + place, born=self._born,
             died=self._died,
         )  # fmt: skip
         receipt = DeliveryReceipt()
         for of_objects, pair_objects, handles in self._received:
             offset = of_objects[pair_objects]
-            for i in np.flatnonzero(offset % every == 0).tolist():
+            for i in np.flatnonzero(np.isin(offset, interval.offsets)).tolist():
                 receipt.sample.setdefault(int(offset[i]), []).append(int(handles[i]))
-        return verified(load, [interval], [receipt], every)
+        return verified(load, [interval], [receipt], 1)
 
     def _encode_posts(self) -> list[bytes]:
         """Returns the requests of all posts, which are published over and over."""
