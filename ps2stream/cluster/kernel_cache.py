@@ -20,7 +20,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent
 VARIABLE = "NUMBA_CACHE_DIR"
 MARKER = "ps2stream-kernels.json"
-_ROOMS = ("dispatcher", "merger", "planner", "workers")
+_ROOMS = ("dispatcher", "merger", "planner", "sequencer", "workers")
 
 
 def choose_folder(environ: MutableMapping[str, str], package: Path = PACKAGE) -> None:
