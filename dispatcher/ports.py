@@ -19,6 +19,8 @@ class PublishingRouter(Protocol):
     """The port to `ps2stream.dispatcher.router.RouterMachine`, as publications need it."""
 
     index: int
+    dispatchers: int
+    epoch: int
     max_in_flight: int
 
     @property
@@ -34,6 +36,8 @@ class PublishingRouter(Protocol):
     @property
     def ready(self) -> bool: ...
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send]]: ...
+    def reserve(self, rows: ObjectRows) -> tuple[int, int]: ...
+    def route_reserved(self, batch: int) -> list[Send]: ...
 
 
 class RouterPort(PublishingRouter, Protocol):

@@ -119,6 +119,7 @@ class RouterMachine:
         self._throughput = ThroughputMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
         self._replay = deque(replay)
+        self._reserved: dict[int, tuple[int, ObjectRows]] = {}  # batch: LSN, rows; not yet routed
         # Deleted queries that H2 still counts: last delete LSN, tags, handles.
         self._deleted: deque[tuple[int, QueryTags, I64]] = deque()
         self._ticks = 0
@@ -162,12 +163,12 @@ class RouterMachine:
     def in_flight(self) -> int:
         """The number of batches that are not complete, up to `max_in_flight`. Batches that only
         silent workers keep open count together, by their size."""
-        return self._open.in_flight
+        return self._open.in_flight + len(self._reserved)
 
     @property
     def active(self) -> int:
         """The number of batches in flight that are not kept open by silent workers alone."""
-        return self._open.active
+        return self._open.active + len(self._reserved)
 
     @property
     def offset(self) -> int:
@@ -182,7 +183,7 @@ class RouterMachine:
     @property
     def oldest(self) -> int:
         """The offset below which every batch is complete."""
-        first = self._replay[0].batch if self._replay else self._offset
+        first = self._replay[0].batch if self._replay else next(iter(self._reserved), self._offset)
         return min(first, self._open.oldest(first))
 
     @property
@@ -190,7 +191,8 @@ class RouterMachine:
         """The LSN below which no batch, under way or to come, is stamped."""
         # A higher offset never has a lower LSN.
         replay = self._replay[0].lsn if self._replay else self.applied
-        return min(replay, self._open.watermark(self.applied), self.applied)
+        reserved = next((lsn for lsn, _ in self._reserved.values()), self.applied)
+        return min(replay, reserved, self._open.watermark(self.applied), self.applied)
 
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send]]:
         """Accepts a whole batch. Returns (the offset of its first object, the LSN as of which it
@@ -203,11 +205,20 @@ class RouterMachine:
             raise ResourceExhausted(
                 f"publish: {self.max_in_flight} batches are in flight, the limit (max_in_flight)"
             )
-        batch, lsn = self._offset, self.applied
-        self._offset += len(rows)
-        self.counters.batches += 1
-        self.counters.objects += len(rows)
+        batch, lsn = self._accept_batch(rows)
         return batch, lsn, self._route_batch(batch, lsn, rows)
+
+    def reserve(self, rows: ObjectRows) -> tuple[int, int]:
+        """Accepts a whole batch, which is under way from now on but routed only by
+        `route_reserved`, so that it can be durable before anybody sees it. Returns (the offset of
+        its first object, the LSN as of which it is matched)."""
+        batch, lsn = self._accept_batch(rows)
+        self._reserved[batch] = lsn, rows
+        return batch, lsn
+
+    def route_reserved(self, batch: int) -> list[Send]:
+        """Routes a batch that was reserved. Returns the messages to send."""
+        return self._route_batch(batch, *self._reserved.pop(batch))
 
     def update(self, request: UpdateRequest) -> list[Out]:
         """Sends inserts and deletes to the sequencer; a Reply with the UpdateDecision of the same
@@ -323,6 +334,14 @@ class RouterMachine:
         return out
 
     # --- objects ------------------------------------------------------------
+
+    def _accept_batch(self, rows: ObjectRows) -> tuple[int, int]:
+        """Gives a batch its offset and its LSN."""
+        batch, lsn = self._offset, self.applied
+        self._offset += len(rows)
+        self.counters.batches += 1
+        self.counters.objects += len(rows)
+        return batch, lsn
 
     def _route_batch(
         self, batch: int, lsn: int, rows: ObjectRows, part_of: OpenBatch | None = None

@@ -46,6 +46,8 @@ class Router:
     what is for the edge, but for decisions."""
 
     index = 0
+    dispatchers = 1
+    epoch = 1
     mergers = 1
     max_in_flight = 3
     applied = 5
@@ -58,6 +60,7 @@ class Router:
 
     def __init__(self) -> None:
         self.batches: list[int] = []
+        self.routed: list[int] = []  # reserved batches, by offset
         self.in_flight = self.active = 0
         self.asked = 0
         self.undecided = 0
@@ -73,6 +76,13 @@ class Router:
         self.in_flight += 1
         self.active += 1
         return offset, self.applied, []
+
+    def reserve(self, rows: ObjectRows) -> tuple[int, int]:
+        return self.publish(rows)[:2]
+
+    def route_reserved(self, batch: int) -> list[Any]:
+        self.routed.append(batch)
+        return []
 
     def owned_by(self, handle: int) -> int:
         return 1

@@ -339,6 +339,26 @@ def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> 
     assert (router.watermark, router.oldest, len(router.gridt)) == (3, 99, 0)
 
 
+def test_a_reserved_batch_is_under_way_and_is_routed_as_of_its_reservation() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    batch, lsn = router.reserve(posts(7, 7))
+    router.on(insert(2))
+    later, lsn_later, out = router.publish(posts(7))
+    assert (batch, lsn, later, lsn_later) == (0, 1, 2, 2)
+    assert {(f.batch, f.watermark, f.oldest) for _, f in sent(out, "merger", BatchContent)} == {
+        (2, 1, 0)
+    }
+    router.on(done(0, 2))
+    assert (router.in_flight, router.active, router.oldest, router.watermark) == (1, 1, 0, 1)
+    out = list(router.route_reserved(batch))
+    assert {(f.batch, f.lsn) for _, f in sent(out, "merger", BatchContent)} == {(0, 1)}
+    assert {(f.batch, f.lsn) for _, f in sent(out, "worker", RoutedObjects)} == {(0, 1)}
+    assert (router.in_flight, router.oldest) == (1, 0)
+    router.on(done(0, 0))
+    assert (router.in_flight, router.oldest, router.watermark) == (0, 3, 2)
+
+
 def test_messages_survive_the_wire() -> None:
     router = machine()
     router.on(decode(insert(1).encode()))
