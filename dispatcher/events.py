@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.protocol.addresses import SEQUENCER, Address
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.updates import UpdateRequest
@@ -17,13 +18,14 @@ from ps2stream.protocol.rows import ObjectRows, QueryRows
 
 class PublishRequested(NamedTuple):
     """A client publishes a batch, at `since`, monotonic seconds. If as many batches wait as may, it
-    waits for room, at most for `wait_s`."""
+    waits for room, at most for `wait_s`. With an identity, a repeat gets the first answer."""
 
     call: Any
     rows: ObjectRows
     durable: bool
     since: float
     wait_s: float = 0.0
+    identity: PublicationIdentity | None = None
 
 
 class PublishWithdrawn(NamedTuple):

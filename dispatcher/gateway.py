@@ -38,6 +38,15 @@ class AcceptedBatch(NamedTuple):
     lsn: int
 
 
+class PublicationIdentity(NamedTuple):
+    """What makes a repeat the same publication: the stored name of its producer, and the producer's
+    number for it, from 1 to 2**64 - 1. The digest of its content, 16 bytes, shows a mistake."""
+
+    producer: str
+    seq: int
+    digest: bytes
+
+
 class MatchExplanation(NamedTuple):
     """An account of how a query and an object would meet.
 
@@ -131,13 +140,22 @@ class DispatcherGateway(Protocol):
         of each row. The future resolves once every dispatcher has applied them."""
 
     def publish(
-        self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
+        self,
+        rows: ObjectRows,
+        wait_s: float = 0.0,
+        durable: bool = True,
+        identity: PublicationIdentity | None = None,
     ) -> Future[AcceptedBatch]:
         """Publishes a batch. The future resolves once the batch is routed and, if `durable`,
         synced. The future fails, with nothing
         accepted, with ResourceExhausted if as many batches as may be under way keep waiting for
         `wait_s` seconds, and with Unavailable while the disk is full or the dispatcher catches
-        up."""
+        up.
+
+        With an identity the batch is always synced, and a repeat resolves to the first answer. The
+        future fails with AlreadyExists if the first had another content, with FailedPrecondition if
+        it is older than what is remembered, and with Unavailable, perhaps accepted, if the
+        dispatcher that remembers the producer does not answer."""
 
     def withdraw(self, routing: Future[AcceptedBatch], waited_s: float) -> None:
         """Withdraws a publication that was not routed within `waited_s`, as its future then says;

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from ps2stream.dispatcher.gateway import PublicationIdentity
+from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.rows import ObjectRows
 
 EAGER = 2
@@ -21,13 +23,14 @@ TEXT_BYTES = 1 << 20
 
 class WaitingPublication(NamedTuple):
     """A publication that came at `since`; if there is no room for it, it waits `until` then. Times
-    are monotonic seconds."""
+    are monotonic seconds. One with an identity is synced before it is routed."""
 
     call: Any
     rows: ObjectRows
     durable: bool = True
     since: float = 0.0
     until: float = 0.0
+    identity: PublicationIdentity | None = None
 
 
 class PublicationIntake:
@@ -54,6 +57,11 @@ class PublicationIntake:
             return False
         return True
 
+    def make_refusal(self) -> ResourceExhausted:
+        """Returns the error of a publication for which there is no room."""
+        problem = f"publish: {self.limit} batches are waiting, the limit (max_in_flight)"
+        return ResourceExhausted(problem)
+
     def withdraw(self, call: Any) -> bool:
         """Removes the publication of this call; returns False if it was routed before."""
         for queue in (self._waiting, self._outside):
@@ -75,17 +83,23 @@ class PublicationIntake:
         return expired
 
     def take(self, in_flight: int) -> list[WaitingPublication]:
-        """Returns the publications to route as one batch now, with `in_flight` under way."""
+        """Returns the publications to route as one batch now, with `in_flight` under way. All of
+        them have an identity, or none: those that have none need not wait for a sync."""
         if in_flight >= EAGER and self._rows < ROWS and self._bytes < TEXT_BYTES:
             return []
         taken: list[WaitingPublication] = []
+        passed: list[WaitingPublication] = []
         rows = size = 0
         while self._waiting and rows < ROWS and size < TEXT_BYTES:
             waiting = self._waiting.popleft()
+            if taken and (waiting.identity is None) != (taken[0].identity is None):
+                passed.append(waiting)
+                continue
             self._count(waiting, -1)
             taken.append(waiting)
             rows += len(waiting.rows)
             size += len(waiting.rows.text)
+        self._waiting.extendleft(reversed(passed))
         self._fill()
         return taken
 

@@ -60,6 +60,7 @@ from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
 from ps2stream.protocol.messages.loads import AdjustReply, SampleRequest
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.plan import PlanChangeReply
+from ps2stream.protocol.messages.publications import PublishForward, PublishReply
 from ps2stream.protocol.messages.sessions import SessionGrant, StreamAttached, StreamDelivery
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from ps2stream.protocol.messages.watch import SeenMatches
@@ -123,6 +124,8 @@ class DispatcherMachine:
             LogFailed: self.publications.failed,
             SampleRequest: self._report_cells,
             MatchBatch: self._take_answer,
+            PublishForward: lambda frame: self.publications.identified.receive(frame, self._now),
+            PublishReply: self.publications.identified.settle,
         }
 
     def handle(self, events: Iterable[Event], now: float, now_ms: int) -> list[Instruction]:
@@ -136,10 +139,10 @@ class DispatcherMachine:
         if not self.router.undecided:  # otherwise updates gather while the sequencer is busy
             for update in self._updates.take():
                 self._take_out(self.router.update(update))
-        waiting = self.publications.intake
+        publications = self.publications
         # What the events have caused leaves before a batch is routed, which takes longer.
-        self.busy = bool(self._out and waiting) or (
-            self.publications.route_batch(now, now_ms) and len(waiting) > 0
+        self.busy = (bool(self._out) and publications.has_work) or (
+            publications.route_batch(now, now_ms) and publications.has_work
         )
         out = self._out[:]
         self._out.clear()
@@ -228,12 +231,14 @@ class DispatcherMachine:
     def _handle_join(self, event: PeerJoined) -> None:
         self._take_out(self.router.joined(event.peer))
         self.streams.joined(event.peer)
+        self.publications.identified.joined(event.peer)
         if event.peer in (SEQUENCER, CONTROLLER):
             self._requests.repeat()
 
     def _handle_tick(self, _: TickPassed) -> None:
         """Does the periodic work: gathered credits, watermarks of an idle dispatcher, repeats."""
         self.streams.tick()
+        self.publications.identified.tick()
         self._watchers.tick()
         self._take_out(self.router.tick())
         self.publications.report_stall(self.router.stall_report)

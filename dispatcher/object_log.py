@@ -1,15 +1,21 @@
-"""The object log of a dispatcher: the accepted objects, and how far they are complete."""
+"""The object log of a dispatcher: the accepted objects, how far they are complete, and the
+publications of producers that repeat (docs/decisions/0015)."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from ps2stream.protocol.frame import decode
+from ps2stream.dispatcher.gateway import PublicationIdentity
+from ps2stream.dispatcher.producers import ProducerWindows
+from ps2stream.protocol.frame import decode, strings_to_column
 from ps2stream.protocol.log_records import (
+    IdentifiedRecord,
     ObjectRecord,
+    ProducerRecord,
     ProgressRecord,
     QuarantineRecord,
     SplitRecord,
@@ -19,17 +25,25 @@ from ps2stream.protocol.rows import ObjectRows
 
 LEAP = 1 << 30
 """The number of offsets that are reserved at a time."""
+WINDOWS_BYTES = 8 << 20
+"""Growth of the log after which the windows of producers are written again, so that what is before
+may be trimmed; four times their size, if that is more."""
 
 
 class ObjectLog:
     """Batches with offset and LSN in a `Log`. Nothing is durable before `log.sync()`.
 
     `offset` is above every offset that was ever used, also by objects that were not logged:
-    offsets are reserved before use.
+    offsets are reserved before use. `windows` are those of `partition`, this dispatcher.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, partition: int = 0) -> None:
         self.log = log
+        self.windows = ProducerWindows()
+        self._partition = partition
+        # The log is not trimmed beyond here, where the records begin that the windows come from.
+        self._windows_at: int | None = None
+        self._windows_bytes = 0
         self._at: deque[tuple[int, int]] = deque()  # offset and position of each batch
         self._oldest = self._reserved = 0
         self._spare: tuple[int, int] | None = None  # once synced to this end, trim to here
@@ -41,6 +55,14 @@ class ObjectLog:
                 case ObjectRecord() as record:
                     self._at.append((record.batch, position))
                     self._read.append(record)
+                case IdentifiedRecord() as found:
+                    self._at.append((found.batch, position))
+                    self._read.append(ObjectRecord(found.batch, found.lsn, found.rows))
+                    self._keep_windows_from(position)
+                    self.windows.add_batch(found, partition)
+                case ProducerRecord() as window:
+                    self._keep_windows_from(position)
+                    self.windows.merge(window)
                 case ProgressRecord(batch=batch, below=below):
                     self._oldest = max(self._oldest, batch)
                     self._reserved = max(self._reserved, below)
@@ -77,6 +99,31 @@ class ObjectLog:
         self._at.append((batch, position))
         return position + 1  # any end beyond the record's first byte is behind all of it
 
+    def append_identified(
+        self,
+        batch: int,
+        lsn: int,
+        rows: ObjectRows,
+        parts: Sequence[tuple[PublicationIdentity, int]],
+        now: float,
+    ) -> int:
+        """Appends a batch of publications with these identities and numbers of rows, like `append`,
+        and remembers them, `now` in monotonic seconds."""
+        record = IdentifiedRecord(
+            batch,
+            lsn,
+            column(rows),
+            np.array([count for _, count in parts], np.int64),
+            np.array([identity.seq for identity, _ in parts], np.uint64),
+            *strings_to_column([identity.producer for identity, _ in parts]),
+            np.frombuffer(b"".join(identity.digest for identity, _ in parts), np.uint64),
+        )
+        position = self.log.append(record.encode())
+        self._at.append((batch, position))
+        self._keep_windows_from(position)
+        self.windows.add_batch(record, self._partition, now)
+        return position + 1
+
     def note(self, what: SplitRecord | QuarantineRecord) -> None:
         """Appends a record of a split or a quarantine and syncs it: it must be durable before any
         message that follows from it is sent."""
@@ -108,9 +155,13 @@ class ObjectLog:
             self._at.popleft()
         if len(self._at) == 1 and oldest > self._at[0][0]:
             self._at.popleft()
+        self._write_windows()
         position = self.log.append(ProgressRecord(oldest, self._reserved).encode())
         self._oldest = oldest
-        self._spare = self.log.end, self._at[0][1] if self._at else position
+        needed = self._at[0][1] if self._at else position
+        if self._windows_at is not None:
+            needed = min(needed, self._windows_at)
+        self._spare = self.log.end, needed
         return True
 
     def find_spare(self, end: int) -> int | None:
@@ -121,6 +172,22 @@ class ObjectLog:
             return None
         self._spare = None
         return spare[1]
+
+    def _keep_windows_from(self, position: int) -> None:
+        if self._windows_at is None:
+            self._windows_at = position
+
+    def _write_windows(self) -> None:
+        """Writes the windows again, if the log has grown enough since they were written."""
+        start = self._windows_at
+        if start is None:
+            return
+        if self.log.end - start < max(WINDOWS_BYTES, 4 * self._windows_bytes):
+            return
+        begin = self.log.end
+        for record in self.windows.make_records():
+            self.log.append(record.encode())
+        self._windows_at, self._windows_bytes = begin, self.log.end - begin
 
 
 def column(rows: ObjectRows) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

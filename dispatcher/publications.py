@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ps2stream.dispatcher.events import LogFailed, LogSynced, PublishRequested, PublishWithdrawn
 from ps2stream.dispatcher.gateway import AcceptedBatch
+from ps2stream.dispatcher.identified import IdentifiedPublications
 from ps2stream.dispatcher.instructions import (
     AnnounceCongestion,
     AnswerCall,
@@ -44,6 +45,16 @@ class _AcceptedPublication(NamedTuple):
     publication: AcceptedBatch
 
 
+class _ReservedBatch(NamedTuple):
+    """A batch of publications with identities that is in the log up to `end`, and is routed once
+    that is synced."""
+
+    end: int
+    batch: AcceptedBatch
+    rows: ObjectRows
+    taken: Sequence[WaitingPublication]
+
+
 class _RoutedBatch(NamedTuple):
     """A batch that is routed and not complete; `since` is when its first publication came."""
 
@@ -65,6 +76,7 @@ class PublicationPipeline:
         out: list[Instruction],
     ) -> None:
         self.intake = PublicationIntake(router.max_in_flight)
+        self.identified = IdentifiedPublications(router, log.windows, self.intake, out)
         self._router = router
         self._log = log
         self._reservoir = reservoir
@@ -74,8 +86,19 @@ class PublicationPipeline:
         self._open: dict[int, _RoutedBatch] = {}  # by batch
         self.open_bytes = 0
         self._unsynced: deque[_AcceptedPublication] = deque()
+        self._reserved: deque[_ReservedBatch] = deque()
+        self._synced = 0
         self._congested = False
         self._listeners: list[Any] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Returns whether a publication waits to be routed."""
+        return len(self.intake) > 0 or self._is_reserved_durable
+
+    @property
+    def _is_reserved_durable(self) -> bool:
+        return len(self._reserved) > 0 and self._reserved[0].end <= self._synced
 
     def add_listener(self, listener: Any) -> None:
         """Informs a listener, now and at every change, whether routed batches wait."""
@@ -84,34 +107,45 @@ class PublicationPipeline:
 
     def add(self, event: PublishRequested) -> None:
         """Takes a publication in, or refuses it."""
-        call, rows, durable, since, wait_s = event
-        if not self.intake.add(WaitingPublication(call, rows, durable, since, since + wait_s)):
-            self._refuse_for_room(call)
+        call, rows, durable, since, wait_s, identity = event
+        if identity is not None:
+            self.identified.add(event, identity)
+        elif not self.intake.add(WaitingPublication(call, rows, durable, since, since + wait_s)):
+            self._out.append(RefuseCall(call, self.intake.make_refusal()))
 
     def withdraw(self, event: PublishWithdrawn) -> None:
         """Refuses a publication that has waited too long, unless it is routed."""
         if self.intake.withdraw(event.call):
             problem = f"publish: not routed within {event.waited_s:g} s"
             self._out.append(RefuseCall(event.call, ResourceExhausted(problem)))
+        else:
+            self.identified.withdraw(event.call, event.waited_s)
 
     def route_batch(self, now: float, now_ms: int) -> bool:
-        """Routes one batch of publications, if one should leave now; returns whether it did."""
+        """Routes or reserves one batch of publications, if one should leave now; returns whether it
+        did."""
         for waiting in self.intake.take_expired(now):
-            self._refuse_for_room(waiting.call)
+            self._refuse_one(waiting, self.intake.make_refusal())
         router, taken = self._router, list[WaitingPublication]()
+        if self._is_reserved_durable:
+            self._route_reserved(now, now_ms)
+            return True
         if router.in_flight < router.max_in_flight:
             taken = self.intake.take(router.active)
         if taken:
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
             try:
-                end = self._append_batch(rows, taken)
-                offset, lsn, sends = router.publish(rows)
+                if taken[0].identity is not None:
+                    self._reserve_batch(rows, taken, now)
+                else:
+                    end = self._append_batch(rows, taken)
+                    offset, lsn, sends = router.publish(rows)
+                    self._note_batch(offset, rows, taken, sends, now)
+                    self._reservoir.add(rows, now_ms)
+                    self._note_accepted(AcceptedBatch(router.index, offset, lsn), end, taken, now)
             except Ps2StreamError as error:
-                self._out += [RefuseCall(waiting.call, error) for waiting in taken]
-            else:
-                self._note_batch(offset, rows, taken, sends, now)
-                self._reservoir.add(rows, now_ms)
-                self._note_accepted(AcceptedBatch(router.index, offset, lsn), end, taken, now)
+                for waiting in taken:
+                    self._refuse_one(waiting, error)
         self._look_for_congestion()
         return bool(taken)
 
@@ -142,6 +176,7 @@ class PublicationPipeline:
 
     def synced(self, event: LogSynced, now: float) -> None:
         """Answers what has become durable."""
+        self._synced = event.end
         while self._unsynced and self._unsynced[0].end <= event.end:
             _, waiting, publication = self._unsynced.popleft()
             self._meter.add("durable", now - waiting.since, len(waiting.rows))
@@ -151,12 +186,43 @@ class PublicationPipeline:
 
     def failed(self, event: LogFailed) -> None:
         """Refuses what will not become durable."""
+        self.identified.fail(event.error)
+        while self._reserved:
+            for waiting in self._reserved.popleft().taken:
+                self._refuse_one(waiting, event.error)
         while self._unsynced:
             self._out.append(RefuseCall(self._unsynced.popleft().waiting.call, event.error))
 
-    def _refuse_for_room(self, call: Any) -> None:
-        problem = f"publish: {self.intake.limit} batches are waiting, the limit (max_in_flight)"
-        self._out.append(RefuseCall(call, ResourceExhausted(problem)))
+    def _refuse_one(self, waiting: WaitingPublication, error: Exception) -> None:
+        if waiting.identity is None:
+            self._out.append(RefuseCall(waiting.call, error))
+        else:
+            self.identified.refuse(waiting.call, error)
+
+    def _reserve_batch(
+        self, rows: ObjectRows, taken: Sequence[WaitingPublication], now: float
+    ) -> None:
+        """Logs a batch of publications with identities, which nobody sees before it is durable: if
+        it were lost after a match of it was delivered, a repeat would be matched again."""
+        self._check_ready(len(rows))
+        router = self._router
+        parts = [(w.identity, len(w.rows)) for w in taken if w.identity is not None]
+        end = self._log.append_identified(router.offset, router.applied, rows, parts, now)
+        batch = AcceptedBatch(router.index, *router.reserve(rows))
+        self._reserved.append(_ReservedBatch(end, batch, rows, taken))
+        self._out.append(SyncLog())
+
+    def _route_reserved(self, now: float, now_ms: int) -> None:
+        """Routes a batch of publications with identities that is durable, and answers them."""
+        _, batch, rows, taken = self._reserved.popleft()
+        sends = self._router.route_reserved(batch.offset)
+        self._note_batch(batch.offset, rows, taken, sends, now)
+        self._reservoir.add(rows, now_ms)
+        for waiting in taken:
+            for stage in ("intake", "durable"):
+                self._meter.add(stage, now - waiting.since, len(waiting.rows))
+            self.identified.answer(waiting.call, batch)
+            batch = batch._replace(offset=batch.offset + len(waiting.rows))
 
     def _look_for_congestion(self) -> None:
         most = self._router.max_in_flight
@@ -205,10 +271,14 @@ class PublicationPipeline:
     def _append_batch(self, rows: ObjectRows, taken: Sequence[WaitingPublication]) -> int:
         """Appends a batch to the log if some of it must be durable. Returns the end of the log from
         which on it is durable, 0 if it was not appended."""
-        if not self._router.ready:
-            raise Unavailable("the dispatcher is catching up with the ledger")
-        self._log.reserve(self._router.offset + len(rows))
+        self._check_ready(len(rows))
         if not any(waiting.durable for waiting in taken):
             return 0
         self._out.append(SyncLog())
         return self._log.append(self._router.offset, self._router.applied, rows)
+
+    def _check_ready(self, rows: int) -> None:
+        """Reserves the offsets of so many rows. Raises Unavailable if none can be accepted now."""
+        if not self._router.ready:
+            raise Unavailable("the dispatcher is catching up with the ledger")
+        self._log.reserve(self._router.offset + rows)

@@ -25,6 +25,10 @@ WAITING_UPDATES: Final = 262_144  # inserts not yet answered in a dispatcher; as
 WAITING_BYTES: Final = 64 * 1024 * 1024  # bytes of these inserts; the deletes have as many again
 WAITING_QUESTIONS: Final = 4096  # look-ups and sessions that the sequencer has not answered
 
+PRODUCER_WINDOW: Final = 256  # publications of a producer of which a repeat gets the first answer
+PRODUCERS: Final = 4096  # producers that one dispatcher remembers
+TENANT_PRODUCERS: Final = 1024  # the same of one tenant
+
 LAT_MAX: Final = 90.0
 LON_MAX: Final = 180.0
 RADIUS_KM: Final = 20_015.2  # of a circle: half the circumference of the earth

@@ -36,6 +36,7 @@ from ps2stream.dispatcher.gateway import (
     AcceptedBatch,
     DeliverStream,
     MatchExplanation,
+    PublicationIdentity,
     QueryEstimate,
     Sink,
 )
@@ -146,10 +147,14 @@ class DispatcherEdge:
         return call
 
     def publish(
-        self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
+        self,
+        rows: ObjectRows,
+        wait_s: float = 0.0,
+        durable: bool = True,
+        identity: PublicationIdentity | None = None,
     ) -> Future[AcceptedBatch]:
         call = begin_call()
-        self._put(PublishRequested(call, rows, durable, time.monotonic(), wait_s))
+        self._put(PublishRequested(call, rows, durable, time.monotonic(), wait_s, identity))
         return call
 
     def withdraw(self, routing: Future[AcceptedBatch], waited_s: float) -> None:

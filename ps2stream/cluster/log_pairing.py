@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ps2stream.cluster.log_windows import move_windows
 from ps2stream.cluster.logs import ServiceLogs, name_of
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -30,7 +31,7 @@ from ps2stream.merger.records import (
 from ps2stream.merger.recovery import recover
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import I64, decode
-from ps2stream.protocol.log_records import ObjectRecord
+from ps2stream.protocol.log_records import IdentifiedRecord, ObjectRecord
 from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, Log, LogNote, Store
 from ps2stream.protocol.rows import no_queries
@@ -90,6 +91,8 @@ def pair_logs(
                 kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
         if mismatches or logs.restored:
             _go_on_without(mismatches, ledger, found, kept, store, restored=logs.restored)
+        objects = {a.index: log for a, log in kept.items() if a.role == "dispatcher"}
+        move_windows(logs, topology.dispatchers, objects)
         noted: dict[str, LogNote] = {}
         for address, known in zip(addresses, found, strict=True):
             noted[known.name] = _tie_log(logs, ledger, known, kept[address], store.lsn)
@@ -107,6 +110,8 @@ def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -
         match decode(data):
             case ObjectRecord() | MatchedRecord() | CheckpointRecord() as record:
                 lsn = max(lsn, record.lsn)
+            case IdentifiedRecord(lsn=stamped):
+                lsn = max(lsn, stamped)
     return lsn
 
 

@@ -107,7 +107,15 @@ class LogReporter:
         return [Send(SEQUENCER, LogReached(self._reported, highest, self._name))]
 
 
+def list_dispatchers(names: Sequence[str]) -> list[int]:
+    """Returns the indices of the dispatchers whose logs are among these names, in order."""
+    return _list_actors("dispatcher", names)
+
+
 def _count_actors(role: str, names: Sequence[str]) -> int:
+    return 1 + max(_list_actors(role, names), default=-1)
+
+
+def _list_actors(role: str, names: Sequence[str]) -> list[int]:
     parts = (name.rpartition("-") for name in names)
-    found = (int(n) for kind, _, n in parts if kind == _KIND[role] and n.isdigit())
-    return 1 + max(found, default=-1)
+    return sorted(int(n) for kind, _, n in parts if kind == _KIND[role] and n.isdigit())

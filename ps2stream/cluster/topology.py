@@ -88,7 +88,8 @@ class Topology:
         from ps2stream.dispatcher.machine import DispatcherMachine
         from ps2stream.dispatcher.object_log import ObjectLog
 
-        objects = ObjectLog(log)
+        objects = ObjectLog(log, index)
+        objects.windows.keep_owned(index, self.dispatchers)
         router = self.router(index, self.analyzer(), epoch, objects)
         return DispatcherMachine(router, objects, self.reservoir(index), meter)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ps2stream.protocol.frame import U8, Frame
+from ps2stream.protocol.frame import I64, U8, U64, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,3 +43,32 @@ class SplitRecord(Frame):
 
     KIND = 55
     at: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class IdentifiedRecord(Frame):
+    """An accepted batch, as in ObjectRecord, of publications that have a producer and a seq. One
+    record holds both, so that a crash loses both or neither. For each publication: count is the
+    number of its rows; seq; producer is its stored name; digest is of its content, two integers.
+    """
+
+    KIND = 57
+    batch: int
+    lsn: int
+    rows: U8
+    count: I64
+    seq: U64
+    producer_off: I64
+    producer: U8
+    digest: U64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ProducerRecord(Frame):
+    """The window of one producer as of this record (dispatcher/producers.py): its stored name;
+    floor, one integer: no seq up to it is published any more; entries, uint64[n * 6]."""
+
+    KIND = 58
+    producer: U8
+    floor: U64
+    entries: U64

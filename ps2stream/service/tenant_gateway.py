@@ -15,6 +15,7 @@ from ps2stream.dispatcher.gateway import (
     DeliverStream,
     DispatcherGateway,
     MatchExplanation,
+    PublicationIdentity,
     QueryEstimate,
     Sink,
 )
@@ -69,9 +70,16 @@ class TenantGateway:
         return self._gateway.update(rows, names, request_ids)
 
     def publish(
-        self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
+        self,
+        rows: ObjectRows,
+        wait_s: float = 0.0,
+        durable: bool = True,
+        identity: PublicationIdentity | None = None,
     ) -> Future[AcceptedBatch]:
-        return self._gateway.publish(rows, wait_s, durable)
+        if identity is not None:
+            stored = tenants.under(self._tenant, identity.producer)
+            identity = identity._replace(producer=stored)
+        return self._gateway.publish(rows, wait_s, durable, identity)
 
     def withdraw(self, routing: Future[AcceptedBatch], waited_s: float) -> None:
         self._gateway.withdraw(routing, waited_s)

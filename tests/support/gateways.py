@@ -38,7 +38,7 @@ class Busy:
         self.refusals = 0
 
     def publish(
-        self, rows: Any, wait_s: float = 0.0, durable: bool = True
+        self, rows: Any, wait_s: float = 0.0, durable: bool = True, identity: Any = None
     ) -> Future[AcceptedBatch]:
         found: Future[AcceptedBatch] = Future()
         if self.refusals:
@@ -46,7 +46,7 @@ class Busy:
             problem = "publish: 64 batches are in flight, the limit"
             found.set_exception(ResourceExhausted(problem, 10))
         else:
-            found = self._edge.publish(rows, wait_s, durable)
+            found = self._edge.publish(rows, wait_s, durable, identity)
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.dispatcher.intake import (
     EAGER,
     ROWS,
@@ -86,3 +87,20 @@ def test_what_is_withdrawn_makes_room() -> None:
     added(intake, 2, until=1.0)
     assert intake.withdraw(first)
     assert (len(intake), sizes(intake, 100), sizes(intake, 0)) == (1, [], [2])
+
+
+def test_those_with_an_identity_leave_apart_and_nobody_is_overtaken_within_a_kind() -> None:
+    intake = PublicationIntake(100)
+    identity = PublicationIdentity("p", 1, bytes(16))
+    for n, named in ((1, False), (2, True), (3, False), (4, True), (5, False)):
+        found = WaitingPublication(object(), rows(n), identity=identity if named else None)
+        assert intake.add(found)
+    assert [sizes(intake, 0) for _ in range(3)] == [[1, 3, 5], [2, 4], []]
+    added(intake, ROWS)
+    assert sizes(intake, 100) == [ROWS], "what has left is counted no more"
+
+
+def test_a_refusal_names_the_limit() -> None:
+    assert "7 batches are waiting, the limit (max_in_flight)" in str(
+        PublicationIntake(7).make_refusal()
+    )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ps2stream.dispatcher import object_log
+from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
 from ps2stream.dispatcher.object_log import LEAP, ObjectLog
+from ps2stream.errors import Unavailable
 from ps2stream.protocol.frame import column_to_strings
-from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
+from ps2stream.protocol.log_records import ProducerRecord, QuarantineRecord, SplitRecord
 from ps2stream.protocol.rows import ObjectRows
 from tests.support.desk import Desk, rows
 from tests.support.memory_log import MemoryLog
@@ -116,4 +119,65 @@ def test_the_log_is_trimmed_once_it_is_durable_that_batches_are_complete() -> No
     assert spare is not None
     memory.trim(spare)
     assert len(memory.records) == 1, "the note alone"
+    assert recovered(memory) == []
+
+
+def identified(log: ObjectLog, batch: int, *names: str) -> None:
+    """A batch with a publication of one row of each of these producers, whose seqs are `batch`."""
+    parts = [(PublicationIdentity(name, batch + 1, bytes(16)), 1) for name in names]
+    log.append_identified(batch, 5, rows(len(names)), parts, 0.0)
+
+
+def remembered(log: MemoryLog) -> list[tuple[str, list[int]]]:
+    """The seqs of each producer after a restart."""
+    found = ObjectLog(log, 3).windows.make_records()
+    return sorted(
+        (record.producer.tobytes().decode(), sorted(record.entries.reshape(-1, 6)[:, 0].tolist()))
+        for record in found
+    )
+
+
+def test_batches_with_identities_come_back_like_others_and_are_remembered() -> None:
+    memory, log = logged(2)
+    identified(log, 2, "a", "b")
+    log.append(4, 5, rows(1))
+    assert recovered(memory) == [(0, ["0", "1"]), (2, ["0", "1"]), (4, ["0"])]
+    assert remembered(memory) == [("a", [3]), ("b", [3])]
+    answer = ObjectLog(memory, 3).windows.find(PublicationIdentity("b", 3, bytes(16)))
+    assert answer == AcceptedBatch(3, 3, 5)
+    assert remembered(memory.crashed()) == []
+
+
+def test_trimming_forgets_no_publication(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_log, "WINDOWS_BYTES", 3_000)
+    memory, log = logged()
+    identified(log, 0, "rare")
+    for batch in range(1, 200):
+        identified(log, batch, "a")
+        log.progress(batch + 1)
+        if (spare := log.find_spare(memory.sync())) is not None:
+            memory.trim(spare)
+        assert remembered(memory) == [("a", list(range(2, batch + 2))), ("rare", [1])]
+    assert memory.first > 0, "something was trimmed"
+    assert memory.bytes < 70_000, "the windows are written now and then, not with each note"
+
+
+def test_windows_that_find_no_room_keep_what_they_come_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(object_log, "WINDOWS_BYTES", 0)
+    memory, log = logged()
+    identified(log, 0, "a", "b")
+    memory.refused = {ProducerRecord.KIND}
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            log.progress(2)
+        assert log.find_spare(memory.sync()) is None
+    memory.refused.clear()
+    assert log.progress(2)
+    assert log.find_spare(memory.synced) is None, "the windows are not yet durable"
+    spare = log.find_spare(memory.sync())
+    assert spare is not None
+    memory.trim(spare)
+    assert remembered(memory) == [("a", [1]), ("b", [1])]
     assert recovered(memory) == []

@@ -1,0 +1,52 @@
+"""The messages between dispatchers about publications that have a producer and a seq."""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import IntEnum
+
+from ps2stream.protocol.frame import U8, U64, Frame
+
+
+class PublishStatus(IntEnum):
+    """The outcome of a forwarded publication; all but OK: nothing of it was accepted."""
+
+    OK = 0
+    FULL = 1
+    UNAVAILABLE = 2
+    OTHER_CONTENT = 3
+    TOO_OLD = 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PublishForward(Frame):
+    """dispatcher -> the dispatcher that remembers the producer: publishes a batch for a client of
+    the sender. It is sent once: `number`, of the sender's incarnation `epoch`, names it in the
+    answer. rows: encoded ObjectRows; it may wait for room for `wait_ms`; seq, one integer, producer
+    and digest: of PublicationIdentity."""
+
+    KIND = 86
+    dispatcher: int
+    epoch: int
+    number: int
+    wait_ms: int
+    rows: U8
+    seq: U64
+    producer: U8
+    digest: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PublishReply(Frame):
+    """dispatcher -> dispatcher: answers PublishForward. status: a PublishStatus; the rest of the
+    answer is that of AcceptedBatch, or `problem` and perhaps `retry_after_ms` of the error."""
+
+    KIND = 87
+    epoch: int
+    number: int
+    status: int
+    partition: int
+    offset: int
+    lsn: int
+    retry_after_ms: int
+    problem: U8
