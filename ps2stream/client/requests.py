@@ -180,17 +180,34 @@ def new_request_id() -> str:
 # --- objects --------------------------------------------------------------
 
 
-def publish_request(objects: Any, level: str, allow_partial: bool) -> pubsub_pb2.PublishRequest:
-    return pubsub_pb2.PublishRequest(
-        batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
+def publish_request(
+    objects: Any, level: str, allow_partial: bool, producer: str = "", seq: int = 0
+) -> pubsub_pb2.PublishRequest:
+    """Builds the request of a publication. Raises InvalidArgument."""
+    if bool(producer) != bool(seq):
+        problem = "expected both or none: a producer numbers its publications from 1"
+        raise invalid("seq" if producer else "producer", problem)
+    named = request_of(pubsub_pb2.PublishRequest, producer=producer, seq=seq)
+    named.MergeFrom(
+        pubsub_pb2.PublishRequest(
+            batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
+        )
     )
+    return named
 
 
 def publish_stream_request(
-    objects: Any, level: str, allow_partial: bool
+    objects: Any, level: str, allow_partial: bool, producer: str = "", seq: int = 0
 ) -> pubsub_pb2.PublishStreamRequest:
+    """Builds a request of PublishStream, which has the fields of PublishRequest. Raises
+    InvalidArgument."""
+    request = publish_request(objects, level, allow_partial, producer, seq)
     return pubsub_pb2.PublishStreamRequest(
-        batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
+        batch=request.batch,
+        level=request.level,
+        allow_partial=request.allow_partial,
+        producer=request.producer,
+        seq=request.seq,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,8 +13,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import grpc
 import numpy as np
 
-from ps2stream.dispatcher.gateway import AcceptedBatch, DispatcherGateway
+from ps2stream.dispatcher.gateway import AcceptedBatch, DispatcherGateway, PublicationIdentity
 from ps2stream.errors import (
+    AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     OverQuota,
@@ -24,7 +26,7 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import BATCH_BYTES, VIOLATIONS
 from ps2stream.service.admission import AdmissionTicket, PublishRates
-from ps2stream.service.calls import OBJECT_ROWS, check_batch, check_deadline, parse
+from ps2stream.service.calls import OBJECT_ROWS, check_batch, check_deadline, name_problem, parse
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.objects import RowRefusal, read_objects
 from ps2stream.service.peek import read_level_and_rows
@@ -168,8 +170,7 @@ class TenantPublications:
         check_deadline(context)
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = resolve_level(request.level)
-        if request.producer or request.seq:
-            raise FailedPrecondition("producer and seq are not supported")
+        identity = identify_publication(request)
         objects = read_objects(request.batch, self._gateway.clock_ms())
         refused = objects.refusals(None if request.allow_partial else VIOLATIONS)
         if refused:
@@ -190,9 +191,8 @@ class TenantPublications:
             return self._refuse_batch(level, len(objects), error)
         rows = objects.analyse(self._gateway.analyzer, context.is_active)
         self._gate.end_turn(ticket)
-        routing = self._gateway.publish(
-            rows, wait_s, durable=level == object_pb2.PUBLISH_LEVEL_DURABLE
-        )
+        durable = level == object_pb2.PUBLISH_LEVEL_DURABLE
+        routing = self._gateway.publish(rows, wait_s, durable, identity)
         routing.add_done_callback(lambda _: self._gate.leave(ticket))
         count = len(rows)
 
@@ -203,6 +203,9 @@ class TenantPublications:
                 return self._refuse_batch(level, count, error)._replace(refused=refused)
             except Unavailable:
                 self.refused["unavailable"] += count
+                raise
+            except (AlreadyExists, FailedPrecondition):  # it repeats what it does not equal
+                self.refused["invalid"] += count
                 raise
 
         return finish
@@ -253,6 +256,22 @@ def resolve_level(level: Level) -> Level:
     if level not in object_pb2.PublishLevel.values():
         raise invalid("level", f"unknown level {level}")
     return level
+
+
+def identify_publication(
+    request: pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest,
+) -> PublicationIdentity | None:
+    """Returns what makes a repeat of the request the same publication; None if it has no producer.
+    Raises InvalidArgument."""
+    if not request.producer and not request.seq:
+        return None
+    if problem := name_problem(request.producer, "id"):
+        raise invalid("producer", problem)
+    if not request.seq:
+        raise invalid("seq", "is missing; a producer numbers its publications from 1")
+    content = request.batch.SerializeToString(deterministic=True)
+    digest = hashlib.blake2b(content, digest_size=16).digest()
+    return PublicationIdentity(request.producer, request.seq, digest)
 
 
 def _fill_answer(answer: Answer, outcome: PublishOutcome) -> Answer:

@@ -381,11 +381,15 @@ class PublishRequest(_message.Message):
     allow_partial: _builtins.bool
     """True to accept the valid rows and report the others."""
     producer: _builtins.str
-    """Name of the publisher. Together with `seq` it will make a retry the same publication; not yet
-    available, and refused when set.
+    """Name of the publisher, chosen by the client, at most 128 bytes. Together with `seq` it makes a
+    retry the same publication: the service then answers as the first time. It remembers the last
+    256 publications of a producer, by seq, until the producer has published nothing for ten
+    minutes at least. Optional.
     """
     seq: _builtins.int
-    """Number of the batch among those of `producer`; not supported yet, and refused if set."""
+    """Number of the batch among those of `producer`, from 1. Numbers should rise, and may leave some
+    out. A retry sends the same bytes of `batch`.
+    """
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:
         """Objects to publish."""
@@ -469,9 +473,9 @@ class PublishStreamRequest(_message.Message):
     allow_partial: _builtins.bool
     """True to accept the valid rows and report the others."""
     producer: _builtins.str
-    """Name of the publisher; not supported yet, and refused if set."""
+    """Name of the publisher, as PublishRequest.producer. Optional."""
     seq: _builtins.int
-    """Number of the batch among those of `producer`; not supported yet, and refused if set."""
+    """Number of the batch among those of `producer`, as PublishRequest.seq."""
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:
         """Objects to publish."""

@@ -208,12 +208,16 @@ class PubSubServicer(object):
 
     def Publish(self, request, context):
         """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
-        is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
-        under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+        is set. Without producer and seq, a retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish
+        the objects twice, each under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+        With them, a retry through any dispatcher gets the first answer, and nothing is published twice.
 
         Scope: publish.
-        INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
-        FAILED_PRECONDITION: producer or seq is set.
+        INVALID_ARGUMENT: a row is invalid and allow_partial is not set, or only one of producer and
+        seq is set; nothing was accepted.
+        ALREADY_EXISTS: the producer has published another batch with this seq.
+        FAILED_PRECONDITION: seq is older than the last 256 publications of the producer, so that the
+        service does not know whether it was published.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,10 +226,11 @@ class PubSubServicer(object):
     def PublishStream(self, request_iterator, context):
         """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
         and a full service are reported in the answers and do not end the stream; a batch that is
-        invalid as a whole does.
+        invalid as a whole does. Producer and seq are as in Publish; each batch has its own.
 
         Scope: publish.
-        FAILED_PRECONDITION: producer or seq is set.
+        ALREADY_EXISTS: the producer has published another batch with this seq.
+        FAILED_PRECONDITION: seq is older than the last 256 publications of the producer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -101,20 +101,25 @@ class PubSubStub:
     """
     Publish: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]
     """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
-    is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
-    under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+    is set. Without producer and seq, a retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish
+    the objects twice, each under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+    With them, a retry through any dispatcher gets the first answer, and nothing is published twice.
 
     Scope: publish.
-    INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
-    FAILED_PRECONDITION: producer or seq is set.
+    INVALID_ARGUMENT: a row is invalid and allow_partial is not set, or only one of producer and
+    seq is set; nothing was accepted.
+    ALREADY_EXISTS: the producer has published another batch with this seq.
+    FAILED_PRECONDITION: seq is older than the last 256 publications of the producer, so that the
+    service does not know whether it was published.
     """
     PublishStream: _grpc.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]
     """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
     and a full service are reported in the answers and do not end the stream; a batch that is
-    invalid as a whole does.
+    invalid as a whole does. Producer and seq are as in Publish; each batch has its own.
 
     Scope: publish.
-    FAILED_PRECONDITION: producer or seq is set.
+    ALREADY_EXISTS: the producer has published another batch with this seq.
+    FAILED_PRECONDITION: seq is older than the last 256 publications of the producer.
     """
     Deliver: _grpc.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]
     """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
@@ -200,20 +205,25 @@ class PubSubAsyncStub(PubSubStub):
     """
     Publish: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]  # type: ignore[assignment]
     """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
-    is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
-    under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+    is set. Without producer and seq, a retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish
+    the objects twice, each under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+    With them, a retry through any dispatcher gets the first answer, and nothing is published twice.
 
     Scope: publish.
-    INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
-    FAILED_PRECONDITION: producer or seq is set.
+    INVALID_ARGUMENT: a row is invalid and allow_partial is not set, or only one of producer and
+    seq is set; nothing was accepted.
+    ALREADY_EXISTS: the producer has published another batch with this seq.
+    FAILED_PRECONDITION: seq is older than the last 256 publications of the producer, so that the
+    service does not know whether it was published.
     """
     PublishStream: _aio.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]  # type: ignore[assignment]
     """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
     and a full service are reported in the answers and do not end the stream; a batch that is
-    invalid as a whole does.
+    invalid as a whole does. Producer and seq are as in Publish; each batch has its own.
 
     Scope: publish.
-    FAILED_PRECONDITION: producer or seq is set.
+    ALREADY_EXISTS: the producer has published another batch with this seq.
+    FAILED_PRECONDITION: seq is older than the last 256 publications of the producer.
     """
     Deliver: _aio.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]  # type: ignore[assignment]
     """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
@@ -350,12 +360,16 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.PublishResponse, _abc.Awaitable[_pubsub_pb2.PublishResponse]]:
         """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
-        is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
-        under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+        is set. Without producer and seq, a retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish
+        the objects twice, each under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
+        With them, a retry through any dispatcher gets the first answer, and nothing is published twice.
 
         Scope: publish.
-        INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
-        FAILED_PRECONDITION: producer or seq is set.
+        INVALID_ARGUMENT: a row is invalid and allow_partial is not set, or only one of producer and
+        seq is set; nothing was accepted.
+        ALREADY_EXISTS: the producer has published another batch with this seq.
+        FAILED_PRECONDITION: seq is older than the last 256 publications of the producer, so that the
+        service does not know whether it was published.
         """
 
     @_abc_1.abstractmethod
@@ -366,10 +380,11 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.PublishStreamResponse], _abc.AsyncIterator[_pubsub_pb2.PublishStreamResponse]]:
         """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
         and a full service are reported in the answers and do not end the stream; a batch that is
-        invalid as a whole does.
+        invalid as a whole does. Producer and seq are as in Publish; each batch has its own.
 
         Scope: publish.
-        FAILED_PRECONDITION: producer or seq is set.
+        ALREADY_EXISTS: the producer has published another batch with this seq.
+        FAILED_PRECONDITION: seq is older than the last 256 publications of the producer.
         """
 
     @_abc_1.abstractmethod

@@ -150,12 +150,18 @@ def test_empty_and_ambiguous_batches(call: Any) -> None:
     assert "send one" in call("Publish", publish(both))[1]["batch"]
 
 
-def test_what_is_not_yet_available_is_refused(call: Any) -> None:
+def test_bad_fields_of_a_publication(call: Any) -> None:
     batch = object_pb2.ObjectBatch(objects=[object_pb2.Object(lon=0, lat=0)])
-    code, _, message = call("Publish", publish(batch, producer="p", seq=1))
-    assert code == Code.FAILED_PRECONDITION
-    assert "not supported" in message
-    assert call("Publish", publish(batch, level=99))[1] == {"level": "unknown level 99"}
+    for fields, where, problem in (
+        ({"producer": "p"}, "seq", "numbers its publications from 1"),
+        ({"seq": 1}, "producer", "expected 1 to 128 bytes, got 0"),
+        ({"producer": "p" * 129, "seq": 1}, "producer", "expected 1 to 128 bytes, got 129"),
+        ({"producer": "p\0q", "seq": 1}, "producer", "NUL"),
+        ({"level": 99}, "level", "unknown level 99"),
+    ):
+        code, violations, _ = call("Publish", publish(batch, **fields))
+        assert code == Code.INVALID_ARGUMENT
+        assert problem in violations[where]
 
 
 def test_a_cursor_of_another_service_is_refused(call: Any) -> None:

@@ -1,0 +1,136 @@
+"""Publications with a producer and a seq, over real ports: a repeat gets the first answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ps2stream import AsyncClient, Client
+from ps2stream.client.answers import Receipt
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from ps2stream.limits import PRODUCER_WINDOW
+from ps2stream.protocol.ticks import REPEAT_TICKS, TICK_S
+
+WORDS = [{"lon": 1.0, "lat": 1.0, "text": "flood"}, {"lon": 2.0, "lat": 2.0, "text": "fire"}]
+OTHER = [{"lon": 1.0, "lat": 1.0, "text": "frost"}]
+
+
+@contextmanager
+def serving(data: Path, dispatchers: int) -> Iterator[list[Client]]:
+    """A service and a client of each of its dispatchers."""
+    settings = Settings(runtime="local", port=0, workers=1, dispatchers=dispatchers, data_dir=data)
+    with start(settings) as running, ExitStack() as clients:
+        yield [clients.enter_context(Client(target, timeout=90)) for target in running.targets]
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Client]]:
+    with serving(tmp_path_factory.mktemp("data"), 2) as found:
+        yield found
+
+
+def test_a_repeat_gets_the_first_answer_through_any_dispatcher(clients: list[Client]) -> None:
+    for producer in ("ann", "bob", "cy", "dee"):  # some belong to each dispatcher
+        first = clients[0].publish(WORDS, producer=producer, seq=1)
+        again = [client.publish(WORDS, producer=producer, seq=1) for client in clients]
+        assert again == [first, first]
+        second = clients[1].publish(WORDS, producer=producer, seq=2)
+        assert (second.accepted, second == first) == (2, False)
+
+
+def test_each_object_is_matched_once(clients: list[Client]) -> None:
+    clients[0].insert("once", "flood", session="once")
+    with clients[0].subscribe("once") as matches:
+        for seq in (1, 2):
+            for client in (*clients, *clients):
+                client.publish(WORDS, producer="once", seq=seq)
+        clients[0].publish([{"lon": 0, "lat": 0, "text": "flood end"}])
+        found: list[str] = []
+        for match in matches:
+            found.append(match.text or "")
+            if match.text == "flood end":
+                break
+    assert sorted(found) == ["flood", "flood", "flood end"]
+    clients[0].delete("once")
+
+
+def test_another_batch_under_the_same_number_is_refused(clients: list[Client]) -> None:
+    first = clients[0].publish(WORDS, producer="eve", seq=7)
+    for client in clients:
+        with pytest.raises(AlreadyExists, match=r"seq 7 of producer 'eve'.* another batch"):
+            client.publish(OTHER, producer="eve", seq=7)
+    assert clients[1].publish(WORDS, producer="eve", seq=7) == first
+
+
+def test_a_number_older_than_the_window_is_refused(clients: list[Client]) -> None:
+    last = PRODUCER_WINDOW + 2
+    assert clients[0].publish(WORDS, producer="old", seq=1).accepted == 2
+    batches = [WORDS] * (last - 1)
+    stream = clients[0].publish_stream(batches, producer="old", first_seq=2)
+    assert [receipt.accepted for receipt in stream] == [2] * (last - 1)
+    for client in clients:
+        for seq in (1, 2):
+            with pytest.raises(FailedPrecondition, match=r"producer_window.*begin with seq 3"):
+                client.publish(WORDS, producer="old", seq=seq)
+        assert client.publish(WORDS, producer="old", seq=3).accepted == 2
+
+
+def test_batches_of_a_stream_are_repeated_one_by_one(clients: list[Client]) -> None:
+    first = list(clients[0].publish_stream([WORDS, OTHER], producer="fay"))
+    again = list(clients[1].publish_stream([WORDS, OTHER, WORDS], producer="fay"))
+    assert again[:2] == first
+    assert again[2].accepted == 2
+    late = list(clients[0].publish_stream([WORDS], producer="fay", first_seq=3))
+    assert late == again[2:]
+
+
+def test_refused_rows_are_told_again_and_a_refused_batch_is_not_remembered(
+    clients: list[Client],
+) -> None:
+    some: list[Any] = [*WORDS, {"lon": 999.0, "lat": 0.0, "text": "x"}]
+    with pytest.raises(InvalidArgument):
+        clients[0].publish(some, producer="gus", seq=1)
+    first = clients[0].publish(some, producer="gus", seq=1, allow_partial=True)
+    assert (first.accepted, [r.row for r in first.refused]) == (2, [2])
+    again = clients[1].publish(some, producer="gus", seq=1, allow_partial=True)
+    assert (again.partition, again.first_offset) == (first.partition, first.first_offset)
+    assert [str(r) for r in again.refused] == [str(r) for r in first.refused]
+
+
+def test_repeats_of_the_same_moment_are_one_publication(clients: list[Client]) -> None:
+    async def publish_often(targets: list[str]) -> list[Receipt]:
+        async with AsyncClient(targets[0]) as one, AsyncClient(targets[1]) as other:
+            calls = [one.publish(WORDS, producer="hal", seq=1) for _ in range(5)]
+            calls += [other.publish(WORDS, producer="hal", seq=1) for _ in range(5)]
+            return list(await asyncio.gather(*calls))
+
+    found = asyncio.run(publish_often([client.target for client in clients]))
+    assert len({(receipt.partition, receipt.first_offset) for receipt in found}) == 1
+
+
+def test_a_producer_needs_numbers_and_numbers_need_a_producer(clients: list[Client]) -> None:
+    for fields in ({"producer": "p"}, {"seq": 1}):
+        with pytest.raises(InvalidArgument, match="expected both or none"):
+            clients[0].publish(WORDS, **fields)
+
+
+def test_restarts_and_other_numbers_of_dispatchers_forget_nothing(tmp_path: Path) -> None:
+    producers = [f"p{i}" for i in range(8)]
+    known: dict[tuple[str, int], Receipt] = {}
+    for seq, dispatchers in enumerate((2, 3, 1, 1, 3), 1):
+        with serving(tmp_path, dispatchers) as clients:
+            for (producer, old), first in known.items():
+                assert clients[-1].publish(WORDS, producer=producer, seq=old) == first
+            for producer in producers:
+                known[producer, seq] = clients[0].publish(WORDS, producer=producer, seq=seq)
+            if seq == 2:  # dispatchers may be left out once they have noted what is complete
+                time.sleep((REPEAT_TICKS + 10) * TICK_S)
+    assert len({(r.partition, r.first_offset) for r in known.values()}) == len(known)
