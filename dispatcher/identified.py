@@ -26,8 +26,9 @@ from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.publications import PublishForward, PublishReply, PublishStatus
 from ps2stream.protocol.rows import ObjectRows
 
-FORWARD_TICKS = 100
-"""Ticks after which a forwarded publication is given up: one of the messages was lost."""
+FORWARD_TICKS = 60
+"""Ticks after which a forwarded publication is given up, since a message was lost: more than a
+publication waits for room."""
 STATUSES: dict[type[Ps2StreamError], PublishStatus] = {
     ResourceExhausted: PublishStatus.FULL,
     Unavailable: PublishStatus.UNAVAILABLE,
@@ -82,6 +83,9 @@ class IdentifiedPublications:
         self._failure: Exception | None = None
         self._number = 0
         self._ticks = 0
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._forwarded)
 
     def add(self, event: PublishRequested, identity: PublicationIdentity) -> None:
         """Takes a client's publication in, answers it as a repeat, forwards or refuses it."""

@@ -18,10 +18,12 @@ from ps2stream.dispatcher import (
     concerns,
     explanations,
     gathering,
+    identified,
     instructions,
     intake,
     object_log,
     open_batches,
+    producers,
     publications,
     releases,
     reservoir,
@@ -88,6 +90,113 @@ def offsets_used_again() -> Iterator[None]:
 def open_batches_not_replayed() -> Iterator[None]:
     """A restarted dispatcher sends nothing again."""
     with patch(object_log.ObjectLog, "recover", lambda self: []):
+        yield
+
+
+@bug
+def restarts_forget_what_was_published() -> Iterator[None]:
+    """A restarted dispatcher does not read from its log which publications it remembers."""
+    add_batch = producers.ProducerWindows.add_batch
+
+    def forgetful(self: Any, record: Any, partition: int, now: float = -1.0) -> None:
+        if now >= 0:
+            add_batch(self, record, partition, now)
+
+    with patch(producers.ProducerWindows, "add_batch", forgetful):
+        yield
+
+
+@bug
+def trimming_forgets_what_was_published() -> Iterator[None]:
+    """The log is trimmed though the windows of producers come from there."""
+    with patch(object_log.ObjectLog, "_keep_windows_from", lambda self, position: None):
+        yield
+
+
+@bug
+def every_dispatcher_remembers_alone() -> Iterator[None]:
+    """A publication that another dispatcher remembers is published here."""
+
+    def selfish(self: Any, event: Any, identity: Any) -> None:
+        self._take_in(event.call, event.rows, identity, event.since, event.wait_s)
+
+    with patch(identified.IdentifiedPublications, "add", selfish):
+        yield
+
+
+@bug
+def repeats_under_way_are_published() -> Iterator[None]:
+    """A repeat does not find the first, as long as that has no place in the log."""
+    take_in = identified.IdentifiedPublications._take_in
+
+    def blind(self: Any, caller: Any, rows: Any, identity: Any, *rest: Any) -> None:
+        known = self._open.pop((identity.producer, identity.seq), None)
+        take_in(self, caller, rows, identity, *rest)
+        if known is not None:
+            self._open[identity.producer, identity.seq] = known
+
+    close = identified.IdentifiedPublications._close
+
+    def lenient(self: Any, publication: Any) -> Any:
+        key = publication.identity.producer, publication.identity.seq
+        self._open.setdefault(key, publication)
+        close(self, publication)
+        return publication.callers
+
+    with (
+        patch(identified.IdentifiedPublications, "_take_in", blind),
+        patch(identified.IdentifiedPublications, "_close", lenient),
+    ):
+        yield
+
+
+@bug
+def contents_of_repeats_are_not_compared() -> Iterator[None]:
+    """Another batch under the same seq gets the answer of the first."""
+    with (
+        patch(identified, "check_digest", lambda identity, digest: None),
+        patch(producers, "check_digest", lambda identity, digest: None),
+    ):
+        yield
+
+
+@bug
+def old_numbers_are_published() -> Iterator[None]:
+    """What is older than the window of its producer is published."""
+    with patch(producers.ProducerWindow, "lowest", property(lambda self: 0)):
+        yield
+
+
+@bug
+def repeatable_batches_are_routed_at_once() -> Iterator[None]:
+    """A batch that may be repeated is matched before its record is synced, and answered later."""
+    reserve = publications.PublicationPipeline._reserve_batch
+    route = publications.PublicationPipeline._route_reserved
+
+    def hasty(self: Any, rows: Any, taken: Any, now: float) -> None:
+        reserve(self, rows, taken, now)
+        self._out += self._router.route_reserved(self._reserved[-1].batch.offset)
+
+    def late(self: Any, now: float, now_ms: int) -> None:
+        with patch(self._router, "route_reserved", lambda batch: []):
+            route(self, now, now_ms)
+
+    with (
+        patch(publications.PublicationPipeline, "_reserve_batch", hasty),
+        patch(publications.PublicationPipeline, "_route_reserved", late),
+    ):
+        yield
+
+
+@bug
+def answers_of_another_incarnation_count() -> Iterator[None]:
+    """A dispatcher takes an answer to its predecessor's publication for one to its own."""
+    settle = identified.IdentifiedPublications.settle
+
+    def lax(self: Any, reply: Any) -> None:
+        settle(self, dataclasses.replace(reply, epoch=self._router.epoch))
+
+    with patch(identified.IdentifiedPublications, "settle", lax):
         yield
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ps2stream.client.matches import MatchReceiver
+from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import column_to_strings
@@ -101,13 +102,18 @@ def call(
     return wait
 
 
-def publish(rows: ObjectRows, durable: bool, process: Process) -> Callable[[Any], Future[Any]]:
+def publish(
+    rows: ObjectRows,
+    durable: bool,
+    process: Process,
+    identity: PublicationIdentity | None = None,
+) -> Callable[[Any], Future[Any]]:
     """A publication of a client that may wait for room, and that may lose its patience."""
     rng = random.Random(f"{rows.id.tobytes()!r} {process.name}")
     wait_s, patience_ms = rng.choice([0.0, 0.0, 0.3, 2.0]), rng.choice([0, 0, 10, 100, 1_000])
 
     def ask(edge: Any) -> Future[Any]:
-        routing: Future[Any] = edge.publish(rows, wait_s, durable)
+        routing: Future[Any] = edge.publish(rows, wait_s, durable, identity)
         if patience_ms:
             give_up = partial(edge.withdraw, routing, patience_ms / 1_000)
             process.host.clock.after(patience_ms, process.do, partial(process.run, give_up))

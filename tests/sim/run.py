@@ -10,10 +10,12 @@ from typing import NamedTuple
 from unittest import mock
 
 from ps2stream.cluster import snapshots
+from ps2stream.dispatcher import object_log, producers
 from ps2stream.sequencer import feed, plan_changes
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
 from tests.sim.process import patched
+from tests.sim.repeats import WINDOW
 from tests.sim.scenario import Event, Scenario, scenario
 from tests.sim.world import World
 
@@ -43,6 +45,8 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
         mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
         mock.patch.object(plan_changes, "TRANSFER_ROWS", script.feed_rows),
         mock.patch.object(snapshots, "WORTH", 1),
+        mock.patch.object(producers, "PRODUCER_WINDOW", WINDOW),
+        mock.patch.object(object_log, "WINDOWS_BYTES", 600),
         patched(world.clock, world.network),
         planted(bug),
     ):

@@ -17,8 +17,10 @@ from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
 
 SESSIONS = ["ann", "bob", "cy"]
+PRODUCERS = ["p", "q", "r"]
 UNCONTROLLED = 1000
-"""Seeds below have no controller: they find the deliberate bugs by messages as they are."""
+"""Seeds below have no controller and no publications that are repeated: they find the deliberate
+bugs by messages as they are."""
 ROLES = ["dispatcher", "worker", "merger", "sequencer"]
 
 
@@ -78,6 +80,7 @@ class _Author:
         )
         self.peace = rng.choice([3_000, 5_000, 8_000])
         self.apart = random.Random(f"{seed} snapshots")
+        self.repeats = random.Random(f"{seed} repeats")
         self.serial = 0
         self.events: list[Event] = []
 
@@ -186,7 +189,21 @@ class _Author:
             self._add(at, "insert", self._where(), name, rng.choice(SESSIONS), expression, region)
         else:
             level = rng.choices(["DURABLE", "ACCEPTED", "NONE"], [8, 2, 1])[0]
-            self._add(at, "publish", self._where(), level, self._objects())
+            where, objects = self._where(), self._objects()
+            if self.seed >= UNCONTROLLED and self.repeats.random() < 0.5:
+                self._add(at, "repeat", where, objects, *self._producer())
+            else:
+                self._add(at, "publish", where, level, objects)
+
+    def _producer(self) -> tuple[str, tuple[tuple[int, int, bool], ...]]:
+        """A producer, and the copies of a publication after its first: after so many ms, through
+        which dispatcher, and whether it is by mistake another batch."""
+        rng = self.repeats
+        copies = []
+        for _ in range(rng.choice([0, 1, 1, 2, 4])):
+            after = rng.choice([0, 1, 3, 30, 300, 1_500, 4_000])
+            copies.append((after, rng.randrange(self.topology.dispatchers), rng.random() < 0.1))
+        return rng.choice(PRODUCERS), tuple(copies)
 
     def _objects(self) -> tuple[tuple[str, str, float, float], ...]:
         out = []

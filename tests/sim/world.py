@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,19 +29,10 @@ from tests.sim.clock import Task
 from tests.sim.cluster import SEQUENCER, Cluster, SimTopology
 from tests.sim.network import Cut, Temper
 from tests.sim.process import Process
+from tests.sim.repeats import Repeats, Thing
 
 REST_MS = 240_000  # after the last fault everything must have come to rest
 QUIET_MS = 4_500  # nothing came for as long: nothing is left to come
-
-
-class Thing(NamedTuple):
-    """An object that a dispatcher accepted. durable: its client was told so; kept: told at
-    level ACCEPTED by this process."""
-
-    obj: naive.Obj
-    partition: int
-    offset: int
-    lsn: int
 
 
 class World(Cluster):
@@ -63,6 +54,7 @@ class World(Cluster):
         self.readers: dict[str, list[Reader]] = {}
         self.open: list[str] = []  # calls that clients still make
         self.answered = 0
+        self.repeats = Repeats(self)
         self._rng = random.Random(f"{seed} clients")
         self._deletes = 0
 
@@ -85,6 +77,16 @@ class World(Cluster):
         for name, text, lon, lat in objects:
             self.posted[name] = naive.Obj(lon, lat, text)
         self.clock.spawn(self._publish(where, level, objects))
+
+    def repeat(
+        self,
+        where: int,
+        objects: Sequence[tuple[str, str, float, float]],
+        producer: str,
+        copies: Sequence[tuple[int, int, bool]],
+    ) -> None:
+        """Publish with a producer and a seq; see `Repeats.begin`."""
+        self.repeats.begin(where, objects, producer, copies)
 
     def inquire(self, where: int, expression: str, region: Region) -> None:
         """Ask a dispatcher what a query would match, and how it and an object would meet."""
@@ -239,6 +241,8 @@ class World(Cluster):
                 router = process.edge.machine.router
                 if router.in_flight or router.undecided or router.oldest != router.offset:
                     found.append(f"{process.name}: {router.in_flight} batches")
+                if len(process.edge.machine.publications.identified):
+                    found.append(f"{process.name} has publications to answer")
                 if not router.ready:
                     found.append(f"{process.name} is not ready")
             elif process.address.role == "merger" and machine.busy:
@@ -259,6 +263,17 @@ class World(Cluster):
         sequencer: Any = self.current[SEQUENCER].shell
         found: list[dict[str, Any]] = sequencer.machine.moves
         return found
+
+    def build(self, objects: Sequence[tuple[str, str, float, float]]) -> ObjectRows:
+        """The rows of a publication that is made now."""
+        names, texts = [o[0] for o in objects], [o[1] for o in objects]
+        lons, lats = [o[2] for o in objects], [o[3] for o in objects]
+        id_off, ids = strings_to_column(names)
+        text_off, text = strings_to_column(texts)
+        term_off, term = self.analyzer.analyse(text_off, text)
+        lon, lat = np.array(lons, np.float64), np.array(lats, np.float64)
+        time = np.full(len(names), self.clock.wall_ms(), np.int64)
+        return ObjectRows(id_off, ids, time, lon, lat, text_off, text, term_off, term)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -300,6 +315,7 @@ class World(Cluster):
                 return batch, lsn, out
 
             machine.publish = publish
+            self.repeats.watch(process)
             self.clock.spawn(self._serve(process))
 
     def _serve(self, process: Process) -> Task:
@@ -375,14 +391,7 @@ class World(Cluster):
     def _publish(
         self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]
     ) -> Task:
-        names, texts = [o[0] for o in objects], [o[1] for o in objects]
-        lons, lats = [o[2] for o in objects], [o[3] for o in objects]
-        id_off, ids = strings_to_column(names)
-        text_off, text = strings_to_column(texts)
-        term_off, term = self.analyzer.analyse(text_off, text)
-        lon, lat = np.array(lons, np.float64), np.array(lats, np.float64)
-        time = np.full(len(names), self.clock.wall_ms(), np.int64)
-        rows = ObjectRows(id_off, ids, time, lon, lat, text_off, text, term_off, term)
+        names, rows = [o[0] for o in objects], self.build(objects)
         self.open.append(f"publish {names}")
         for _ in range(60):
             process = reach(self, self._rng, where)
