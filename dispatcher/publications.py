@@ -206,11 +206,11 @@ class PublicationPipeline:
         it were lost after a match of it was delivered, a repeat would be matched again."""
         self._check_ready(len(rows))
         router = self._router
+        self._out.append(SyncLog())  # also if appending fails: see _check_ready
         parts = [(w.identity, len(w.rows)) for w in taken if w.identity is not None]
         end = self._log.append_identified(router.offset, router.applied, rows, parts, now)
         batch = AcceptedBatch(router.index, *router.reserve(rows))
         self._reserved.append(_ReservedBatch(end, batch, rows, taken))
-        self._out.append(SyncLog())
 
     def _route_reserved(self, now: float, now_ms: int) -> None:
         """Routes a batch of publications with identities that is durable, and answers them."""
@@ -281,4 +281,8 @@ class PublicationPipeline:
         """Reserves the offsets of so many rows. Raises Unavailable if none can be accepted now."""
         if not self._router.ready:
             raise Unavailable("the dispatcher is catching up with the ledger")
-        self._log.reserve(self._router.offset + rows)
+        try:
+            self._log.reserve(self._router.offset + rows)
+        except Unavailable:
+            self._out.append(SyncLog())  # if the log has failed for good, this incarnation ends
+            raise

@@ -227,3 +227,19 @@ def test_a_forward_is_refused_as_a_client_would_be(desk: Desk) -> None:
         fields = {**reply.__dict__, "epoch": 1}
         sender.edge.on(PublishReply(**fields))
         assert isinstance(call.exception(0), kind)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_log_that_takes_nothing_more_is_synced_so_that_it_fails(
+    desk: Desk, is_first: bool
+) -> None:
+    """Whether it fails as offsets are reserved, before the first publication, or later."""
+
+    def refuse(record: bytes) -> int:
+        raise Unavailable("the disk is gone")
+
+    if not is_first:
+        desk.edge.publish(rows(1), durable=False)
+    desk.log.append = refuse  # type: ignore[method-assign]
+    call = desk.edge.publish(rows(1), identity=identity(1))
+    assert (str(call.exception(0)), desk.wakes) == ("the disk is gone", 1)
