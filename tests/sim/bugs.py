@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -185,18 +184,6 @@ def repeatable_batches_are_routed_at_once() -> Iterator[None]:
         patch(publications.PublicationPipeline, "_reserve_batch", hasty),
         patch(publications.PublicationPipeline, "_route_reserved", late),
     ):
-        yield
-
-
-@bug
-def answers_of_another_incarnation_count() -> Iterator[None]:
-    """A dispatcher takes an answer to its predecessor's publication for one to its own."""
-    settle = identified.IdentifiedPublications.settle
-
-    def lax(self: Any, reply: Any) -> None:
-        settle(self, dataclasses.replace(reply, epoch=self._router.epoch))
-
-    with patch(identified.IdentifiedPublications, "settle", lax):
         yield
 
 

@@ -13,6 +13,13 @@ PATIENCE = 200
 FOUND_BY = {
     "offsets_used_again": 6,
     "open_batches_not_replayed": 17,
+    "restarts_forget_what_was_published": UNCONTROLLED,
+    "trimming_forgets_what_was_published": UNCONTROLLED + 28,
+    "every_dispatcher_remembers_alone": UNCONTROLLED + 1,
+    "repeats_under_way_are_published": UNCONTROLLED,
+    "contents_of_repeats_are_not_compared": UNCONTROLLED + 1,
+    "old_numbers_are_published": UNCONTROLLED + 1,
+    "repeatable_batches_are_routed_at_once": UNCONTROLLED + 4,
     "progress_runs_ahead": 2,
     "watermark_rises_too_early": 0,
     "serves_before_it_has_caught_up": 17,
