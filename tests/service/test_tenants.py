@@ -162,6 +162,19 @@ def test_answers_are_equal_whatever_others_listen_for(
         zeta.delete(f"theirs{i}")
 
 
+def test_producers_of_one_name_are_different_ones(clients: list[Client]) -> None:
+    batches = [[STORM | {"text": text}] for text in ("one", "two", "three", "four")]
+    receipts = [
+        client.publish(batch, producer="p", seq=1)
+        for client, batch in zip(clients, batches, strict=True)
+    ]
+    assert len({receipt.first_offset for receipt in receipts}) == len(clients)
+    for client, batch, first in zip(clients, batches, receipts, strict=True):
+        assert client.publish(batch, producer="p", seq=1) == first
+        with pytest.raises(AlreadyExists, match="producer 'p' was published"):
+            client.publish([STORM], producer="p", seq=1)
+
+
 @pytest.mark.parametrize(("scopes", "expected"), [({AccessScope.SUBSCRIBE}, 3), (ALL, 6)])
 def test_only_operators_see_how_many_matches_others_have(
     clients: list[Client], scopes: set[AccessScope], expected: int

@@ -76,8 +76,8 @@ def offsets_used_again() -> Iterator[None]:
     not logged had higher offsets."""
     init = object_log.ObjectLog.__init__
 
-    def forgetful(self: Any, log: Any) -> None:
-        init(self, log)
+    def forgetful(self: Any, log: Any, *rest: Any) -> None:
+        init(self, log, *rest)
         ends = [r.batch + len(ObjectRows.decode(r.rows.data)) for r in self._read]
         self.offset = max(ends, default=0)
 

@@ -54,7 +54,7 @@ FOUND_BY = {
     "one_answer_less": 1,
     "told_again_after_a_restart": 7,
     "a_part_is_the_whole": 2,
-    "finished_before_the_watermark": 9,
+    "finished_before_the_watermark": 16,
     "updates_go_to_the_present_owner_alone": 0,
     "the_dying_are_not_loaded": 638,
     "a_move_is_forgotten_by_a_new_incarnation": 0,
