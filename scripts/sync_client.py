@@ -28,6 +28,7 @@ NAMES = {
     "AsyncClient": "Client",
     "AsyncSubscription": "Subscription",
     "async_sleep": "sleep",
+    "aiter": "iter",
     **{f"async_{name}": name for name in (*MODULES, "channel")},
 }
 # What docstrings and messages say otherwise of the synchronous client. Each must be found.

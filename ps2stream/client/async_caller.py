@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import chain
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -110,24 +109,32 @@ class AsyncCaller:
     async def _send_bulk(
         self, name: str, messages: Iterable[Message], kind: type[A]
     ) -> AsyncIterator[A]:
-        """Sends idempotent batches and yields their answers. After a lost connection, batches
-        without an answer are sent again."""
+        """Sends idempotent batches, like `_send_repeatable`, and yields their answers."""
+        encoded = (message.SerializeToString() for message in messages)
+        async for data in self._send_repeatable(name, encoded, BULK_WINDOW):
+            yield kind.FromString(data)
+
+    async def _send_repeatable(
+        self, name: str, messages: AsyncBatches, window: int
+    ) -> AsyncIterator[bytes]:
+        """Sends idempotent requests, like `_send_windowed`. After a lost connection, those without
+        an answer are sent again."""
         unanswered: deque[bytes] = deque()
+        source = aiter(iterate_any(messages))
 
-        def encode_messages() -> Iterator[bytes]:
-            for message in source:
-                unanswered.append(message.SerializeToString())
-                yield unanswered[-1]
+        async def repeat_unanswered() -> AsyncIterator[bytes]:
+            for message in tuple(unanswered):
+                yield message
+            async for message in source:
+                unanswered.append(message)
+                yield message
 
-        source = iter(messages)
         tries, deadline = 0, time.monotonic() + self._timeout
         while True:
             try:
-                again = tuple(unanswered)
-                all_messages = chain(again, encode_messages())
-                async for data in self._send_windowed(name, all_messages, BULK_WINDOW):
+                async for data in self._send_windowed(name, repeat_unanswered(), window):
                     unanswered.popleft()
-                    yield kind.FromString(data)
+                    yield data
                     tries, deadline = 0, time.monotonic() + self._timeout
                 return
             except (Unavailable, ResourceExhausted) as error:

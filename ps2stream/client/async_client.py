@@ -201,7 +201,8 @@ class AsyncClient(AsyncAdminCaller):
         """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
         receipt for each, in order. A receipt with `retry_after_ms` means that its batch was not
         accepted, because the service was full. With `producer`, as in `publish`, the batches are
-        numbered from `first_seq`, so that those without a receipt may be sent again."""
+        numbered from `first_seq`, and those without a receipt are sent again after a lost
+        connection."""
 
         async def encode_batches() -> AsyncIterator[bytes]:
             seq = first_seq if producer else 0
@@ -213,7 +214,8 @@ class AsyncClient(AsyncAdminCaller):
                 seq += bool(producer)
 
         encoded = encode_batches()
-        async for data in self._send_windowed("PublishStream", encoded, in_flight):
+        send = self._send_repeatable if producer else self._send_windowed
+        async for data in send("PublishStream", encoded, in_flight):
             yield answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
 
     # --- matches --------------------------------------------------------------

@@ -7,7 +7,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -107,24 +106,30 @@ class Caller:
             stream.cancel()
 
     def _send_bulk(self, name: str, messages: Iterable[Message], kind: type[A]) -> Iterator[A]:
-        """Sends idempotent batches and yields their answers. After a lost connection, batches
-        without an answer are sent again."""
+        """Sends idempotent batches, like `_send_repeatable`, and yields their answers."""
+        encoded = (message.SerializeToString() for message in messages)
+        for data in self._send_repeatable(name, encoded, BULK_WINDOW):
+            yield kind.FromString(data)
+
+    def _send_repeatable(self, name: str, messages: Batches, window: int) -> Iterator[bytes]:
+        """Sends idempotent requests, like `_send_windowed`. After a lost connection, those without
+        an answer are sent again."""
         unanswered: deque[bytes] = deque()
+        source = iter(iterate_any(messages))
 
-        def encode_messages() -> Iterator[bytes]:
+        def repeat_unanswered() -> Iterator[bytes]:
+            for message in tuple(unanswered):
+                yield message
             for message in source:
-                unanswered.append(message.SerializeToString())
-                yield unanswered[-1]
+                unanswered.append(message)
+                yield message
 
-        source = iter(messages)
         tries, deadline = 0, time.monotonic() + self._timeout
         while True:
             try:
-                again = tuple(unanswered)
-                all_messages = chain(again, encode_messages())
-                for data in self._send_windowed(name, all_messages, BULK_WINDOW):
+                for data in self._send_windowed(name, repeat_unanswered(), window):
                     unanswered.popleft()
-                    yield kind.FromString(data)
+                    yield data
                     tries, deadline = 0, time.monotonic() + self._timeout
                 return
             except (Unavailable, ResourceExhausted) as error:

@@ -196,7 +196,8 @@ class Client(AdminCaller):
         """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
         receipt for each, in order. A receipt with `retry_after_ms` means that its batch was not
         accepted, because the service was full. With `producer`, as in `publish`, the batches are
-        numbered from `first_seq`, so that those without a receipt may be sent again."""
+        numbered from `first_seq`, and those without a receipt are sent again after a lost
+        connection."""
 
         def encode_batches() -> Iterator[bytes]:
             seq = first_seq if producer else 0
@@ -208,7 +209,8 @@ class Client(AdminCaller):
                 seq += bool(producer)
 
         encoded = encode_batches()
-        for data in self._send_windowed("PublishStream", encoded, in_flight):
+        send = self._send_repeatable if producer else self._send_windowed
+        for data in send("PublishStream", encoded, in_flight):
             yield answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
 
     # --- matches --------------------------------------------------------------

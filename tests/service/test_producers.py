@@ -15,7 +15,7 @@ from ps2stream import AsyncClient, Client
 from ps2stream.client.answers import Receipt
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
 from ps2stream.limits import PRODUCER_WINDOW
 from ps2stream.protocol.ticks import REPEAT_TICKS, TICK_S
 
@@ -116,6 +116,18 @@ def test_repeats_of_the_same_moment_are_one_publication(clients: list[Client]) -
     assert len({(receipt.partition, receipt.first_offset) for receipt in found}) == 1
 
 
+def test_an_asynchronous_stream_repeats_too(clients: list[Client]) -> None:
+    async def publish_stream(target: str) -> list[Receipt]:
+        async with AsyncClient(target) as client:
+            stream = client.publish_stream([WORDS, OTHER], producer="ida", first_seq=5)
+            return [receipt async for receipt in stream]
+
+    first, again = (asyncio.run(publish_stream(client.target)) for client in clients)
+    assert len(first) == 2
+    assert again == first
+    assert clients[0].publish(OTHER, producer="ida", seq=6) == first[1]
+
+
 def test_a_producer_needs_numbers_and_numbers_need_a_producer(clients: list[Client]) -> None:
     for fields in ({"producer": "p"}, {"seq": 1}):
         with pytest.raises(InvalidArgument, match="expected both or none"):
@@ -134,3 +146,57 @@ def test_restarts_and_other_numbers_of_dispatchers_forget_nothing(tmp_path: Path
             if seq == 2:  # dispatchers may be left out once they have noted what is complete
                 time.sleep((REPEAT_TICKS + 10) * TICK_S)
     assert len({(r.partition, r.first_offset) for r in known.values()}) == len(known)
+
+
+def test_after_a_lost_connection_a_stream_sends_again_what_was_not_answered(
+    clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third answer gets lost, with all that was under way."""
+    calls: Any = clients[0]
+    open_stream, reads = calls._channel.open_stream, 0
+
+    def open_weak(path: str) -> Any:
+        stream = open_stream(path)
+        read = stream.read
+
+        def read_or_fail() -> bytes:
+            nonlocal reads
+            reads += 1
+            data: bytes = read()
+            if reads % 3 == 0:
+                raise Unavailable("the answer got lost")
+            return data
+
+        stream.read = read_or_fail
+        return stream
+
+    monkeypatch.setattr(calls._channel, "open_stream", open_weak)
+    batches = [[WORDS[0] | {"id": str(i)}] for i in range(20)]
+    receipts = list(clients[0].publish_stream(iter(batches), producer="weak"))
+    assert reads > len(batches)
+    assert [clients[1].publish(b, producer="weak", seq=i) for i, b in enumerate(batches, 1)] == (
+        receipts
+    )
+    places = [(receipt.partition, receipt.first_offset) for receipt in receipts]
+    assert len(set(places)) == len(batches)
+    with pytest.raises(Unavailable, match="got lost"):
+        list(clients[0].publish_stream(iter(batches)))
+
+
+def test_a_lost_answer_is_asked_for_again(
+    clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Any = clients[0]
+    call, tries = calls._channel.call, 0
+
+    def call_in_vain(path: str, data: bytes, timeout: float) -> bytes:
+        nonlocal tries
+        tries += 1
+        found: bytes = call(path, data, timeout)
+        if tries < 3:
+            raise Unavailable("the answer got lost")
+        return found
+
+    monkeypatch.setattr(calls._channel, "call", call_in_vain)
+    receipt = clients[0].publish(WORDS, producer="lost", seq=1)
+    assert (tries, clients[1].publish(WORDS, producer="lost", seq=1)) == (3, receipt)
