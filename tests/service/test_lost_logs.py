@@ -182,17 +182,20 @@ def test_an_older_ledger_is_refused_and_then_a_gap(used: Path, tmp_path: Path, m
         assert numbers(found)[-1] == 6
 
 
+@pytest.mark.parametrize("producer", ["", "p"])
 def test_an_older_ledger_of_the_same_start_is_known_by_the_objects(
-    used: Path, tmp_path: Path
+    used: Path, tmp_path: Path, producer: str
 ) -> None:
     with serving(used) as client:
         for name in ("ledger.db", "ledger.db-wal", "mark"):
             shutil.copy(used / name, tmp_path / name)
         client.insert("p", "storm", AREA, session="s")
-        publish(client, "storm 5")
+        storm = [{"id": "storm 5", "lon": 0.0, "lat": 0.0, "text": "storm 5"}]
+        client.publish(storm, producer=producer, seq=int(bool(producer)))
     for name in ("ledger.db", "ledger.db-wal", "mark"):
         shutil.copy(tmp_path / name, used / name)
-    with pytest.raises(DataDirectoryError, match="it ends at LSN 1, but the log contains LSN 2"):
+    problem = "objects-0: .*it ends at LSN 1, but the log contains LSN 2"
+    with pytest.raises(DataDirectoryError, match=problem):
         start(settings(used))
 
 
