@@ -73,7 +73,11 @@ class ProducerWindow:
         return RememberedPublication(AcceptedBatch(*row[1:4].tolist()), row[4:].tobytes())
 
     def add(self, row: U64) -> None:
-        """Adds a publication; a full window drops that of the lowest seq."""
+        """Adds a publication; a full window drops that of the lowest seq. If its seq is there, the
+        later one counts: a log may still tell of the time before the producer was forgotten."""
+        if len(same := np.flatnonzero(self.rows[:, 0] == row[0])):
+            self._rows[same[0]] = row
+            return
         if self.count == PRODUCER_WINDOW:
             at = int(self.rows[:, 0].argmin())
             self.floor = max(self.floor, min(int(self.rows[at, 0]), int(row[0])))

@@ -170,3 +170,13 @@ def test_windows_are_read_from_a_log() -> None:
     [record, _] = windows.make_records()
     assert record.producer.tobytes() == b"p"
     assert record.floor.tolist() == [0]
+
+
+def test_of_two_publications_under_one_number_the_later_counts() -> None:
+    """As where a producer was forgotten between them, and both are in the log."""
+    memory = MemoryLog()
+    log = ObjectLog(memory)
+    for batch in (0, 9):
+        log.append_identified(batch, 5, rows(1), [(identity(1), 1)], 0.0)
+    for windows in (log.windows, read_windows(memory, 0)):
+        assert windows.find(identity(1)) == AcceptedBatch(0, 9, 5)
