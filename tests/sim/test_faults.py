@@ -69,7 +69,7 @@ FOUND_BY = {
 }
 
 
-@pytest.mark.parametrize("seed", [4, 21, 107])
+@pytest.mark.parametrize("seed", [4, 21, 107, UNCONTROLLED + 1])
 def test_a_seed_plays_alike_every_time(seed: int) -> None:
     assert run(seed) == run(seed)
 
