@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from numbers import Real
-from typing import Any
 
-import grpc
 import numpy as np
 import pyarrow as pa
 
@@ -19,11 +18,13 @@ from ps2stream.observability.census import ServiceCensus, find_problems
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import I64, U8
 from ps2stream.service.auth import CallGuard
-from ps2stream.service.calls import parse, wait
+from ps2stream.service.calls import UnaryBehaviour, parse, wait
 from ps2stream.service.listing import page
 from ps2stream.service.load_calls import LoadCalls
+from ps2stream.service.methods import MethodKind, ServedMethod, serve_unary
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.plan_calls import PlanCalls
-from ps2stream.service.status import streaming, unary
+from ps2stream.service.service_loop import service_loop
 from ps2stream.service.token_calls import TokenCalls
 from ps2stream.service.watch_calls import WatchCalls
 from ps2stream.v1 import admin_pb2
@@ -34,40 +35,53 @@ SAMPLE_ROWS = 4096
 
 
 class AdminService:
-    """The handlers of the service ps2stream.v1.Admin. `counters` returns the numbers that the
-    service itself keeps, by name."""
+    """The handlers of the service ps2stream.v1.Admin. Streams call the gateway on
+    `threads`. `counters` returns the numbers that the service itself keeps, by name."""
 
     def __init__(
-        self, gateway: DispatcherGateway, guard: CallGuard, counters: Callable[[], dict[str, float]]
+        self,
+        gateway: DispatcherGateway,
+        guard: CallGuard,
+        threads: Executor,
+        counters: Callable[[], dict[str, float]],
     ) -> None:
         self._gateway = gateway
         self._tokens = TokenCalls(gateway, guard)
         self._loads = LoadCalls(gateway)
         self._plans = PlanCalls(gateway)
-        self._watches = WatchCalls(gateway)
+        self._watches = WatchCalls(gateway, threads)
+        self._threads = threads
         self._counters = counters
 
     def stop(self) -> None:
         """Ends the streams of those who watch."""
         self._watches.stop()
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """Returns the handler of all methods, for a gRPC server."""
-        own = self._tokens.calls | self._loads.calls | self._plans.calls
-        calls = {"GetStatus": self._get_status, "ListAllQueries": self._list_all_queries, **own}
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                **{n: grpc.unary_unary_rpc_method_handler(unary(f)) for n, f in calls.items()},
-                "SampleObjects": grpc.unary_stream_rpc_method_handler(
-                    streaming(self._sample_objects)
-                ),
-                "Watch": grpc.unary_stream_rpc_method_handler(self._watches.behaviour),
-            },
-        )
+    def methods(self) -> dict[str, ServedMethod]:
+        """Returns the methods, by path."""
+        calls: dict[str, UnaryBehaviour] = {
+            "GetStatus": self._get_status,
+            "ListAllQueries": self._list_all_queries,
+            **self._tokens.calls,
+            **self._loads.calls,
+            **self._plans.calls,
+        }
+        served = {name: serve_unary(call) for name, call in calls.items()}
+        served["SampleObjects"] = ServedMethod(lambda _: self._sample_objects, MethodKind.HASTY)
+        served["Watch"] = ServedMethod(self._watches.serve_caller, MethodKind.HASTY)
+        return {f"/{SERVICE}/{name}": method for name, method in served.items()}
 
-    def _sample_objects(self, data: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+    async def _sample_objects(self, call: OpenCall) -> None:
+        data = await call.read()
+        if data is None:
+            return
         parse(admin_pb2.SampleObjectsRequest, data, REQUEST_BYTES, "request_bytes")
+        loop = service_loop()
+        answers = self._encode_sample_parts()
+        while (answer := await loop.run_on(self._threads, next, answers, None)) is not None:
+            await call.write(answer)
+
+    def _encode_sample_parts(self) -> Iterator[bytes]:
         found = self._gateway.sample()
         for first in range(0, len(found.lon), SAMPLE_ROWS):
             rows = np.arange(first, min(first + SAMPLE_ROWS, len(found.lon)))
@@ -76,16 +90,16 @@ class AdminService:
             )
             yield answer.SerializeToString()
 
-    def _list_all_queries(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _list_all_queries(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(admin_pb2.ListAllQueriesRequest, data, REQUEST_BYTES, "request_bytes")
         answer = admin_pb2.ListAllQueriesResponse()
         return page(
-            self._gateway, 0, request.page_size, request.page_token, answer, context
+            self._gateway, 0, request.page_size, request.page_token, answer, call
         ).SerializeToString()
 
-    def _get_status(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_status(self, data: bytes, call: OpenCall) -> bytes:
         parse(admin_pb2.GetStatusRequest, data, REQUEST_BYTES, "request_bytes")
-        live = wait(self._gateway.lookup(None, 0, 0, 1), context).live
+        live = wait(self._gateway.lookup(None, 0, 0, 1), call).live
         known = dict(self._gateway.status())
         census: ServiceCensus | None = known.pop("census", None)
         answer = admin_pb2.GetStatusResponse(

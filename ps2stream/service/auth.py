@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,14 +17,22 @@ from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
-from ps2stream.errors import PermissionDenied, Ps2StreamError, ResourceExhausted
+from ps2stream.errors import (
+    Cancelled,
+    InvalidArgument,
+    PermissionDenied,
+    Ps2StreamError,
+    Violation,
+)
 from ps2stream.security import AccessScope, PortSecurity
+from ps2stream.service.calls import HeldBack, complete
 from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
 from ps2stream.service.identity import CallerIdentity, KnownIdentities
 from ps2stream.service.lanes import CONNECTION_STREAMS, HOST_STREAMS, CallLane, CallLanes
-from ps2stream.service.status import abort
-from ps2stream.service.timers import TaskTimers
-from ps2stream.service.unary_calls import UnaryCalls
+from ps2stream.service.methods import Handler, MethodKind, ServedMethod, make_handler
+from ps2stream.service.open_calls import OpenCall
+from ps2stream.service.service_loop import service_loop
+from ps2stream.service.status import UnknownMethod
 
 log = logging.getLogger("ps2stream.service")
 REFRESH_S = 1.0
@@ -84,24 +92,7 @@ RULES: dict[str, AccessRule] = {
 }  # fmt: skip
 
 
-Behaviour = Callable[[Any, grpc.ServicerContext], Any]
-
-
-class PerCaller:
-    """A method whose behaviour depends on the caller. `lasting` means that a call goes on after its
-    handler."""
-
-    def __init__(
-        self, of: Callable[[CallerIdentity], Callable[..., Any]], lasting: bool = False
-    ) -> None:
-        self.of = of
-        self.lasting = lasting
-
-    def __call__(self, *_: object) -> Any:
-        raise PermissionDenied("the caller was not identified")  # the guard prevents this
-
-
-class CallGuard:
+class CallGuard(grpc.GenericRpcHandler):
     """The guard that authenticates and authorises every call, and ends streams whose token was
     revoked or has expired. `end` ends a stream with an error, or returns False where it cannot."""
 
@@ -109,7 +100,7 @@ class CallGuard:
         self,
         security: PortSecurity,
         gateway: DispatcherGateway,
-        end: Callable[[grpc.ServicerContext, Ps2StreamError], bool],
+        end: Callable[[OpenCall, Ps2StreamError], bool],
         lanes: CallLanes,
     ) -> None:
         self.requires_identity = security.auth
@@ -117,15 +108,14 @@ class CallGuard:
         self._identities = KnownIdentities(security, gateway)
         self._end = end
         self._lanes = lanes
+        self._handlers: dict[str, Handler] = {}
+        self._unknown = make_handler(self._refuse_unknown, lanes.refusals, False)
         self._half_open = HalfOpenCalls()
+        self._strangers = HalfOpenCalls(OPEN_S, OPEN_CALLS)
         self._stream_shares = PeerShares(
             PeerLimits(CONNECTION_STREAMS, HOST_STREAMS), "peer_streams"
         )
-        self._timers = TaskTimers()
-        self._unary = UnaryCalls(lanes, self._half_open, self._timers)
-        self._waiting: dict[grpc.ServicerContext, None] = {}  # strangers' open calls
-        self._streams: dict[grpc.ServicerContext, CallerIdentity] = {}
-        self._lock = threading.Lock()
+        self._streams: dict[OpenCall, CallerIdentity] = {}
         self._stopped = threading.Event()
         if self.requires_identity:
             self._identities.refresh()
@@ -140,213 +130,112 @@ class CallGuard:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._half_open.stop()
-        self._timers.stop()
 
-    def guard_unary(self, method: str, handler: Any) -> Any:
-        """Returns the handler of all calls of a unary method. The caller's token is checked before
-        a message is read."""
+    def serve(self, methods: Mapping[str, ServedMethod]) -> None:
+        """Adds methods, by path."""
+        for path, method in methods.items():
+            serve = partial(self._serve_call, path, method)
+            self._handlers[path] = make_handler(serve, self._lanes.refusals, method.is_unary)
 
-        def choose(context: grpc.ServicerContext) -> Behaviour:
-            rule = RULES.get(method, _NO_RULE)
-            caller = self._identify_caller(method, rule, context.invocation_metadata())
-            return _guard_unary(self._make_admit(method, rule, caller), handler.unary_unary)
+    def service(self, handler_call_details: Any) -> Handler:
+        """Returns the handler of a call, for gRPC."""
+        return self._handlers.get(handler_call_details.method, self._unknown)
 
-        lane = self._lanes.of(method, streaming=False)
-        parse, write = handler.request_deserializer, handler.response_serializer
-        called = self._unary.handler(lane, choose, parse, write)
-        return grpc.stream_stream_rpc_method_handler(called)
-
-    def choose_handler(self, handler: Any, details: Any) -> Any:
-        """Returns the handler of one call of a method, None: of an unknown one; gRPC asks for it
-        before it reads any message of the call."""
-        method = details.method
-        rule = RULES.get(method, _NO_RULE) if handler is not None else AccessRule()
-        if self.requires_identity and rule.open:
-            return self._serve_strangers(handler)
-        try:
-            caller = self._identify_caller(method, rule, details.invocation_metadata)
-        except Exception as error:  # noqa: BLE001
-            return self._make_refusal(error)
-        admit = self._make_admit(method, rule, caller)
-        if handler is None:
-            return grpc.stream_stream_rpc_method_handler(self._guard_stream(admit, _refuse_unknown))
-        inner = (
-            handler.stream_stream
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.unary_unary
-        )
-        lane = self._lanes.of(method, handler.response_streaming)
-        try:
-            lane.check()
-        except Ps2StreamError as error:
-            return self._make_refusal(error)
-        parse, write = handler.request_deserializer, handler.response_serializer
-        # All methods are streams to gRPC, which holds a thread while it waits for a unary message.
-        if not (handler.request_streaming or handler.response_streaming):
-            behaviour = _guard_unary(admit, inner)
-            called = self._unary.handler(lane, lambda _: behaviour, parse, write)
-            return grpc.stream_stream_rpc_method_handler(called)
-        hasty = _is_lasting(inner) or not handler.request_streaming
-        guarded = (self._guard_lasting if _is_lasting(inner) else self._guard_stream)(
-            admit, inner, hasty, handler.request_streaming
-        )
-        _assign_lane(lane, guarded)
-        return grpc.stream_stream_rpc_method_handler(guarded, parse, write)
+    def registered(self, path: str) -> Handler:
+        """Returns the handler of a method that is registered with gRPC."""
+        return self._handlers[path]
 
     def refresh(self) -> None:
         """Reads the tokens again, and ends the streams whose token is no longer valid."""
         self._identities.refresh()
-        with self._lock:
-            held = list(self._streams.items())
-        for context, caller in held:
+        service_loop().post(self._end_invalid_streams)
+
+    def _end_invalid_streams(self) -> None:
+        for call, caller in list(self._streams.items()):
             if not caller.token:
                 continue
             try:
                 self._identities.check(caller.token)
             except Ps2StreamError as error:
-                if not self._end(context, error):
-                    context.cancel()
+                if not self._end(call, error):
+                    call.end(error)
 
-    def _identify_caller(
-        self, method: str, rule: AccessRule, metadata: Any
-    ) -> CallerIdentity | None:
-        """Returns the caller by its token; None if it has to have a certificate."""
+    async def _serve_call(self, path: str, method: ServedMethod, call: OpenCall) -> bytes | None:
+        rule = RULES.get(path, _NO_RULE)
+        late: Exception = TimeoutError(
+            f"no message arrived within {self._half_open.limit_s:g} s, the limit (half_open_s)"
+        )
+        if self.requires_identity and rule.open:
+            caller = CallerIdentity()
+            call.limit_first(self._strangers, Cancelled("no message arrived soon enough"))
+        else:
+            caller = self._identify_caller(path, rule, call)
+            if method.kind is MethodKind.HASTY:
+                late = Cancelled(str(late))
+            if method.kind is not MethodKind.PATIENT:
+                call.limit_first(self._half_open, late)
+        if method.is_unary:
+            return await self._serve_unary(self._lanes.of(path), method, caller, call)
+        await self._serve_stream(method, caller, call)
+        return None
+
+    async def _serve_unary(
+        self, lane: CallLane, method: ServedMethod, caller: CallerIdentity, call: OpenCall
+    ) -> bytes:
+        peer = call.peer()
+        lane.check()
+        lane.shares.enter(peer)
+        try:
+            return await self._find_answer(lane, method, caller, call)
+        finally:
+            lane.shares.leave(peer)
+
+    async def _find_answer(
+        self, lane: CallLane, method: ServedMethod, caller: CallerIdentity, call: OpenCall
+    ) -> bytes:
+        data = await call.read()
+        if data is None:
+            raise InvalidArgument([Violation("request", "expected one message, got none")])
+        behaviour: Any = method.of(caller)
+        if method.kind is MethodKind.QUICK:
+            return bytes(behaviour(data, call))
+        with lane.count_one():
+            call.has_begun = True
+            beginning = service_loop().run_on(lane.threads, behaviour, data, call)
+            del data  # the answer may take long
+            begun = await beginning
+            if not isinstance(begun, HeldBack):
+                return await complete(begun)
+        return await complete(begun)
+
+    async def _serve_stream(
+        self, method: ServedMethod, caller: CallerIdentity, call: OpenCall
+    ) -> None:
+        peer = call.peer()
+        self._stream_shares.enter(peer)
+        call.has_begun = True
+        try:
+            self._streams[call] = caller
+            behaviour: Any = method.of(caller)
+            await behaviour(call)
+        finally:
+            self._streams.pop(call, None)
+            self._stream_shares.leave(peer)
+
+    async def _refuse_unknown(self, call: OpenCall) -> None:
+        if self.requires_identity:
+            self._identify_caller("", AccessRule(), call)
+        raise UnknownMethod
+
+    def _identify_caller(self, path: str, rule: AccessRule, call: OpenCall) -> CallerIdentity:
         if not self.requires_identity:
             return CallerIdentity()
-        caller = self._identities.by_token(metadata)
-        if caller is not None:
-            _check_scopes(method, rule, caller)
+        caller = self._identities.by_token(call.metadata())
+        if caller is None:
+            caller = self._identities.by_certificate(call.certificate())
+        if not rule.scopes <= caller.scopes:
+            raise PermissionDenied(f"{path} needs the scope {' and '.join(sorted(rule.scopes))}")
         return caller
-
-    def _make_refusal(self, error: Exception) -> Any:
-        """Returns a handler that ends the call at once. It is a stream's, which waits for no
-        message."""
-
-        def handle(_: Any, context: grpc.ServicerContext) -> Any:
-            if isinstance(error, ResourceExhausted):
-                self._lanes.hold_back()
-            abort(context, error)
-
-        _assign_lane(self._lanes.refusals, handle)
-        return grpc.stream_stream_rpc_method_handler(handle)
-
-    def _make_admit(
-        self, method: str, rule: AccessRule, caller: CallerIdentity | None
-    ) -> Callable[[grpc.ServicerContext], CallerIdentity]:
-        def admit(context: grpc.ServicerContext) -> CallerIdentity:
-            if caller is not None:
-                return caller
-            try:
-                found = self._identities.by_certificate(context)
-                _check_scopes(method, rule, found)
-            except Exception as error:  # noqa: BLE001
-                abort(context, error)
-            return found
-
-        return admit
-
-    def _guard_stream(
-        self,
-        admit: Callable[[grpc.ServicerContext], CallerIdentity],
-        inner: Behaviour | PerCaller,
-        hasty: bool = False,
-        many: bool = True,
-    ) -> Behaviour:
-        """Returns a stream's handler that admits the caller first. With `hasty` the first message
-        must come soon. With `many` the behaviour takes an iterator of messages, else the one
-        message."""
-
-        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            self._count_stream(context)
-            try:
-                caller = admit(context)
-                behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
-                with self._lock:
-                    self._streams[context] = caller
-                if hasty:
-                    requests = self._await_first(requests, context)
-                request = requests if many else next(requests, None)
-                if request is not None:
-                    yield from behaviour(request, context)
-            finally:
-                self._forget_stream(context)
-
-        return handle
-
-    def _guard_lasting(
-        self,
-        admit: Callable[[grpc.ServicerContext], CallerIdentity],
-        inner: PerCaller,
-        hasty: bool,
-        many: bool,
-    ) -> Callable[..., None]:
-        def handle(requests: Any, context: grpc.ServicerContext, send: Any) -> None:
-            self._count_stream(context)
-            if not context.add_callback(partial(self._forget_stream, context)):
-                self._forget_stream(context)
-                return
-            caller = admit(context)
-            with self._lock:
-                if context.is_active():  # otherwise _forget_stream has run already
-                    self._streams[context] = caller
-            inner.of(caller)(self._await_first(requests, context), context, send)
-
-        handle.experimental_non_blocking = True  # type: ignore[attr-defined]
-        return handle
-
-    def _count_stream(self, context: grpc.ServicerContext) -> None:
-        """Counts a stream of the peer. Aborts it where the peer has its share."""
-        try:
-            self._stream_shares.enter(context.peer())
-        except ResourceExhausted as error:
-            abort(context, error)
-
-    def _await_first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        """Yields the messages, of which the first must come soon."""
-        self._half_open.add(context, context.cancel)
-        try:
-            first = next(requests, None)
-        finally:
-            self._half_open.drop(context)
-        if first is not None:
-            yield first
-            yield from requests
-
-    def _forget_stream(self, context: grpc.ServicerContext) -> None:
-        self._stream_shares.leave(context.peer())
-        with self._lock:
-            self._streams.pop(context, None)
-
-    def _serve_strangers(self, handler: Any) -> Any:
-        """Returns an open unary method as a stream. Only a few calls wait for their message at a
-        time, and not for long; beyond that the oldest is cancelled."""
-
-        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            with self._lock:
-                self._waiting[context] = None
-                oldest = next(iter(self._waiting))
-                if many := len(self._waiting) > OPEN_CALLS:
-                    del self._waiting[oldest]
-            if many:
-                oldest.cancel()
-            limit = threading.Timer(OPEN_S, context.cancel)
-            limit.start()
-            try:
-                request = next(requests, None)
-            except grpc.RpcError:
-                return  # the caller has left, or was cancelled
-            finally:
-                limit.cancel()
-                with self._lock:
-                    self._waiting.pop(context, None)
-            if request is not None:
-                yield handler.unary_unary(request, context)
-
-        return grpc.stream_stream_rpc_method_handler(
-            handle, handler.request_deserializer, handler.response_serializer
-        )
 
     def _keep_refreshing(self) -> None:
         while not self._stopped.wait(REFRESH_S):
@@ -354,32 +243,3 @@ class CallGuard:
                 self.refresh()
             except Exception:
                 log.exception("the tokens could not be read")
-
-
-def _is_lasting(inner: object) -> bool:
-    return isinstance(inner, PerCaller) and inner.lasting
-
-
-def _check_scopes(method: str, rule: AccessRule, caller: CallerIdentity) -> None:
-    if not rule.scopes <= caller.scopes:
-        raise PermissionDenied(f"{method} needs the scope {' and '.join(sorted(rule.scopes))}")
-
-
-def _guard_unary(
-    admit: Callable[[grpc.ServicerContext], CallerIdentity], inner: Behaviour | PerCaller
-) -> Behaviour:
-    def handle(request: Any, context: grpc.ServicerContext) -> Any:
-        caller = admit(context)
-        behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
-        return behaviour(request, context)
-
-    return handle
-
-
-def _assign_lane(lane: CallLane, behaviour: Callable[..., Any]) -> None:
-    """Sets the lane's threads at the behaviour, where gRPC looks for a method's threads."""
-    behaviour.experimental_thread_pool = lane  # type: ignore[attr-defined]
-
-
-def _refuse_unknown(_: Any, context: grpc.ServicerContext) -> Any:
-    context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")

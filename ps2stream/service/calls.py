@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-import grpc
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from ps2stream.errors import InvalidArgument, Unavailable, invalid
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, ID_BYTES, SESSION_BYTES
 from ps2stream.protocol.wire_kernels import BAD, count_entries
-from ps2stream.service.status import HeldBack
+from ps2stream.service.open_calls import OpenCall
+from ps2stream.service.service_loop import service_loop
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -24,6 +22,24 @@ ANSWER_S = 60.0
 """How long a call without a deadline waits for its answer."""
 PIPELINE = 8
 """The number of batches of one stream that may wait for their answers."""
+
+
+LaterAnswer: TypeAlias = Callable[[], Awaitable[bytes]]
+"""Waits for the answer to what has begun, without a thread."""
+
+
+class HeldBack(NamedTuple):
+    """An answer that is to wait for `seconds`, without a thread; `finish` then returns the answer,
+    or raises."""
+
+    seconds: float
+    finish: Callable[[], bytes]
+
+
+UnaryBehaviour: TypeAlias = Callable[[bytes, OpenCall], bytes | HeldBack | LaterAnswer]
+"""Answers the message of a call, on a thread of the call's lane."""
+StreamBehaviour: TypeAlias = Callable[[OpenCall], Awaitable[None]]
+"""Reads and writes the messages of a call, on the service's loop."""
 
 
 def parse(kind: type[M], data: bytes, limit: int, name: str) -> M:
@@ -85,16 +101,21 @@ def _malformed_message(kind: type[Message]) -> InvalidArgument:
     return invalid("request", problem)
 
 
-def wait(future: Future[T], context: grpc.ServicerContext) -> T:
+def wait(future: Future[T], call: OpenCall) -> T:
     """Returns the future's result within the call's deadline. Raises TimeoutError at the deadline,
     and Unavailable when there is no deadline and no result within ANSWER_S."""
-    left = context.time_remaining()
+    left = call.time_remaining()
     try:
         return future.result(ANSWER_S if left is None else min(left, ANSWER_S))
     except TimeoutError:
-        if left is not None and left <= ANSWER_S:
-            raise TimeoutError("the deadline has passed; the update may still be done") from None
-        raise Unavailable(f"no answer within {ANSWER_S:g} s") from None
+        raise _no_answer(left) from None
+
+
+def _no_answer(left: float | None) -> Exception:
+    """Returns the error for a call that had so many seconds left when it began to wait."""
+    if left is not None and left <= ANSWER_S:
+        return TimeoutError("the deadline has passed; the update may still be done")
+    return Unavailable(f"no answer within {ANSWER_S:g} s")
 
 
 def name_problem(name: str, kind: Literal["id", "session"]) -> str:
@@ -111,54 +132,65 @@ def session_not_made() -> Unavailable:
     return Unavailable("the ledger could not be written; the session was not created")
 
 
-def check_deadline(context: grpc.ServicerContext) -> None:
+def check_deadline(call: OpenCall) -> None:
     """Raises TimeoutError when the caller no longer waits for the answer."""
-    left = context.time_remaining()
+    left = call.time_remaining()
     if left is not None and left <= 0:
         raise TimeoutError("the deadline has passed; nothing was done")
 
 
-def pipelined(
-    requests: Iterator[bytes], begin: Callable[[bytes], Callable[[], bytes] | HeldBack]
-) -> Iterator[bytes]:
-    """Yields answers in order, with up to PIPELINE requests under way.
-
-    `begin` starts a request on a thread that reads ahead; what it returns waits for the answer on
-    the caller's thread. While an answer is held back, nothing more is read. An error ends the
-    stream after the answers before it.
-    """
-    pending: queue.Queue[Callable[[], bytes] | Exception | None] = queue.Queue(PIPELINE)
-    gone = threading.Event()
-
-    def put(item: Callable[[], bytes] | Exception | None) -> None:
-        while not gone.is_set():
-            try:
-                pending.put(item, timeout=0.5)
-                return
-            except queue.Full:
-                continue
-
-    def read() -> None:
-        try:
-            for request in requests:
-                begun = begin(request)
-                del request  # nothing may hold a message until the next one comes
-                if isinstance(begun, HeldBack):
-                    gone.wait(begun.seconds)
-                    begun = partial(bytes, begun.finish())
-                put(begun)
-                if gone.is_set():
-                    return
-            put(None)
-        except Exception as error:  # noqa: BLE001
-            put(error)
-
-    threading.Thread(target=read, daemon=True, name="ps2stream-read-ahead").start()
+async def settle(future: Future[T], call: OpenCall) -> T:
+    """Returns the future's result as `wait` does, without a thread."""
+    left = call.time_remaining()
     try:
-        while (item := pending.get()) is not None:
+        async with asyncio.timeout(ANSWER_S if left is None else min(left, ANSWER_S)):
+            return await service_loop().follow(future)
+    except TimeoutError:
+        raise _no_answer(left) from None
+
+
+async def complete(begun: bytes | HeldBack | LaterAnswer) -> bytes:
+    """Returns the answer that a behaviour has begun."""
+    if isinstance(begun, HeldBack):
+        await asyncio.sleep(begun.seconds)
+        return begun.finish()
+    return begun if isinstance(begun, bytes) else await begun()
+
+
+async def pipelined(
+    call: OpenCall, threads: Executor, begin: Callable[[bytes], HeldBack | LaterAnswer]
+) -> None:
+    """Answers the messages of a call in order, with up to PIPELINE of them under way.
+
+    `begin` starts a message on a thread. While an answer is held back, nothing more is read. An
+    error ends the stream after the answers before it.
+    """
+    pending: asyncio.Queue[bytes | LaterAnswer | Exception | None] = asyncio.Queue(PIPELINE)
+
+    async def begin_next() -> bytes | LaterAnswer | None:
+        request = await call.read()
+        if request is None:
+            return None
+        beginning = service_loop().run_on(threads, begin, request)
+        del request  # nothing may hold a message until the next one comes
+        begun = await beginning
+        return await complete(begun) if isinstance(begun, HeldBack) else begun
+
+    async def read_ahead() -> None:
+        try:
+            while (begun := await begin_next()) is not None:
+                await pending.put(begun)
+            await pending.put(None)
+        except Exception as error:  # noqa: BLE001
+            await pending.put(error)
+
+    reading = asyncio.create_task(read_ahead())
+    try:
+        while (item := await pending.get()) is not None:
             if isinstance(item, Exception):
                 raise item
-            yield item()
+            await call.write(await complete(item))
     finally:
-        gone.set()
+        reading.cancel()
+        await asyncio.wait((reading,))  # a thread may still handle a message
         item = None  # an error has frames that hold a message, and this one

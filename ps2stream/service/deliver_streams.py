@@ -3,20 +3,20 @@ client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from typing import NamedTuple
-
-import grpc
+import asyncio
+import logging
+from concurrent.futures import Executor, Future
 
 from ps2stream.dispatcher.gateway import DeliverStream, DispatcherGateway, Sink
 from ps2stream.errors import FailedPrecondition, Unavailable, invalid
 from ps2stream.limits import REQUEST_BYTES
-from ps2stream.service.calls import name_problem, parse, session_not_made, wait
+from ps2stream.service.calls import name_problem, parse, session_not_made, settle
 from ps2stream.service.inbox import InboxCut, InboxEnd, StreamInbox, StreamInboxes
-from ps2stream.service.open_calls import OpenCall, TaskThread
+from ps2stream.service.open_calls import OpenCall
+from ps2stream.service.service_loop import service_loop
 from ps2stream.v1 import delivery_pb2
 
+log = logging.getLogger("ps2stream.service")
 CREDIT_BATCHES = 256
 CREDIT_BYTES = 1 << 20
 MAX_CREDIT_BATCHES = 4096
@@ -24,41 +24,23 @@ MAX_CREDIT_BYTES = 8 << 20
 """Credits bound what waits here for a slow stream; inbox.py bounds what waits for all streams."""
 
 
-class DeliveryThreads(NamedTuple):
-    """The two threads of a server that serve all Deliver streams: one writes; the other handles the
-    messages of clients, for which it may have to wait for the dispatcher."""
-
-    writes: TaskThread
-    credits: TaskThread
-
-    @classmethod
-    def start(cls) -> DeliveryThreads:
-        return cls(TaskThread("ps2stream-deliver"), TaskThread("ps2stream-credits"))
-
-    def close(self) -> None:
-        self.writes.close()  # it may still give the other thread the end of a stream
-        self.credits.close()
-
-
 class DeliverStreams:
-    """All Deliver streams of a tenant. `held` is what waits for the streams of all tenants."""
+    """All Deliver streams of a tenant. `held` is what waits for the streams of all tenants. Events
+    of streams are put on the one thread of `puts`, which keeps their order and may have to handle
+    them."""
 
-    def __init__(
-        self, gateway: DispatcherGateway, held: StreamInboxes, threads: DeliveryThreads
-    ) -> None:
+    def __init__(self, gateway: DispatcherGateway, held: StreamInboxes, puts: Executor) -> None:
         self._gateway = gateway
         self._held = held
-        self._threads = threads
-        self._open: dict[grpc.ServicerContext, StreamInbox] = {}
+        self._puts = puts
+        self._open: dict[OpenCall, StreamInbox] = {}
         self._stopping = False
 
-    def deliver(
-        self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
-    ) -> None:
-        """Handles a call by opening the stream, which ends with FAILED_PRECONDITION when another
-        stream of the session takes over."""
-        start = _read_start(next(requests, b""))
-        inbox = self._held.open()
+    async def deliver(self, call: OpenCall) -> None:
+        """Handles a call, which ends with FAILED_PRECONDITION when another stream of the session
+        takes over."""
+        start = _read_start(await call.read() or b"")
+        inbox = self._open[call] = self._held.open()
 
         def sink(data: bytes | Exception) -> bool:
             if not isinstance(data, Exception):
@@ -66,33 +48,23 @@ class DeliverStreams:
             inbox.end(data)
             return False
 
-        def leave() -> None:
-            self._open.pop(context, None)
-            inbox.close()
-
-        self._open[context] = inbox
         try:
             if self._stopping:
                 raise _service_stopping()
-            stream = self._attach_stream(start, sink, context)
-        except BaseException:
-            leave()
-            raise
-
-        def close() -> None:
+            stream = await self._attach_stream(start, sink, call)
             try:
-                stream.close()
+                await DeliverRelay(stream, call, inbox, self._puts).run(
+                    delivery_pb2.Started(
+                        session=stream.session,
+                        epoch=stream.epoch,
+                        incarnation=self._gateway.incarnation,
+                    )
+                )
             finally:
-                leave()
-
-        if not context.add_callback(lambda: self._threads.credits.do(close)):
-            close()
-            return
-        started = delivery_pb2.Started(
-            session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
-        )
-        first = delivery_pb2.DeliverResponse(started=started).SerializeToString()
-        DeliverRelay(stream, OpenCall(context, send), inbox, self._threads, close).begin(first)
+                self._puts.submit(_close_stream, stream)
+        finally:
+            self._open.pop(call, None)
+            inbox.close()
 
     def stop(self) -> None:
         """Ends all streams with UNAVAILABLE, so that clients look for another server."""
@@ -100,35 +72,47 @@ class DeliverStreams:
         for inbox in tuple(self._open.values()):
             inbox.end(_service_stopping())
 
-    def end(self, context: grpc.ServicerContext, error: Exception) -> bool:
+    def end(self, call: OpenCall, error: Exception) -> bool:
         """Ends one stream with `error`; returns False when there is no such stream."""
-        inbox = self._open.get(context)
+        inbox = self._open.get(call)
         if inbox is not None:
             inbox.end(error)
         return inbox is not None
 
-    def _attach_stream(
-        self, start: delivery_pb2.Start, sink: Sink, context: grpc.ServicerContext
+    async def _attach_stream(
+        self, start: delivery_pb2.Start, sink: Sink, call: OpenCall
     ) -> DeliverStream:
-        fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
-        attaching = self._gateway.attach(
-            start.session,
-            fields,
-            start.credit_batches or CREDIT_BATCHES,
-            start.credit_bytes or CREDIT_BYTES,
-            sink,
-            self._read_cursor(start),
-            start.cursor.session,
-        )
+        """Opens the stream. If the call ends before, what is opened late is closed."""
+        attached: Future[DeliverStream] = Future()
+        self._puts.submit(self._attach_and_tell, start, sink, attached)
         try:
-            stream = wait(attaching, context)
-        except Exception:
-            attaching.add_done_callback(_close_late)
+            stream = await settle(attached, call)
+        except BaseException:
+            attached.add_done_callback(lambda done: self._puts.submit(_close_late, done))
             raise
         if not stream.session:
-            stream.close()
+            self._puts.submit(_close_stream, stream)
             raise session_not_made()
         return stream
+
+    def _attach_and_tell(
+        self, start: delivery_pb2.Start, sink: Sink, attached: Future[DeliverStream]
+    ) -> None:
+        fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
+        try:
+            attaching = self._gateway.attach(
+                start.session,
+                fields,
+                start.credit_batches or CREDIT_BATCHES,
+                start.credit_bytes or CREDIT_BYTES,
+                sink,
+                self._read_cursor(start),
+                start.cursor.session,
+            )
+        except Exception as error:  # noqa: BLE001
+            attached.set_exception(error)
+            return
+        attaching.add_done_callback(lambda done: _pass_on(done, attached))
 
     def _read_cursor(self, start: delivery_pb2.Start) -> int:
         """Returns the number of the last pair that the client reports to have dealt with."""
@@ -145,101 +129,101 @@ class DeliverStreams:
 class DeliverRelay:
     """The relay of one stream. It sends what the stream's inbox holds to the client, one message at
     a time, and passes credits on, never more than was sent, so that those of the Start stay the
-    bound. `close` releases the stream and the inbox."""
+    bound."""
 
     def __init__(
-        self,
-        stream: DeliverStream,
-        call: OpenCall,
-        inbox: StreamInbox,
-        threads: DeliveryThreads,
-        close: Callable[[], None],
+        self, stream: DeliverStream, call: OpenCall, inbox: StreamInbox, puts: Executor
     ) -> None:
         self._stream = stream
         self._call = call
         self._inbox = inbox
-        self._writes, self._credits = threads
-        self._close = close
-        self._busy = True  # something is being written, or everything has been
+        self._puts = puts
+        self._ready = asyncio.Event()
+        self._is_ready = False  # the event is set, or soon will be
+        self._is_reopening = False
         self._sent_batches = 0
         self._sent_bytes = 0
         self._credited_batches = 0
         self._credited_bytes = 0
 
-    def begin(self, first: bytes) -> None:
-        """Writes this message before all others."""
-        self._inbox.ready = self._schedule_if_idle
-        self._call.write(first, self._schedule_write)
-        self._call.read(self._schedule_message)
+    async def run(self, started: delivery_pb2.Started) -> None:
+        """Writes `started` before all others, and relays until the inbox ends."""
+        await self._call.write(delivery_pb2.DeliverResponse(started=started).SerializeToString())
+        self._inbox.ready = self._note_ready
+        reading = asyncio.create_task(self._read_credits())
+        try:
+            await self._write_all()
+        finally:
+            self._inbox.ready = _do_nothing
+            reading.cancel()
 
-    def _schedule_write(self) -> None:
-        self._writes.do(self._write_next)
+    def _note_ready(self) -> None:
+        """Wakes the stream; for any thread."""
+        if not self._is_ready:
+            self._is_ready = True
+            service_loop().post(self._ready.set)
 
-    def _schedule_if_idle(self) -> None:
-        if not self._busy:
-            self._writes.do(self._write_if_idle)
+    async def _write_all(self) -> None:
+        while True:
+            self._ready.clear()
+            self._is_ready = False  # before the look, so that what comes later wakes the stream
+            match self._inbox.take():
+                case None:
+                    await self._ready.wait()
+                case InboxCut():
+                    self._reopen_soon()
+                    await self._ready.wait()
+                case InboxEnd(error):
+                    if error is not None:
+                        raise error
+                    return
+                case data:
+                    self._sent_batches += 1
+                    self._sent_bytes += len(data)
+                    await self._call.write(data)
 
-    def _write_if_idle(self) -> None:
-        if not self._busy:
-            self._write_next()
-
-    def _write_next(self) -> None:
-        self._busy = False
-        match self._inbox.take():
-            case None:
-                return
-            case InboxCut():
-                self._credits.do(self._restart_after_cut)
-            case InboxEnd(error):
-                self._credits.do(lambda: self._end_call(error))
-            case data:
-                self._sent_batches += 1
-                self._sent_bytes += len(data)
-                self._call.write(data, self._schedule_write)
-        self._busy = True
+    def _reopen_soon(self) -> None:
+        if not self._is_reopening:
+            self._is_reopening = True
+            self._puts.submit(self._restart_after_cut)
 
     def _restart_after_cut(self) -> None:
         try:
             self._stream.again(self._reopen_inbox)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
-            self._schedule_write()
 
     def _reopen_inbox(self) -> InboxCut:
         """Takes batches again, and returns what was dropped."""
         cut = self._inbox.go_on()
-        self._schedule_write()
+        self._is_reopening = False
+        self._note_ready()
         return cut
 
-    def _end_call(self, error: Exception | None) -> None:
+    async def _read_credits(self) -> None:
         try:
-            self._close()
-        finally:
-            self._call.end(error)
-
-    def _schedule_message(self, data: bytes | None) -> None:
-        self._credits.do(lambda: self._handle_message(data))
-
-    def _handle_message(self, data: bytes | None) -> None:
-        if data is None:  # the client has ended its side, which ends the stream
-            self._inbox.end()
-            return
-        try:
-            request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
-            if request.WhichOneof("event") != "credit":
-                raise invalid("event", "expected a credit after the start")
-            self._grant_credit(request.credit)
+            while (data := await self._call.read()) is not None:
+                request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
+                if request.WhichOneof("event") != "credit":
+                    raise invalid("event", "expected a credit after the start")
+                self._grant_credit(request.credit)
+            self._inbox.end()  # the client has ended its side, which ends the stream
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
-        else:
-            self._call.read(self._schedule_message)
 
     def _grant_credit(self, credit: delivery_pb2.Credit) -> None:
         batches = min(credit.batches, self._sent_batches - self._credited_batches)
         size = min(credit.bytes, self._sent_bytes - self._credited_bytes)
         self._credited_batches += batches
         self._credited_bytes += size
-        self._stream.credit(batches, size, min(credit.ack, (1 << 63) - 1))
+        ack = min(credit.ack, (1 << 63) - 1)
+        self._puts.submit(self._put_credit, batches, size, ack)
+
+    def _put_credit(self, batches: int, size: int, ack: int) -> None:
+        try:
+            self._stream.credit(batches, size, ack)
+        except Exception as error:  # noqa: BLE001
+            self._inbox.end(error)
 
 
 def _read_start(data: bytes) -> delivery_pb2.Start:
@@ -258,9 +242,27 @@ def _read_start(data: bytes) -> delivery_pb2.Start:
     return start
 
 
-def _close_late(attaching: Future[DeliverStream]) -> None:
-    if not attaching.cancelled() and attaching.exception() is None:
-        attaching.result().close()
+def _pass_on(done: Future[DeliverStream], to: Future[DeliverStream]) -> None:
+    if (error := done.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(done.result())
+
+
+def _close_late(attached: Future[DeliverStream]) -> None:
+    if attached.exception() is None:
+        _close_stream(attached.result())
+
+
+def _close_stream(stream: DeliverStream) -> None:
+    try:
+        stream.close()
+    except Exception:
+        log.exception("a stream could not be closed")
+
+
+def _do_nothing() -> None:
+    """Stands for a stream that takes nothing more."""
 
 
 def _service_stopping() -> Unavailable:

@@ -1,11 +1,12 @@
 """Calls in progress by connection and host, and calls whose message has not come.
 
 A call is opened by a few bytes. This module decides what it may hold until its message is there,
-and how many of them one peer may open. That takes no thread but one for all deadlines.
+and how many of them one peer may open. That takes no thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -74,59 +75,47 @@ class PeerShares:
 
 class HalfOpenCalls:
     """The calls that wait for their message. Each is ended after `limit_s` seconds, and the oldest
-    one earlier when there are more than `most`."""
+    one earlier when there are more than `most`. For the service's loop alone."""
 
     def __init__(self, limit_s: float = HALF_OPEN_S, most: int = HALF_OPEN_CALLS) -> None:
         self.limit_s = limit_s
         self._most = most
         self._calls: OrderedDict[Hashable, tuple[float, Callable[[], object]]] = OrderedDict()
-        self._changed = threading.Condition()
-        self._stopped = False
-        threading.Thread(
-            target=self._end_overdue_calls, daemon=True, name="ps2stream-half-open"
-        ).start()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def add(self, call: Hashable, end: Callable[[], object]) -> None:
-        """Starts to wait for `call`'s message; `end` ends the call, on a thread of its own."""
-        with self._changed:
-            self._calls[call] = time.monotonic() + self.limit_s, end
-            if len(self._calls) == 1 or len(self._calls) > self._most:
-                self._changed.notify()
+        """Starts to wait for `call`'s message; `end` ends the call, and must not block."""
+        self._calls[call] = time.monotonic() + self.limit_s, end
+        if len(self._calls) > self._most:
+            self._end_oldest()
+        if self._timer is None:
+            self._start_timer(self.limit_s)
 
     def drop(self, call: Hashable) -> bool:
         """Stops waiting for the call, because its message has come or it has ended. Returns False
         when it has been dropped or ended before."""
-        with self._changed:
-            return self._calls.pop(call, None) is not None
+        return self._calls.pop(call, None) is not None
 
-    def stop(self) -> None:
-        """Ends no more calls."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
+    def _start_timer(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._end_overdue_calls)
 
     def _end_overdue_calls(self) -> None:
-        while (end := self._await_overdue()) is not None:
-            try:
-                end()
-            except Exception:
-                log.exception("a call that sent nothing could not be ended")
+        self._timer = None
+        now = time.monotonic()
+        while self._calls:
+            deadline, _ = next(iter(self._calls.values()))
+            if deadline > now:
+                self._start_timer(deadline - now)
+                return
+            self._end_oldest()
 
-    def _await_overdue(self) -> Callable[[], object] | None:
-        """Waits for the next call that is overdue and returns what ends it, or None once
-        stopped."""
-        with self._changed:
-            while not self._stopped:
-                if not self._calls:
-                    self._changed.wait()
-                    continue
-                deadline, end = next(iter(self._calls.values()))
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or len(self._calls) > self._most:
-                    self._calls.popitem(last=False)
-                    return end
-                self._changed.wait(left_s)
-        return None
+    def _end_oldest(self) -> None:
+        _, (_, end) = self._calls.popitem(last=False)
+        try:
+            end()
+        except Exception:
+            log.exception("a call that sent nothing could not be ended")

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import grpc
-
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import Unauthenticated, Unavailable
 from ps2stream.protocol import tokens
@@ -82,10 +80,9 @@ class KnownIdentities:
         if now - self._read_ms > 1000 * STALE_S:
             raise Unavailable(f"tokens could not be checked for {STALE_S:g} s; try again")
 
-    def by_certificate(self, context: grpc.ServicerContext) -> CallerIdentity:
-        """Returns the owner of the certificate. Its SPIFFE id counts, or its common name when it
-        has none. Raises Unauthenticated."""
-        shown: Mapping[str, Sequence[bytes]] = context.auth_context()  # type: ignore[assignment]
+    def by_certificate(self, shown: Mapping[str, Sequence[bytes]]) -> CallerIdentity:
+        """Returns the owner of the certificate that is shown, by gRPC's names of its parts. Its
+        SPIFFE id counts, or its common name when it has none. Raises Unauthenticated."""
         alternative = (_decode_text(v) for v in shown.get("x509_subject_alternative_name", ()))
         names = [name for name in alternative if name.startswith("spiffe://")]
         if not names:

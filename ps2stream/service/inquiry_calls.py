@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import grpc
 import numpy as np
 
 from ps2stream.dispatcher.gateway import DispatcherGateway, QueryEstimate
@@ -19,11 +18,12 @@ from ps2stream.service import query_columns
 from ps2stream.service.calls import name_problem, parse, wait
 from ps2stream.service.explanation import reason_of, region_test, unit_of
 from ps2stream.service.objects import read_objects
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.typed_clauses import typed_clause
 from ps2stream.space.region_rows import decode_region
 from ps2stream.v1 import explain_pb2, object_pb2
 
-Call = Callable[[bytes, grpc.ServicerContext], bytes]
+Call = Callable[[bytes, OpenCall], bytes]
 NEWEST = 1 << 62
 """A handle above all others, for a query as if it were inserted now."""
 MOST_TERMS = 1000
@@ -41,7 +41,7 @@ class InquiryCalls:
             "PriceQuery": self._price_query,
         }
 
-    def _explain_match(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _explain_match(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(explain_pb2.ExplainMatchRequest, data, REQUEST_BYTES, "request_bytes")
         if problem := name_problem(request.query_id, "id"):
             raise invalid("query_id", problem)
@@ -49,7 +49,7 @@ class InquiryCalls:
         objects = read_objects(batch, self._gateway.clock_ms())
         if refused := objects.refusals():
             raise InvalidArgument([Violation(f"object.{r.field}", r.description) for r in refused])
-        reply = wait(self._gateway.lookup(request.query_id, 0, 0, 1), context)
+        reply = wait(self._gateway.lookup(request.query_id, 0, 0, 1), call)
         [*found] = query_columns.describe(reply)
         if not found:
             raise NotFound(f"there is no query {request.query_id!r}")
@@ -94,7 +94,7 @@ class InquiryCalls:
     def _parse_expression(self, expression: str) -> Expr | None:
         return parse_expression(expression, self._gateway.analyzer.tokens) if expression else None
 
-    def _price_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _price_query(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(explain_pb2.PriceQueryRequest, data, QUERY_BYTES, "query_bytes")
         query = request.query
         query.id, query.session = query.id or "-", query.session or "-"

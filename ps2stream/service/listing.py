@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-import grpc
-
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import invalid
 from ps2stream.service import query_columns
 from ps2stream.service.calls import wait
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 
 PAGE = 100
@@ -25,14 +24,14 @@ def page(
     size: int,
     token: str,
     answer: A,
-    context: grpc.ServicerContext,
+    call: OpenCall,
 ) -> A:
     """Fills `answer` with the page that follows on `token` and returns it. `session` is a number, 0
     for all; `size` is 0 for PAGE. Raises InvalidArgument."""
     if size < 0:
         raise invalid("page_size", f"expected 0 or more, got {size}")
     size = min(size or PAGE, MAX_PAGE)
-    reply = wait(gateway.lookup(None, session, _parse_page_token(token), size), context)
+    reply = wait(gateway.lookup(None, session, _parse_page_token(token), size), call)
     answer.total_live = reply.live
     found = query_columns.describe(reply)
     total = 0

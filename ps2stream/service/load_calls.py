@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import grpc
 from google.protobuf.json_format import ParseDict
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
@@ -16,9 +15,10 @@ from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction
 from ps2stream.routing.plan_changes import versions
 from ps2stream.service.calls import parse, wait
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.v1 import admin_pb2
 
-Call = Callable[[bytes, grpc.ServicerContext], bytes]
+Call = Callable[[bytes, OpenCall], bytes]
 ALGORITHM = "gr+"
 
 
@@ -29,10 +29,10 @@ class LoadCalls:
         self._gateway = gateway
         self.calls: dict[str, Call] = {"GetLoad": self._get_load, "Rebalance": self._rebalance_load}
 
-    def _get_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_load(self, data: bytes, call: OpenCall) -> bytes:
         parse(admin_pb2.GetLoadRequest, data, REQUEST_BYTES, "request_bytes")
-        report = _read_report(wait(self._gateway.adjustment(), context))
-        change = wait(self._gateway.strategy(), context).strategy
+        report = _read_report(wait(self._gateway.adjustment(), call))
+        change = wait(self._gateway.strategy(), call).strategy
         if len(change):  # the controller may not know of it yet
             reported = report["plan_version"]
             version, following, coexisting = versions(change)
@@ -42,9 +42,9 @@ class LoadCalls:
                 report.pop("leaves", None)
         return ParseDict(report, admin_pb2.GetLoadResponse()).SerializeToString()
 
-    def _rebalance_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _rebalance_load(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(admin_pb2.RebalanceRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = wait(self._gateway.adjustment(request.algorithm or ALGORITHM), context)
+        reply = wait(self._gateway.adjustment(request.algorithm or ALGORITHM), call)
         if problem := reply.problem.tobytes().decode():
             raise FailedPrecondition(problem)
         report = _read_report(reply)
@@ -52,7 +52,7 @@ class LoadCalls:
         ParseDict(report["adjustment"], answer)
         if len(reply.plan) and not request.dry_run:
             plan = reply.plan.tobytes()
-            began = wait(self._gateway.strategy(plan, PlanAction.MOVE), context)
+            began = wait(self._gateway.strategy(plan, PlanAction.MOVE), call)
             if problem := began.problem.tobytes().decode():
                 raise FailedPrecondition(problem)
             answer.plan_version = json.loads(plan)["version"]

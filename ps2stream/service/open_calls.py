@@ -1,115 +1,115 @@
-"""Streams that keep no thread while nothing moves on them.
+"""A call of gRPC in progress, as the service's own code sees it.
 
-gRPC gives a stream a thread while it is open, and a second one is needed to read the client's
-messages meanwhile. They take 50 KiB of memory, and their frames hold the last message besides. A
-handler that is `experimental_non_blocking` returns while its call goes on. To read and write
-without a thread it takes the parts that gRPC's own handlers are made of, in `grpc._server`.
+A call holds no thread: it is a coroutine of the service's loop, which waits for messages. Only
+`OpenCall.peer`, `time_remaining` and `is_active` may be used by other threads.
 """
 
 from __future__ import annotations
 
-import logging
-import queue
-import threading
-from collections.abc import Callable
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from grpc import _server
-from grpc._cython import cygrpc  # type: ignore[attr-defined]
+import grpc
+import grpc.aio
 
-from ps2stream.service.status import set_status
-
-log = logging.getLogger("ps2stream.service")
-
-
-class TaskThread(threading.Thread):
-    """A thread that runs the tasks it is given, in order, until `close`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(daemon=True, name=name)
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.start()
-
-    def do(self, task: Callable[[], None]) -> None:
-        """Adds a task and returns at once."""
-        self._tasks.put(task)
-
-    def close(self) -> None:
-        """Ends the thread once all tasks are done."""
-        self._tasks.put(None)
-        self.join()
-
-    def run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            try:
-                task()
-            except Exception:
-                log.exception("a stream's next step failed")
-            del task  # it holds a message
+from ps2stream.service.half_open import HalfOpenCalls
+from ps2stream.service.status import find_status
 
 
 class OpenCall:
-    """A call that goes on after its handler. At most one `read` and one `write` may be under way.
-    Their call-backs run on gRPC's thread, and must not block or raise."""
+    """The call that the current task handles; `context` is gRPC's."""
 
-    def __init__(self, context: Any, send: Callable[[None], None], greet: bool = True) -> None:
-        """Takes the call up; `greet` lets the client know at once that it was."""
+    def __init__(self, context: Any) -> None:
         self._context = context
-        self._state = context._state
-        self._call = context._rpc_event.call
-        self._send = send
-        if greet:
-            context.send_initial_metadata(())
+        self._peer = str(context.peer())
+        self._task = asyncio.current_task()
+        self._first: tuple[HalfOpenCalls, Exception] | None = None
+        self._is_refused = False
+        self.has_begun = False
+        """True once the service has begun to answer."""
+        self.is_broken = False
+        """True once gRPC could not read or write, because the call has ended."""
 
-    def read(self, then: Callable[[bytes | None], None]) -> bool:
-        """Begins to read. `then` gets the next message, or None at the end of the client's side or
-        of the call. Returns False, and never calls it, if the call is over."""
-        state = self._state
-        taken = _server._receive_message(state, self._call, None)
+    def peer(self) -> str:
+        """Returns the address of the client as gRPC writes it: `ipv4:10.0.0.7:4711`."""
+        return self._peer
 
-        def done(event: Any) -> Any:
-            found = taken(event)
-            data, state.request = state.request, None
-            then(data)
-            return found
+    def time_remaining(self) -> float | None:
+        """Returns the seconds until the deadline, 0 for a call that has ended, or None without
+        one."""
+        context = self._context
+        left: float | None = 0.0 if context is None else context.time_remaining()
+        return left
 
-        return self._begin_operation(
-            cygrpc.ReceiveMessageOperation(0), done, _server._RECEIVE_MESSAGE_TOKEN
-        )
+    def is_active(self) -> bool:
+        """Returns whether somebody still waits for the answer."""
+        return self._context is not None
 
-    def write(self, data: bytes, then: Callable[[], None]) -> None:
-        """Begins to write. `then` is called once HTTP/2 has let the message pass, or the call is
-        over."""
-        sent = _server._send_message(self._state, _server._SEND_MESSAGE_TOKEN)
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        """Returns what the client sent before its messages."""
+        return self._context.invocation_metadata() or ()
 
-        def done(event: Any) -> Any:
-            found = sent(event)
-            then()
-            return found
+    def certificate(self) -> Mapping[str, Sequence[bytes]]:
+        """Returns what TLS says of the client, by name."""
+        shown: Mapping[str, Sequence[bytes]] = self._context.auth_context()
+        return shown
 
-        self._begin_operation(
-            cygrpc.SendMessageOperation(data, 0), done, _server._SEND_MESSAGE_TOKEN
-        )
+    def limit_first(self, half_open: HalfOpenCalls, late: Exception) -> None:
+        """Ends the call with the error `late` if its first message does not come soon."""
+        self._first = half_open, late
 
-    def answer(self, data: bytes) -> None:
-        """Writes the only message and ends the call, in one step as gRPC's unary calls do."""
-        _server._status(self._context._rpc_event, self._state, data)
+    async def read(self) -> bytes | None:
+        """Returns the next message, or None at the end of the client's side."""
+        first, self._first = self._first, None
+        if first is not None:
+            first[0].add(self, partial(self.end, first[1]))
+        try:
+            data = await self._context.read()
+        except Exception:
+            self.is_broken = True
+            raise
+        finally:
+            if first is not None:
+                first[0].drop(self)
+        return None if data is grpc.aio.EOF else data
 
-    def cancel(self) -> None:
-        """Ends the call without details."""
-        self._context.cancel()
+    async def write(self, data: bytes) -> None:
+        """Writes a message; returns once HTTP/2 has let it pass."""
+        try:
+            await self._context.write(data)
+        except Exception:
+            self.is_broken = True
+            raise
 
-    def end(self, error: Exception | None) -> None:
-        """Ends the call, successfully or with the status of `error`. Nothing may be under way but a
-        read."""
-        if error is not None:
-            set_status(self._context, error)
-        self._send(None)
+    async def refuse(self, status: grpc.Status) -> None:
+        """Ends the call with this status, by raising what gRPC expects; the first status counts."""
+        if self._is_refused:
+            return
+        self._is_refused = True
+        await self._context.abort(status.code, status.details, status.trailing_metadata)
 
-    def _begin_operation(self, operation: Any, done: Callable[[Any], Any], token: str) -> bool:
-        with self._state.condition:
-            if not self._context.is_active():
-                return False
-            self._call.start_server_batch((operation,), done)
-            self._state.due.add(token)
-            return True
+    def end(self, error: Exception) -> None:
+        """Ends the call from another task, with the status of `error`."""
+        ending = asyncio.get_running_loop().create_task(self._end_soon(find_status(error)))
+        ending.add_done_callback(_forget_error)
+
+    def close(self) -> None:
+        """Notes that the call has ended."""
+        self._context = self._task = self._first = None  # errors have frames that hold the call
+
+    async def _end_soon(self, status: grpc.Status) -> None:
+        task = self._task
+        try:
+            if self.is_active():
+                await self.refuse(status)
+        finally:
+            if task is not None:
+                task.cancel()
+
+
+def _forget_error(done: asyncio.Task[None]) -> None:
+    """Marks the error as seen by which gRPC says that a call is refused."""
+    if not done.cancelled():
+        done.exception()

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
@@ -22,10 +21,11 @@ from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, strategy_of
 from ps2stream.service.calls import parse, wait
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.space.grid import Grid
 from ps2stream.v1 import admin_pb2
 
-Call = Callable[[bytes, grpc.ServicerContext], bytes]
+Call = Callable[[bytes, OpenCall], bytes]
 FIELDS = {
     "from": "from_version",
     "to": "to_version",
@@ -56,7 +56,7 @@ class PlanCalls:
             "ScaleWorkers": self._scale_workers,
         }
 
-    def _apply_plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _apply_plan(self, data: bytes, call: OpenCall) -> bytes:
         # The message adds the plan's tag and length.
         request = parse(admin_pb2.ApplyPlanRequest, data, PLAN_BYTES + 16, "plan_bytes")
         try:
@@ -69,7 +69,7 @@ class PlanCalls:
         except (ValueError, TypeError, RecursionError) as error:
             raise invalid("plan", f"is not a plan in JSON: {error}") from None
         ask = PlanAction.COEXIST if request.coexist else PlanAction.MOVE
-        return self._begin_plan_change(plan, admin_pb2.ApplyPlanResponse, context, ask)
+        return self._begin_plan_change(plan, admin_pb2.ApplyPlanResponse, call, ask)
 
     def _check_grid(self, body: Any) -> None:
         """Checks the plan's grid before a map of its cells is made, which may be large."""
@@ -82,12 +82,12 @@ class PlanCalls:
                 f"{ours.to_dict()}, which only a restart changes"
             )
 
-    def _scale_workers(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _scale_workers(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(admin_pb2.ScaleWorkersRequest, data, REQUEST_BYTES, "request_bytes")
         if not 1 <= request.workers <= MAX_WORKERS:
             problem = f"expected 1 to {MAX_WORKERS} workers, got {request.workers}"
             raise invalid("workers", problem)
-        reply = wait(self._gateway.strategy(), context)
+        reply = wait(self._gateway.strategy(), call)
         change = self._read_plan_change(reply)
         follow = change.following
         if request.workers == change.plan.workers == (follow or change.plan).workers:
@@ -101,41 +101,41 @@ class PlanCalls:
         if problem := change.occupied:
             raise FailedPrecondition(problem)
         plan = scaled(change.plan, request.workers, self._gateway.weights())
-        return self._begin_plan_change(plan, admin_pb2.ScaleWorkersResponse, context)
+        return self._begin_plan_change(plan, admin_pb2.ScaleWorkersResponse, call)
 
     def _begin_plan_change(
         self,
         plan: RoutingPlan,
         kind: type[admin_pb2.ApplyPlanResponse | admin_pb2.ScaleWorkersResponse],
-        context: grpc.ServicerContext,
+        call: OpenCall,
         ask: PlanAction = PlanAction.MOVE,
     ) -> bytes:
         raw = json.dumps(plan.to_dict()).encode()
-        reply = _check_reply(wait(self._gateway.strategy(raw, ask), context))
+        reply = _check_reply(wait(self._gateway.strategy(raw, ask), call))
         return _serialize_answer(kind(lsn=reply.lsn, version=plan.version))
 
-    def _unite_plans(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _unite_plans(self, data: bytes, call: OpenCall) -> bytes:
         parse(admin_pb2.UnitePlansRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = _check_reply(wait(self._gateway.strategy(ask=PlanAction.UNITE), context))
+        reply = _check_reply(wait(self._gateway.strategy(ask=PlanAction.UNITE), call))
         change = self._read_plan_change(reply)
         version = (change.following or change.plan).version
         return _serialize_answer(admin_pb2.UnitePlansResponse(lsn=reply.lsn, version=version))
 
-    def _abort_migration(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _abort_migration(self, data: bytes, call: OpenCall) -> bytes:
         parse(admin_pb2.AbortMigrationRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = _check_reply(wait(self._gateway.strategy(ask=PlanAction.MOVE), context))
+        reply = _check_reply(wait(self._gateway.strategy(ask=PlanAction.MOVE), call))
         version = self._read_plan_change(reply).plan.version
         return _serialize_answer(admin_pb2.AbortMigrationResponse(lsn=reply.lsn, version=version))
 
-    def _get_plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_plan(self, data: bytes, call: OpenCall) -> bytes:
         parse(admin_pb2.GetPlanRequest, data, REQUEST_BYTES, "request_bytes")
-        change = self._read_plan_change(wait(self._gateway.strategy(), context))
+        change = self._read_plan_change(wait(self._gateway.strategy(), call))
         plan = json.dumps(change.plan.to_dict()).encode()
         return _serialize_answer(admin_pb2.GetPlanResponse(plan=plan))
 
-    def _get_migrations(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_migrations(self, data: bytes, call: OpenCall) -> bytes:
         parse(admin_pb2.GetMigrationsRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = wait(self._gateway.strategy(), context)
+        reply = wait(self._gateway.strategy(), call)
         fields = json.loads(reply.state.tobytes())
         if not fields:
             raise FailedPrecondition(UNMOVED)

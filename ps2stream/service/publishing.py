@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-import grpc
 import numpy as np
 
 from ps2stream.dispatcher.gateway import AcceptedBatch, DispatcherGateway, PublicationIdentity
@@ -26,11 +26,20 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import BATCH_BYTES, VIOLATIONS
 from ps2stream.service.admission import AdmissionTicket, PublishRates
-from ps2stream.service.calls import OBJECT_ROWS, check_batch, check_deadline, name_problem, parse
+from ps2stream.service.calls import (
+    OBJECT_ROWS,
+    HeldBack,
+    LaterAnswer,
+    check_batch,
+    check_deadline,
+    name_problem,
+    parse,
+)
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.objects import RowRefusal, read_objects
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.peek import read_level_and_rows
-from ps2stream.service.status import HeldBack
+from ps2stream.service.service_loop import service_loop
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
 STREAM_WAIT_S = 5.0
@@ -78,12 +87,11 @@ class TenantPublications:
         self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         """The number of objects that were not accepted, by reason."""
 
-    def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
-        check_deadline(context)
-        begun = self._begin_batch(
-            pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S, self._answer_call
-        )
-        return begun if isinstance(begun, HeldBack) else begun()
+    def publish(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer:
+        """Begins the batch of a Publish."""
+        check_deadline(call)
+        kind = pubsub_pb2.PublishRequest
+        return self._begin_batch(kind, data, call, UNARY_WAIT_S, self._answer_call)
 
     def _answer_call(self, outcome: PublishOutcome) -> bytes:
         if outcome.error is not None:
@@ -97,10 +105,10 @@ class TenantPublications:
             )
         return _fill_answer(pubsub_pb2.PublishResponse(), outcome).SerializeToString()
 
-    def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes] | HeldBack:
+    def begin(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer:
         """Begins one batch of a PublishStream, for `pipelined`."""
         kind = pubsub_pb2.PublishStreamRequest
-        return self._begin_batch(kind, data, context, STREAM_WAIT_S, self._answer_in_stream)
+        return self._begin_batch(kind, data, call, STREAM_WAIT_S, self._answer_in_stream)
 
     def _answer_in_stream(self, outcome: PublishOutcome) -> bytes:
         answer = _fill_answer(pubsub_pb2.PublishStreamResponse(), outcome)
@@ -112,23 +120,28 @@ class TenantPublications:
         self,
         kind: type[Request],
         data: bytes,
-        context: grpc.ServicerContext,
+        call: OpenCall,
         wait_s: float,
         answer: Callable[[PublishOutcome], bytes],
-    ) -> Callable[[], bytes] | HeldBack:
+    ) -> HeldBack | LaterAnswer:
         """Begins a batch and returns what waits for its answer. An answer that nothing was accepted
         is held back, whatever the reason: finding out what is wrong with a large batch takes as
         long as a full service's refusal."""
         try:
-            taking = self._accept_batch(kind, data, context, wait_s)
+            taking = self._accept_batch(kind, data, call, wait_s)
         except (InvalidArgument, FailedPrecondition) as error:
-            return self._hold_back_answer(len(data), _make_raiser(error), context)
+            return self._hold_back_answer(len(data), _make_raiser(error), call)
         if isinstance(taking, PublishOutcome):
-            return self._hold_back_answer(len(data), partial(answer, taking), context)
-        return lambda: answer(taking())
+            return self._hold_back_answer(len(data), partial(answer, taking), call)
+        del data, call  # the answer may take long
+
+        async def answer_later() -> bytes:
+            return answer(await taking())
+
+        return answer_later
 
     def _hold_back_answer(
-        self, size_bytes: int, answer: Callable[[], bytes], context: grpc.ServicerContext
+        self, size_bytes: int, answer: Callable[[], bytes], call: OpenCall
     ) -> HeldBack:
         """Holds an answer back for at most half of the time left until the deadline, so that it
         arrives in time."""
@@ -137,12 +150,12 @@ class TenantPublications:
             self._gate.end_refusal()
             return answer()
 
-        seconds, left = self._gate.begin_refusal(size_bytes), context.time_remaining()
+        seconds, left = self._gate.begin_refusal(size_bytes), call.time_remaining()
         return HeldBack(seconds if left is None else min(seconds, left / 2), end)
 
     def _accept_batch(
-        self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
-    ) -> Callable[[], PublishOutcome] | PublishOutcome:
+        self, kind: type[Request], data: bytes, call: OpenCall, wait_s: float
+    ) -> Callable[[], Awaitable[PublishOutcome]] | PublishOutcome:
         """Hands the good rows to the gateway. Returns a function that waits until they are routed,
         or the outcome when nothing was accepted. Rows, rate and share are checked before anything
         is built for the batch."""
@@ -150,11 +163,11 @@ class TenantPublications:
         try:
             with self._rates_lock:
                 self._rates.check(self._gateway.clock_ms())
-            ticket = self._gate.enter(context.peer(), len(data), wait_s)
+            ticket = self._gate.enter(call.peer(), len(data), wait_s)
         except ResourceExhausted as error:
             return self._refuse_unread(kind, data, rows, error)
         try:
-            return self._publish_admitted(ticket, kind, data, context, wait_s)
+            return self._publish_admitted(ticket, kind, data, call, wait_s)
         except BaseException:
             self._gate.leave(ticket)
             raise
@@ -164,10 +177,10 @@ class TenantPublications:
         ticket: AdmissionTicket,
         kind: type[Request],
         data: bytes,
-        context: grpc.ServicerContext,
+        call: OpenCall,
         wait_s: float,
-    ) -> Callable[[], PublishOutcome] | PublishOutcome:
-        check_deadline(context)
+    ) -> Callable[[], Awaitable[PublishOutcome]] | PublishOutcome:
+        check_deadline(call)
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = resolve_level(request.level)
         identity = identify_publication(request)
@@ -189,16 +202,17 @@ class TenantPublications:
         except OverQuota as error:
             self._gate.leave(ticket)
             return self._refuse_batch(level, len(objects), error)
-        rows = objects.analyse(self._gateway.analyzer, context.is_active)
+        rows = objects.analyse(self._gateway.analyzer, call.is_active)
         self._gate.end_turn(ticket)
         durable = level == object_pb2.PUBLISH_LEVEL_DURABLE
         routing = self._gateway.publish(rows, wait_s, durable, identity)
         routing.add_done_callback(lambda _: self._gate.leave(ticket))
         count = len(rows)
 
-        def finish() -> PublishOutcome:
+        async def finish() -> PublishOutcome:
             try:
-                return PublishOutcome(level, self._await_routing(routing, wait_s), count, refused)
+                at = await self._await_routing(routing, wait_s)
+                return PublishOutcome(level, at, count, refused)
             except ResourceExhausted as error:
                 return self._refuse_batch(level, count, error)._replace(refused=refused)
             except Unavailable:
@@ -210,14 +224,18 @@ class TenantPublications:
 
         return finish
 
-    def _await_routing(self, routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
+    async def _await_routing(self, routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
         """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing
         accepted, when the batch still waits after `wait_s` seconds."""
-        try:
-            return routing.result(wait_s)
-        except TimeoutError:
-            self._gateway.withdraw(routing, wait_s)
+        if routing.done():
             return routing.result()
+        loop = service_loop()
+        try:
+            async with asyncio.timeout(wait_s):
+                return await loop.follow(routing)
+        except TimeoutError:
+            await asyncio.to_thread(self._gateway.withdraw, routing, wait_s)
+            return await loop.follow(routing)
 
     def _refuse_unread(
         self, kind: type[Request], data: bytes, rows: int, error: ResourceExhausted

@@ -6,11 +6,10 @@ deliveries pass unparsed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import nullcontext
 from typing import Literal
-
-import grpc
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
@@ -29,23 +28,28 @@ from ps2stream.service.admission import PublishRates
 from ps2stream.service.calls import (
     ID_ROWS,
     QUERY_ROWS,
+    HeldBack,
+    LaterAnswer,
+    StreamBehaviour,
+    UnaryBehaviour,
     check_deadline,
     name_problem,
     parse,
     parse_batch,
     pipelined,
+    settle,
     wait,
 )
-from ps2stream.service.deliver_streams import DeliverStreams, DeliveryThreads
+from ps2stream.service.deliver_streams import DeliverStreams
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.inbox import StreamInboxes
 from ps2stream.service.inquiry_calls import InquiryCalls
 from ps2stream.service.interpretation import interpret_query
 from ps2stream.service.listing import page
 from ps2stream.service.objects import RowRefusal
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.publishing import TenantPublications
 from ps2stream.service.slots import StreamSlots
-from ps2stream.service.status import Behaviour, StreamBehaviour, lasting, streaming, unary
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
 SERVICE = "ps2stream.v1.PubSub"
@@ -54,8 +58,8 @@ SERVICE = "ps2stream.v1.PubSub"
 class PubSub:
     """The service for one tenant: queries and objects in, matches out; its methods are in `calls`
     and `streams`, by name. `slots` bounds the streams, `bulk` those of them that publish or insert,
-    `held` what waits for subscribers. Refusals name `quota`; `gate` and `rates` admit
-    publications."""
+    `held` what waits for subscribers. On `threads` the messages of streams are handled, on `puts`
+    those of subscribers. Refusals name `quota`; `gate` and `rates` admit publications."""
 
     def __init__(
         self,
@@ -63,7 +67,8 @@ class PubSub:
         slots: StreamSlots,
         bulk: StreamSlots,
         held: StreamInboxes,
-        threads: DeliveryThreads,
+        threads: Executor,
+        puts: Executor,
         quota: TenantQuota,
         gate: PublishGate,
         rates: PublishRates,
@@ -71,112 +76,99 @@ class PubSub:
         self._quota = quota
         self._gateway = gateway
         self._slots = slots
-        self._bulk = bulk
+        self._threads = threads
         self.publishing = TenantPublications(gateway, gate, rates)
-        self.delivering = DeliverStreams(gateway, held, threads)
-        self.calls: dict[str, Behaviour] = {
-            "InsertQuery": unary(self._insert_query),
-            "DeleteQuery": unary(self._delete_query),
-            "GetQuery": unary(self._get_query),
-            "ListQueries": unary(self._list_queries),
-            "Publish": unary(self.publishing.publish),
-            **{name: unary(call) for name, call in InquiryCalls(gateway).calls.items()},
+        self.delivering = DeliverStreams(gateway, held, puts)
+        self.calls: dict[str, UnaryBehaviour] = {
+            "InsertQuery": self._insert_query,
+            "DeleteQuery": self._delete_query,
+            "GetQuery": self._get_query,
+            "ListQueries": self._list_queries,
+            "Publish": self.publishing.publish,
+            **InquiryCalls(gateway).calls,
         }
-        streams: dict[str, StreamBehaviour] = {
-            "InsertQueries": lambda requests, context: pipelined(
-                requests, lambda data: self._begin_insert(data, context)
-            ),
-            "DeleteQueries": lambda requests, context: pipelined(
-                requests, lambda data: self._begin_delete(data, context)
-            ),
-            "PublishStream": lambda requests, context: pipelined(
-                requests, lambda data: self.publishing.begin(data, context)
-            ),
+        self.streams: dict[str, StreamBehaviour] = {
+            "InsertQueries": self._pipeline(self._begin_insert, bulk),
+            "DeleteQueries": self._pipeline(self._begin_delete),
+            "PublishStream": self._pipeline(self.publishing.begin, bulk),
+            "Deliver": self._deliver_matches,
         }
-        self.streams = {
-            name: streaming(self._limit_streams(name, f)) for name, f in streams.items()
-        }
-        self.deliver = lasting(self._deliver_matches)
 
-    def _limit_streams(self, name: str, behaviour: StreamBehaviour) -> StreamBehaviour:
-        bulk = self._bulk.one if name in ("PublishStream", "InsertQueries") else nullcontext
-
-        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            with self._slots.one(), bulk():
-                yield from behaviour(requests, context)
+    def _pipeline(
+        self,
+        begin: Callable[[bytes, OpenCall], HeldBack | LaterAnswer],
+        bulk: StreamSlots | None = None,
+    ) -> StreamBehaviour:
+        async def handle(call: OpenCall) -> None:
+            with self._slots.one(), bulk.one() if bulk else nullcontext():
+                await pipelined(call, self._threads, lambda data: begin(data, call))
 
         return handle
 
-    def _deliver_matches(
-        self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
-    ) -> None:
-        slot = ExitStack()
-        slot.enter_context(self._slots.one())
-        if context.add_callback(slot.close):
-            self.delivering.deliver(requests, context, send)
-        else:
-            slot.close()  # the client has gone
+    async def _deliver_matches(self, call: OpenCall) -> None:
+        with self._slots.one():
+            await self.delivering.deliver(call)
 
     # --- one query ------------------------------------------------------------
 
-    def _insert_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _insert_query(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(pubsub_pb2.InsertQueryRequest, data, QUERY_BYTES, "query_bytes")
         _check_request_id(request.request_id)
         found = query_columns.read_query(request.query, self._gateway)
         # This comes before the query is stored: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
-        check_deadline(context)
-        decision = self._request_update(found.rows, found.sessions, request.request_id, context)
+        check_deadline(call)
+        decision = self._request_update(found.rows, found.sessions, request.request_id, call)
         lsn = self._read_only_lsn(decision, request.query.id)
         answer = pubsub_pb2.InsertQueryResponse(lsn=lsn, interpretation=understood)
         return answer.SerializeToString()
 
-    def _delete_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _delete_query(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
         _check_request_id(request.request_id)
-        check_deadline(context)
+        check_deadline(call)
         rows = query_columns.deletes([request.id])
-        decision = self._request_update(rows, [""], request.request_id, context)
+        decision = self._request_update(rows, [""], request.request_id, call)
         lsn = self._read_only_lsn(decision, request.id)
         return pubsub_pb2.DeleteQueryResponse(lsn=lsn).SerializeToString()
 
-    def _get_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_query(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(pubsub_pb2.GetQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
-        reply = wait(self._gateway.lookup(request.id, 0, 0, 1), context)
+        reply = wait(self._gateway.lookup(request.id, 0, 0, 1), call)
         found = query_columns.describe(reply)
         if not found:
             raise NotFound(f"there is no query {request.id!r}")
         query, handle = found[0]
         return pubsub_pb2.GetQueryResponse(query=query, lsn=handle).SerializeToString()
 
-    def _list_queries(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _list_queries(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(pubsub_pb2.ListQueriesRequest, data, REQUEST_BYTES, "request_bytes")
         answer = pubsub_pb2.ListQueriesResponse()
         size, token, session = request.page_size, request.page_token, 0
         if request.session:
             _check_name("session", request.session)
-            session = wait(self._gateway.session(request.session), context).session
+            session = wait(self._gateway.session(request.session), call).session
             if not session:  # an unknown session has no query, and 0 would mean all sessions
-                page(self._gateway, 0, min(size, 1), token, answer, context)
+                page(self._gateway, 0, min(size, 1), token, answer, call)
                 empty = pubsub_pb2.ListQueriesResponse(total_live=answer.total_live)
                 return empty.SerializeToString()
-        return page(self._gateway, session, size, token, answer, context).SerializeToString()
+        return page(self._gateway, session, size, token, answer, call).SerializeToString()
 
     # --- many queries ---------------------------------------------------------
 
-    def _begin_insert(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
+    def _begin_insert(self, data: bytes, call: OpenCall) -> LaterAnswer:
         request = parse_batch(pubsub_pb2.InsertQueriesRequest, data, QUERY_ROWS)
         _check_request_id(request.request_id)
         found = query_columns.read_queries(request.batch, self._gateway)
         answer = pubsub_pb2.InsertQueriesResponse()
         return self._begin_update(
             answer, found.n, found.at, found.rows, found.sessions, request.request_id,
-            found.refused, context,
+            found.refused, call,
         )  # fmt: skip
 
-    def _begin_delete(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
+    def _begin_delete(self, data: bytes, call: OpenCall) -> LaterAnswer:
         request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data, ID_ROWS)
         _check_request_id(request.request_id)
         if not request.ids:
@@ -192,7 +184,7 @@ class PubSub:
         rows = query_columns.deletes([ids[i] for i in at])
         answer = pubsub_pb2.DeleteQueriesResponse()
         return self._begin_update(
-            answer, len(ids), at, rows, [""] * len(at), request.request_id, refused, context
+            answer, len(ids), at, rows, [""] * len(at), request.request_id, refused, call
         )
 
     def _begin_update(
@@ -204,17 +196,17 @@ class PubSub:
         sessions: Sequence[str],
         request_id: str,
         refused: list[RowRefusal],
-        context: grpc.ServicerContext,
-    ) -> Callable[[], bytes]:
-        """Sends the good rows, which are rows `at` of the n, to the gateway; returns a function
-        that waits for the answer."""
+        call: OpenCall,
+    ) -> LaterAnswer:
+        """Sends the good rows, which are rows `at` of the n, to the gateway; returns what waits for
+        the answer."""
         deciding = self._gateway.update(rows, sessions, [request_id] * len(at)) if len(at) else None
 
-        def finish() -> bytes:
+        async def finish() -> bytes:
             lsns = [0] * n
             errors = list(refused)
             if deciding is not None:
-                decision = wait(deciding, context)
+                decision = await settle(deciding, call)
                 statuses = decision.status.tolist()
                 if UpdateStatus.UNAVAILABLE in statuses:
                     raise Unavailable("the ledger could not be written; nothing was done")
@@ -234,9 +226,9 @@ class PubSub:
         rows: QueryRows,
         sessions: Sequence[str],
         request_id: str,
-        context: grpc.ServicerContext,
+        call: OpenCall,
     ) -> UpdateDecision:
-        return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), context)
+        return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), call)
 
     def _read_only_lsn(self, decision: UpdateDecision, id: str) -> int:
         """Returns the LSN of the only row. Raises the error that its status stands for."""

@@ -7,31 +7,33 @@ server.stop(1.0)
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import socket
-from collections.abc import Iterable
+import threading
 from pathlib import Path
 from typing import Any
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+import grpc.aio
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
-from ps2stream.errors import InvalidArgument, invalid
+from ps2stream.errors import invalid
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.security import PortSecurity, is_loopback
 from ps2stream.service import admin, pubsub, tls
 from ps2stream.service.auth import CallGuard
 from ps2stream.service.lanes import CallLanes
+from ps2stream.service.service_loop import service_loop
+from ps2stream.service.standard_calls import HEALTH, HealthCalls, reflection_methods
 from ps2stream.service.tenants import TenantServices
 
 log = logging.getLogger("ps2stream.service")
 
 OPEN = PortSecurity()
 """The security of a loopback address: no TLS, and no identities."""
+REGISTERED = ("DeleteQuery",)
 LOOKAHEAD_BYTES = 1 << 19
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
@@ -50,73 +52,46 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class GuardedHandlers(grpc.GenericRpcHandler):
-    """The handlers of all methods that are chosen call by call, behind the guard. Services are
-    added to it as to a server."""
-
-    def __init__(self, guard: CallGuard) -> None:
-        self._guard = guard
-        self._handlers: list[grpc.GenericRpcHandler] = []
-
-    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """Adds handlers."""
-        self._handlers.extend(handlers)
-
-    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        """Adds nothing: a service adds the same handlers as generic ones."""
-
-    def service(self, handler_call_details: Any) -> Any:
-        """Returns the handler of a call."""
-        found = (handler.service(handler_call_details) for handler in self._handlers)
-        handler = next((each for each in found if each is not None), None)
-        return self._guard.choose_handler(handler, handler_call_details)
-
-
 class GrpcServer:
     """A running server on `port`."""
 
     def __init__(
         self, gateway: DispatcherGateway, host: str, port: int, security: PortSecurity
     ) -> None:
-        self._tenants = TenantServices(gateway, security)
         lanes = CallLanes()
+        threads = lanes.streams.threads
+        self._tenants = TenantServices(gateway, security, threads)
         self._guard = CallGuard(security, gateway, self._tenants.end, lanes)
         self._admin = admin.AdminService(
             gateway,
             self._guard,
+            threads,
             lambda: {
                 "shed_objects": float(self._tenants.refused()["shed"]),
                 "cut_streams": float(self._tenants.cut()),
             },
         )
-        self._health = health.HealthServicer()
-        self._server = grpc.server(
-            lanes.streams,
-            options=OPTIONS,
-            maximum_concurrent_rpcs=lanes.limit,
+        self._health = HealthCalls((pubsub.SERVICE, admin.SERVICE))
+        self._guard.serve(self._tenants.methods())
+        self._guard.serve(self._admin.methods())
+        self._guard.serve(self._health.methods())
+        self._guard.serve(reflection_methods((pubsub.SERVICE, admin.SERVICE, HEALTH)))
+        self._stopped = threading.Event()
+        self._server, self.port = service_loop().run(
+            self._start_server(lanes.limit, host, port, security)
         )
-        unary, streams = self._tenants.handlers()
+
+    async def _start_server(
+        self, limit: int, host: str, port: int, security: PortSecurity
+    ) -> tuple[grpc.aio.Server, int]:
+        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=limit)
         # Registered methods have queues of their own: a delete does not wait behind publications.
-        self._server.add_registered_method_handlers(
-            pubsub.SERVICE,
-            {n: self._guard.guard_unary(f"/{pubsub.SERVICE}/{n}", h) for n, h in unary.items()},
-        )
-        guarded = GuardedHandlers(self._guard)
-        guarded.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(pubsub.SERVICE, streams), self._admin.handler())
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
-        names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, guarded)
-        self._server.add_generic_rpc_handlers((guarded,))
-        try:
-            self.port = _bind_port(self._server, host, port, security)
-        except InvalidArgument:
-            self._tenants.close()
-            raise
-        self._server.start()
-        for name in ("", pubsub.SERVICE, admin.SERVICE):
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        own = {name: self._guard.registered(f"/{pubsub.SERVICE}/{name}") for name in REGISTERED}
+        server.add_registered_method_handlers(pubsub.SERVICE, own)
+        server.add_generic_rpc_handlers((self._guard,))
+        bound = _bind_port(server, host, port, security)
+        await server.start()
+        return server, bound
 
     def status(self) -> dict[str, Any]:
         """Returns totals since the start."""
@@ -125,18 +100,22 @@ class GrpcServer:
     def stop(self, grace: float = 1.0) -> None:
         """Refuses new calls, ends the streams of those who subscribe or watch, and lets others
         finish for `grace` seconds."""
-        self._health.enter_graceful_shutdown()
-        stopped = self._server.stop(grace)
+        service_loop().run(self._stop_server(grace))
+        self._stopped.set()
+
+    async def _stop_server(self, grace: float) -> None:
+        self._health.stop()
+        stopping = asyncio.create_task(self._server.stop(grace))
+        await asyncio.sleep(0)  # it refuses new calls
         self._tenants.stop()
         self._admin.stop()
         self._guard.stop()
-        stopped.wait()
-        self._tenants.close()
+        await stopping
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the server has stopped; returns True when it still runs after `timeout`
         seconds."""
-        return bool(self._server.wait_for_termination(timeout))
+        return not self._stopped.wait(timeout)
 
 
 def serve(
@@ -154,7 +133,7 @@ def serve_privately(gateway: DispatcherGateway, path: Path) -> GrpcServer:
     return GrpcServer(gateway, f"unix:{path}", 0, OPEN)
 
 
-def _bind_port(server: grpc.Server, host: str, port: int, security: PortSecurity) -> int:
+def _bind_port(server: grpc.aio.Server, host: str, port: int, security: PortSecurity) -> int:
     if host.startswith("unix:"):
         return server.add_insecure_port(host)
     trust = tls.credentials(security)

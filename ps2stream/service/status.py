@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, NoReturn
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -45,18 +43,8 @@ _ROOM = 5 << 10
 """The bytes for details: a status travels in HTTP/2 trailers, of which clients take up to 8 KiB."""
 
 
-class HeldBack(NamedTuple):
-    """An answer that is to wait for `seconds`, without a thread. A behaviour returns it in place of
-    the answer; `finish` then returns the answer, or raises."""
-
-    seconds: float
-    finish: Callable[[], bytes]
-
-
-Behaviour = Callable[[bytes, grpc.ServicerContext], bytes | HeldBack]
-StreamBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext], Iterable[bytes]]
-OpenBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext, Callable[[None], None]], None]
-"""The behaviour of a stream that goes on after its handler (open_calls.py)."""
+class UnknownMethod(Exception):
+    """A call of a method that the service does not have."""
 
 
 def to_status(error: Exception) -> status_pb2.Status:
@@ -66,6 +54,8 @@ def to_status(error: Exception) -> status_pb2.Status:
         return _build_status(
             grpc.StatusCode.DEADLINE_EXCEEDED, str(error) or "the deadline has passed"
         )
+    if isinstance(error, UnknownMethod):
+        return _build_status(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")
     for kind, code in CODES.items():
         if isinstance(error, kind):
             return _build_status(code, str(error), *_build_details(error))
@@ -74,62 +64,9 @@ def to_status(error: Exception) -> status_pb2.Status:
     )
 
 
-def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
-    """Ends the call with the status of `error`, and logs a bug."""
-    context.abort_with_status(_log_and_convert(error))
-
-
-def set_status(context: grpc.ServicerContext, error: Exception) -> None:
-    """Sets the status of `error` as what the call will end with, and logs a bug."""
-    status = _log_and_convert(error)
-    context.set_trailing_metadata(status.trailing_metadata)
-    context.set_code(status.code)
-    context.set_details(status.details)
-
-
-def unary(behaviour: Behaviour) -> Behaviour:
-    """Returns the handler with its errors turned into the call's status."""
-
-    def handle(request: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
-        try:
-            return behaviour(request, context)
-        except Exception as error:  # noqa: BLE001
-            abort(context, error)
-
-    return handle
-
-
-def streaming(behaviour: StreamBehaviour) -> StreamBehaviour:
-    """Returns the streaming handler with its errors turned into the call's status."""
-
-    def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        try:
-            yield from behaviour(requests, context)
-        except Exception as error:  # noqa: BLE001
-            if not context.is_active():
-                return  # the client has left, so nobody would get the status
-            abort(context, error)
-
-    return handle
-
-
-def lasting(behaviour: OpenBehaviour) -> OpenBehaviour:
-    """Returns the handler of an open stream with its errors turned into the call's status."""
-
-    def handle(
-        requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
-    ) -> None:
-        try:
-            behaviour(requests, context, send)
-        except Exception as error:  # noqa: BLE001
-            if context.is_active():
-                abort(context, error)
-
-    return handle
-
-
-def _log_and_convert(error: Exception) -> grpc.Status:
-    if not isinstance(error, Ps2StreamError | TimeoutError):
+def find_status(error: Exception) -> grpc.Status:
+    """Returns the status that a call ends with for `error`, and logs a bug."""
+    if not isinstance(error, Ps2StreamError | TimeoutError | UnknownMethod):
         log.error("a call failed", exc_info=error)
     return rpc_status.to_status(to_status(error))  # type: ignore[no-any-return]
 

@@ -4,55 +4,56 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
-
-import grpc
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import Ps2StreamError
 from ps2stream.security import PortSecurity
 from ps2stream.service.admission import PublishRates
-from ps2stream.service.auth import PerCaller
-from ps2stream.service.deliver_streams import DeliveryThreads
+from ps2stream.service.calls import StreamBehaviour, UnaryBehaviour
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.identity import CallerIdentity
 from ps2stream.service.inbox import StreamInboxes
 from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
+from ps2stream.service.methods import MethodKind, ServedMethod
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.publishing import REASONS
-from ps2stream.service.pubsub import PubSub
+from ps2stream.service.pubsub import SERVICE, PubSub
 from ps2stream.service.slots import StreamSlots
 from ps2stream.service.tenant_gateway import TenantGateway
 from ps2stream.v1 import pubsub_pb2
 
 
 class TenantServices:
-    """The service ps2stream.v1.PubSub of all tenants."""
+    """The service ps2stream.v1.PubSub of all tenants. The messages of streams are handled on
+    `threads`."""
 
-    def __init__(self, gateway: DispatcherGateway, security: PortSecurity) -> None:
+    def __init__(
+        self, gateway: DispatcherGateway, security: PortSecurity, threads: Executor
+    ) -> None:
         self._security = security
         self._gateway = gateway
         self._streams = StreamSlots(MAX_STREAMS, "streams")
         self._held = StreamInboxes()
         self._gate = PublishGate(security.intake_bytes)
         gateway.tell_congestion(self._gate.set_congested)
-        self._threads = DeliveryThreads.start()
+        self._threads = threads
+        self._puts = ThreadPoolExecutor(1, "ps2stream-puts")
         self._bulk = StreamSlots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
 
-    def handlers(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the handlers for a gRPC server, by method: of unary methods, and of streams."""
-        unary: dict[str, Any] = {}
-        streams: dict[str, Any] = {}
+    def methods(self) -> dict[str, ServedMethod]:
+        """Returns the methods, by path."""
+        served = {}
         for method in pubsub_pb2.DESCRIPTOR.services_by_name["PubSub"].methods:
-            name = method.name
-            called = PerCaller(self._choose_behaviour(name), name == "Deliver")
-            if method.client_streaming:
-                streams[name] = grpc.stream_stream_rpc_method_handler(called)
-            else:
-                unary[name] = grpc.unary_unary_rpc_method_handler(called)
-        return unary, streams
+            kind = MethodKind.PATIENT if method.client_streaming else MethodKind.UNARY
+            if method.name == "Deliver":
+                kind = MethodKind.HASTY
+            choose = partial(self._choose_behaviour, method.name)
+            served[f"/{SERVICE}/{method.name}"] = ServedMethod(choose, kind)
+        return served
 
     def refused(self) -> Counter[str]:
         """Returns the number of objects that were not accepted, by reason; see
@@ -66,27 +67,20 @@ class TenantServices:
         """Returns the number of times that a Deliver stream was cut because it took nothing."""
         return self._held.cuts
 
-    def end(self, context: grpc.ServicerContext, error: Ps2StreamError) -> bool:
+    def end(self, call: OpenCall, error: Ps2StreamError) -> bool:
         """Ends a Deliver stream with `error`; returns False when it is none."""
-        return any(service.delivering.end(context, error) for service in self._list_services())
+        return any(service.delivering.end(call, error) for service in self._list_services())
 
     def stop(self) -> None:
         """Ends all Deliver streams."""
         for service in self._list_services():
             service.delivering.stop()
 
-    def close(self) -> None:
-        """Ends the threads of the Deliver streams, once all streams have ended."""
-        self._threads.close()
-
-    def _choose_behaviour(self, name: str) -> Callable[[CallerIdentity], Callable[..., Any]]:
-        def of(caller: CallerIdentity) -> Callable[..., Any]:
-            service = self._get_service(caller.tenant)
-            if name == "Deliver":
-                return service.deliver
-            return service.calls.get(name) or service.streams[name]
-
-        return of
+    def _choose_behaviour(
+        self, name: str, caller: CallerIdentity
+    ) -> UnaryBehaviour | StreamBehaviour:
+        service = self._get_service(caller.tenant)
+        return service.calls.get(name) or service.streams[name]
 
     def _get_service(self, tenant: str) -> PubSub:
         with self._lock:
@@ -102,8 +96,9 @@ class TenantServices:
             slots = StreamSlots(-(-quota.streams // among), "the tenant's quota streams", slots)
         gateway = TenantGateway(self._gateway, tenant)
         return PubSub(
-            gateway, slots, self._bulk, self._held, self._threads, quota, self._gate, rates
-        )
+            gateway, slots, self._bulk, self._held, self._threads, self._puts, quota,
+            self._gate, rates,
+        )  # fmt: skip
 
     def _list_services(self) -> list[PubSub]:
         with self._lock:

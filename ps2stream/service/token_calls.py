@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-import grpc
-
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     FailedPrecondition,
@@ -24,9 +22,10 @@ from ps2stream.protocol.tokens import Token, TokensReply
 from ps2stream.security import TENANT, AccessScope
 from ps2stream.service.auth import CallGuard
 from ps2stream.service.calls import parse, wait
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.v1 import admin_pb2
 
-Call = Callable[[bytes, grpc.ServicerContext], bytes]
+Call = Callable[[bytes, OpenCall], bytes]
 SCOPES = {
     admin_pb2.SCOPE_PUBLISH: AccessScope.PUBLISH,
     admin_pb2.SCOPE_SUBSCRIBE: AccessScope.SUBSCRIBE,
@@ -47,7 +46,7 @@ class TokenCalls:
             "RevokeToken": self._revoke_token,
         }
 
-    def _create_token(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _create_token(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(admin_pb2.CreateTokenRequest, data, REQUEST_BYTES, "request_bytes")
         self._require_auth()
         now = self._gateway.clock_ms()
@@ -63,22 +62,22 @@ class TokenCalls:
         scopes = frozenset(SCOPES[scope] for scope in request.scopes)
         random = os.urandom(tokens.ID_BYTES + tokens.SECRET_BYTES)
         made = tokens.make(random, request.tenant, scopes, now, request.expires_ms)
-        self._apply_reply(wait(self._gateway.tokens(add=tokens.encode([made.token])), context), "")
+        self._apply_reply(wait(self._gateway.tokens(add=tokens.encode([made.token])), call), "")
         answer = admin_pb2.CreateTokenResponse(token=_token_to_proto(made.token), secret=made.text)
         return answer.SerializeToString()
 
-    def _list_tokens(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _list_tokens(self, data: bytes, call: OpenCall) -> bytes:
         parse(admin_pb2.ListTokensRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = wait(self._gateway.tokens(), context)
+        reply = wait(self._gateway.tokens(), call)
         held = tokens.decode(reply.tokens.tobytes())
         return admin_pb2.ListTokensResponse(tokens=map(_token_to_proto, held)).SerializeToString()
 
-    def _revoke_token(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _revoke_token(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(admin_pb2.RevokeTokenRequest, data, REQUEST_BYTES, "request_bytes")
         self._require_auth()
         if not request.id:
             raise invalid("id", "is missing")
-        self._apply_reply(wait(self._gateway.tokens(drop=request.id), context), request.id)
+        self._apply_reply(wait(self._gateway.tokens(drop=request.id), call), request.id)
         return admin_pb2.RevokeTokenResponse().SerializeToString()
 
     def _require_auth(self) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any
-
-import grpc
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import Unavailable
@@ -16,10 +14,10 @@ from ps2stream.limits import REQUEST_BYTES
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.messages.watch import SeenMatches, SeenObjects, WatchSample
 from ps2stream.security import AccessScope
-from ps2stream.service.auth import PerCaller
-from ps2stream.service.calls import parse
+from ps2stream.service.calls import StreamBehaviour, parse
 from ps2stream.service.identity import CallerIdentity
-from ps2stream.service.status import StreamBehaviour, streaming
+from ps2stream.service.open_calls import OpenCall
+from ps2stream.service.service_loop import service_loop
 from ps2stream.tenants import own
 from ps2stream.v1 import admin_pb2
 
@@ -28,45 +26,50 @@ WAITING = 20
 
 
 class WatchCalls:
-    """The method Watch, as `behaviour`. `stop` ends all streams."""
+    """The method Watch. `stop` ends all streams. On `threads` the gateway is called."""
 
-    def __init__(self, gateway: DispatcherGateway) -> None:
+    def __init__(self, gateway: DispatcherGateway, threads: Executor) -> None:
         self._gateway = gateway
+        self._threads = threads
         self._open: set[_GlimpseQueue] = set()
         self._stopped = False
-        self.behaviour = PerCaller(self._serve_caller)
 
     def stop(self) -> None:
         """Ends all streams."""
         self._stopped = True
-        for mailbox in tuple(self._open):
-            mailbox.close()
+        for glimpses in tuple(self._open):
+            glimpses.close()
 
-    def _serve_caller(self, caller: CallerIdentity) -> StreamBehaviour:
+    def serve_caller(self, caller: CallerIdentity) -> StreamBehaviour:
+        """Returns the behaviour for a caller."""
         # Only operators get the number of all matches: it would reveal what other tenants look for.
         overall = AccessScope.ADMIN in caller.scopes
-        return streaming(partial(self._stream_glimpses, caller.tenant, overall))
+        return partial(self._stream_glimpses, caller.tenant, overall)
 
-    def _stream_glimpses(
-        self, tenant: str, overall: bool, data: Any, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    async def _stream_glimpses(self, tenant: str, overall: bool, call: OpenCall) -> None:
+        data = await call.read()
+        if data is None:
+            return
         parse(admin_pb2.WatchRequest, data, REQUEST_BYTES, "request_bytes")
-        mailbox = _GlimpseQueue()
-        self._open.add(mailbox)
+        glimpses = _GlimpseQueue()
+        self._open.add(glimpses)
+        if self._stopped:
+            glimpses.close()
+        beginning = self._threads.submit(self._gateway.watch, tenant, glimpses.put)
         try:
-            end = self._gateway.watch(tenant, mailbox.put)
-            try:
-                if self._stopped or not context.add_callback(mailbox.close):
-                    return
-                yield admin_pb2.WatchResponse().SerializeToString()
-                while (glimpse := mailbox.take()) is not None:
-                    yield encode_glimpse(glimpse, mailbox.missed, overall)
-            finally:
-                end()
+            await service_loop().follow(beginning)
+            await call.write(admin_pb2.WatchResponse().SerializeToString())
+            while (glimpse := await glimpses.take()) is not None:
+                await call.write(encode_glimpse(glimpse, glimpses.missed, overall))
         finally:
-            self._open.discard(mailbox)
+            self._open.discard(glimpses)
+            self._threads.submit(_end_watch, beginning)
         if self._stopped:
             raise Unavailable("the service is stopping")
+
+
+def _end_watch(beginning: Future[Callable[[], None]]) -> None:
+    beginning.result()()
 
 
 class _GlimpseQueue:
@@ -75,28 +78,30 @@ class _GlimpseQueue:
     def __init__(self) -> None:
         self.missed = 0
         self._glimpses: deque[WatchSample] = deque()
-        self._changed = threading.Condition()
+        self._changed = asyncio.Event()
         self._closed = False
 
     def put(self, glimpse: WatchSample) -> None:
-        with self._changed:
-            if len(self._glimpses) == WAITING:
-                self._glimpses.popleft()
-                self.missed += 1
-            self._glimpses.append(glimpse)
-            self._changed.notify()
+        """Adds a glimpse; for any thread."""
+        service_loop().post(self._add_glimpse, glimpse)
 
-    def take(self) -> WatchSample | None:
-        """Returns the next glimpse, or None once the mailbox is closed."""
-        with self._changed:
-            while not self._glimpses and not self._closed:
-                self._changed.wait()
-            return None if self._closed else self._glimpses.popleft()
+    def _add_glimpse(self, glimpse: WatchSample) -> None:
+        if len(self._glimpses) == WAITING:
+            self._glimpses.popleft()
+            self.missed += 1
+        self._glimpses.append(glimpse)
+        self._changed.set()
+
+    async def take(self) -> WatchSample | None:
+        """Returns the next glimpse, or None once the queue is closed."""
+        while not self._glimpses and not self._closed:
+            self._changed.clear()
+            await self._changed.wait()
+        return None if self._closed else self._glimpses.popleft()
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        self._closed = True
+        self._changed.set()
 
 
 def encode_glimpse(glimpse: WatchSample, missed: int, overall: bool) -> bytes:

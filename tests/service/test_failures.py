@@ -221,6 +221,39 @@ def test_open_streams_keep_no_threads(tmp_path: Path) -> None:
             matches.close()
 
 
+def test_streams_that_never_speak_keep_no_threads(tmp_path: Path) -> None:
+    """Not even those that may be silent for as long as they like."""
+    silence = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        silence.wait(60)
+        yield from ()
+
+    with running(tmp_path) as (target, _, _), Client(target) as client:
+        assert client.publish([ROW]).accepted == 1
+        before = sum(t.name.startswith("ps2stream-") for t in threading.enumerate())
+        channels = [
+            grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(2)
+        ]
+        methods: list[Any] = [
+            channel.stream_stream(f"/ps2stream.v1.PubSub/{name}")
+            for channel in channels
+            for name in ("PublishStream", "InsertQueries", "DeleteQueries")
+        ]
+        calls = [method(nothing()) for method in methods for _ in range(50)]
+        assert client.publish([ROW]).accepted == 1
+        [receipt] = client.publish_stream([[ROW]])
+        assert receipt.accepted == 1
+        after = sum(t.name.startswith("ps2stream-") for t in threading.enumerate())
+        assert after < before + 20
+        assert not any(call.done() for call in calls)
+        silence.set()
+        for call in calls:
+            assert list(call) == []
+        for channel in channels:
+            channel.close()
+
+
 def test_a_bulk_insert_lives_through_a_restart(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +73,7 @@ def test_a_connection_that_only_opens_calls_shuts_nobody_out(
     tmp_path: Path, silence: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With deadlines beyond the test's, so that only shares and waiting without a thread help."""
-    monkeypatch.setattr(auth, "HalfOpenCalls", lambda: HalfOpenCalls(600.0))
+    monkeypatch.setattr(auth, "HalfOpenCalls", lambda *_: HalfOpenCalls(600.0))
     with running(tmp_path) as (target, _, _edge), Client(target, timeout=30) as client:
         flood = silence(target)
         flood.open(FLOOD, ("Publish", "InsertQuery", "GetQuery"))
@@ -89,7 +92,7 @@ def test_a_connection_that_only_opens_calls_shuts_nobody_out(
 def test_calls_without_a_message_end(
     tmp_path: Path, silence: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "HalfOpenCalls", lambda: HalfOpenCalls(0.3))
+    monkeypatch.setattr(auth, "HalfOpenCalls", lambda *_: HalfOpenCalls(0.3))
     with running(tmp_path) as (target, _, _edge), Client(target, timeout=30) as client:
         flood = silence(target)
         flood.open(40, METHODS)
@@ -114,7 +117,7 @@ def test_calls_without_a_message_end(
 def test_an_open_call_of_health_and_of_admin_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "HalfOpenCalls", lambda: HalfOpenCalls(0.3))
+    monkeypatch.setattr(auth, "HalfOpenCalls", lambda *_: HalfOpenCalls(0.3))
     with running(tmp_path) as (target, _, _edge), grpc.insecure_channel(target) as opened:
         channel: Any = opened
         for path in ("/grpc.health.v1.Health/Check", "/ps2stream.v1.Admin/GetStatus"):
@@ -148,22 +151,45 @@ def test_shares_are_of_connections_and_of_hosts() -> None:
 
 def test_the_oldest_half_open_call_ends_when_there_are_too_many() -> None:
     ended: list[int] = []
-    over = threading.Semaphore(0)
 
-    def end(i: int) -> None:
-        ended.append(i)
-        over.release()
+    async def open_too_many() -> None:
+        calls = HalfOpenCalls(600.0, most=3)
+        for i in range(5):
+            calls.add(i, partial(ended.append, i))
+        assert ended == [0, 1]
+        assert not calls.drop(0)
+        assert calls.drop(2)
+        assert len(calls) == 2
 
-    calls = HalfOpenCalls(600.0, most=3)
-    for i in range(5):
-        calls.add(i, lambda i=i: end(i))  # type: ignore[misc]
-    for _ in range(2):
-        assert over.acquire(timeout=60)
-    assert ended == [0, 1]
-    assert not calls.drop(0)
-    assert calls.drop(2)
-    assert len(calls) == 2
-    calls.stop()
+    asyncio.run(open_too_many())
+
+
+def test_a_half_open_call_ends_in_time_whatever_came_before() -> None:
+    ended: list[tuple[str, float]] = []
+
+    async def open_one_after_another() -> None:
+        calls = HalfOpenCalls(0.3)
+        began = time.monotonic()
+
+        def end(name: str) -> None:
+            ended.append((name, time.monotonic() - began))
+            raise ValueError(name)  # which keeps no other from its end
+
+        calls.add("dropped", partial(end, "dropped"))
+        await asyncio.sleep(0.1)
+        calls.add("first", partial(end, "first"))
+        assert calls.drop("dropped")
+        await asyncio.sleep(0.1)
+        calls.add("second", partial(end, "second"))
+        await asyncio.sleep(0.6)
+        calls.add("third", partial(end, "third"))  # when no timer runs any more
+        await asyncio.sleep(0.6)
+        assert len(calls) == 0
+
+    asyncio.run(open_one_after_another())
+    assert [name for name, _ in ended] == ["first", "second", "third"]
+    for (_, at), least in zip(ended, (0.4, 0.5, 1.1), strict=True):
+        assert least - 0.02 <= at < least + 1
 
 
 def test_the_documented_limit_is_the_one_that_holds() -> None:

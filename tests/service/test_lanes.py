@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
@@ -17,7 +18,7 @@ from grpc_status import rpc_status
 
 from ps2stream.client.client import Client
 from ps2stream.service import server, tenants
-from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, CallLanes
+from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, REFUSALS, CallLanes
 from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 from tests.support.gateways import running
@@ -132,10 +133,32 @@ def test_refusals_of_a_full_service_take_their_time_unless_many_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    lanes = CallLanes()
-    lanes.hold_back()
-    assert slept == [REFUSAL_S]
-    lanes.refusals.calls = HELD_REFUSALS
-    lanes.hold_back()
-    assert slept == [REFUSAL_S]
+
+    async def note_sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def refuse() -> None:
+        refusals = CallLanes().refusals
+        assert await refusals.hold_back()
+        assert slept == [REFUSAL_S]
+        refusals.waiting = HELD_REFUSALS
+        assert await refusals.hold_back()
+        assert slept == [REFUSAL_S]
+        refusals.waiting = REFUSALS
+        assert not await refusals.hold_back()
+        refusals.waiting = 0
+        assert await refusals.hold_back()
+        assert slept == [REFUSAL_S, REFUSAL_S]
+
+    monkeypatch.setattr(asyncio, "sleep", note_sleep)
+    asyncio.run(refuse())
+
+
+def test_refusals_come_one_after_another() -> None:
+    async def refuse_ten() -> float:
+        refusals = CallLanes().refusals
+        began = time.monotonic()
+        await asyncio.gather(*(refusals.hold_back() for _ in range(10)))
+        return time.monotonic() - began
+
+    assert asyncio.run(refuse_ten()) >= 10 * REFUSAL_S
