@@ -167,20 +167,21 @@ class DeliverRelay:
         while True:
             self._ready.clear()
             self._is_ready = False  # before the look, so that what comes later wakes the stream
-            match self._inbox.take():
-                case None:
-                    await self._ready.wait()
-                case InboxCut():
+            item = self._inbox.take()
+            if isinstance(item, bytes):
+                self._sent_batches += 1
+                self._sent_bytes += len(item)
+                writing = self._call.write(item)
+                del item  # nothing may hold a batch until the next one comes
+                await writing
+            elif isinstance(item, InboxEnd):
+                if item.error is not None:
+                    raise item.error
+                return
+            else:
+                if isinstance(item, InboxCut):
                     self._reopen_soon()
-                    await self._ready.wait()
-                case InboxEnd(error):
-                    if error is not None:
-                        raise error
-                    return
-                case data:
-                    self._sent_batches += 1
-                    self._sent_bytes += len(data)
-                    await self._call.write(data)
+                await self._ready.wait()
 
     def _reopen_soon(self) -> None:
         if not self._is_reopening:

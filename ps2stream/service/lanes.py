@@ -88,7 +88,7 @@ class CallLanes:
     inquiries and streams."""
 
     def __init__(self, threads: int = 64, waiting: int = 256) -> None:
-        self.streams = CallLane("stream_calls", MAX_STREAMS, 256)
+        self.streams = ThreadPoolExecutor(MAX_STREAMS, thread_name_prefix="ps2stream-stream_calls")
         self.calls = CallLane("calls", threads, waiting)
         self.deletes = CallLane("delete_calls", 16, 256)
         self.inquiries = CallLane("inquiry_calls", 2, 64)
@@ -97,8 +97,8 @@ class CallLanes:
     @property
     def limit(self) -> int:
         """The number of calls that may be in progress at a time."""
-        lanes = (self.streams, self.calls, self.deletes, self.inquiries)
-        return sum(lane.limit for lane in lanes) + REFUSALS
+        lanes = (self.calls, self.deletes, self.inquiries)
+        return MAX_STREAMS + sum(lane.limit for lane in lanes) + REFUSALS
 
     def of(self, method: str) -> CallLane:
         """Returns the lane of a unary method."""

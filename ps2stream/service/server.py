@@ -59,7 +59,7 @@ class GrpcServer:
         self, gateway: DispatcherGateway, host: str, port: int, security: PortSecurity
     ) -> None:
         lanes = CallLanes()
-        threads = lanes.streams.threads
+        threads = lanes.streams
         self._tenants = TenantServices(gateway, security, threads)
         self._guard = CallGuard(security, gateway, self._tenants.end, lanes)
         self._admin = admin.AdminService(

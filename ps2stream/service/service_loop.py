@@ -20,18 +20,21 @@ T = TypeVar("T")
 log = logging.getLogger("ps2stream.service")
 
 
-class Errand(Generic[T]):
+class ThreadTask(Generic[T]):
     """What a thread runs for the loop; `returned` is the future of the coroutine that waits."""
 
     def __init__(self, returned: asyncio.Future[T]) -> None:
-        self.returned = returned
+        self.returned: asyncio.Future[T] | None = returned
 
     def end(self, value: Any, error: BaseException | None) -> None:
         """Lets the coroutine have what the thread returned or raised; on the loop."""
+        # The frames of an error hold this task, which must not hold the error.
+        returned, self.returned = self.returned, None
+        assert returned is not None
         if error is None:
-            _set_value(self.returned, value)
+            _set_value(returned, value)
         else:
-            _set_error(self.returned, error)
+            _set_error(returned, error)
 
 
 class ServiceLoop:
@@ -71,28 +74,26 @@ class ServiceLoop:
     ) -> T:
         """Returns what `do` returns on one of the threads. If this is cancelled, it ends only once
         `do` has returned, so that who counts calls counts threads and what they hold too."""
-        errand: Errand[T] = Errand(self._loop.create_future())
-        threads.submit(self._run_and_post, errand, functools.partial(do, *args, **kwargs))
-        del do, args, kwargs  # they may hold a message
+        returned: asyncio.Future[T] = self._loop.create_future()
+        task = ThreadTask(returned)
+        threads.submit(self._run_and_post, task, functools.partial(do, *args, **kwargs))
         try:
-            return await errand.returned
+            return await returned
         except asyncio.CancelledError:
-            if errand.returned.cancelled():  # otherwise `do` has returned just now
-                errand.returned = self._loop.create_future()
-                await asyncio.wait((errand.returned,))
+            if returned.cancelled():  # otherwise `do` has returned just now
+                task.returned = self._loop.create_future()
+                await asyncio.wait((task.returned,))
             raise
         finally:
-            del errand  # it holds an error, whose frames hold it
+            del returned  # it holds an error, whose frames hold it
 
-    def _run_and_post(self, errand: Errand[T], do: Callable[[], T]) -> None:
+    def _run_and_post(self, task: ThreadTask[T], do: Callable[[], T]) -> None:
         try:
             value = do()
         except BaseException as error:  # noqa: BLE001
-            self.post(errand.end, None, error)
+            self.post(task.end, None, error)
         else:
-            self.post(errand.end, value, None)
-        finally:
-            del errand, do
+            self.post(task.end, value, None)
 
     def _run_posted(self) -> None:
         self._is_awake = False  # what is posted from now on wakes the loop again

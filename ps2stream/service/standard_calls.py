@@ -77,7 +77,7 @@ def reflection_methods(names: Iterable[str]) -> dict[str, ServedMethod]:
 
     path = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
     behaviour: StreamBehaviour = answer_all
-    return {path: ServedMethod(lambda _: behaviour, MethodKind.PATIENT)}
+    return {path: ServedMethod(lambda _: behaviour, MethodKind.HASTY)}
 
 
 async def _read_requests(

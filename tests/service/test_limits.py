@@ -39,7 +39,6 @@ LIMITS = {
     "credit_bytes": deliver_streams.MAX_CREDIT_BYTES,
     "streams": lanes.MAX_STREAMS,
     "bulk_streams": lanes.MAX_BULK_STREAMS,
-    "stream_calls": LANES.streams.waiting,
     "calls": LANES.calls.waiting,
     "delete_calls": LANES.deletes.waiting,
     "inquiry_calls": LANES.inquiries.waiting,

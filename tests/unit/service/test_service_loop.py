@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import weakref
@@ -172,10 +173,8 @@ def test_what_a_thread_was_given_is_freed_at_once(loop: ServiceLoop, fails: bool
         watched = weakref.ref(message)
         working = loop.run_on(pool, work, message)
         del message
-        try:
+        with contextlib.suppress(KeyError):
             await working
-        except KeyError as error:
-            error.__traceback__ = None
         return watched
 
     gc.collect()
