@@ -137,9 +137,18 @@ class CallGuard(grpc.GenericRpcHandler):
             serve = partial(self._serve_call, path, method)
             self._handlers[path] = make_handler(serve, self._lanes.refusals, method.is_unary)
 
+    def generic_handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Returns the handlers of all methods for gRPC, and last the one of unknown methods."""
+        services: dict[str, dict[str, Handler]] = {}
+        for path, handler in self._handlers.items():
+            _, service, name = path.split("/")
+            services.setdefault(service, {})[name] = handler
+        known = [grpc.method_handlers_generic_handler(*service) for service in services.items()]
+        return [*known, self]
+
     def service(self, handler_call_details: Any) -> Handler:
-        """Returns the handler of a call, for gRPC."""
-        return self._handlers.get(handler_call_details.method, self._unknown)
+        """Returns the handler of a call of an unknown method, for gRPC."""
+        return self._unknown
 
     def registered(self, path: str) -> Handler:
         """Returns the handler of a method that is registered with gRPC."""

@@ -88,7 +88,7 @@ class GrpcServer:
         # Registered methods have queues of their own: a delete does not wait behind publications.
         own = {name: self._guard.registered(f"/{pubsub.SERVICE}/{name}") for name in REGISTERED}
         server.add_registered_method_handlers(pubsub.SERVICE, own)
-        server.add_generic_rpc_handlers((self._guard,))
+        server.add_generic_rpc_handlers(self._guard.generic_handlers())
         bound = _bind_port(server, host, port, security)
         await server.start()
         return server, bound
