@@ -5,11 +5,13 @@ A service of one process is profiled while one object that matches one query goe
 move is a call into a room from another one, or from outside of the package, such as a thread of
 gRPC's. Rooms are the actors, client, service, cluster and store; libraries (language, space,
 protocol, routing, posts, observability) and the modules of the package's root belong to whoever
-calls them; so do kernels, which Numba calls from nowhere. Timers, which run anyway, are left out.
+calls them; so do kernels, which Numba calls from nowhere. Timers, which run anyway, are left out,
+and so is a coroutine that goes on where it waited.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import tempfile
@@ -53,6 +55,13 @@ def room_of(path: str) -> str:
     return rest[0] if first == "ps2stream" and len(rest) > 1 and rest[0] in INNER else ""
 
 
+def is_resumed(frame: FrameType) -> bool:
+    """Returns whether a coroutine goes on where it waited, which is no call."""
+    code = frame.f_code
+    # The argument of Python's RESUME is 0 where a function begins.
+    return bool(code.co_flags & inspect.CO_COROUTINE and code.co_code[frame.f_lasti + 1] & 3)
+
+
 class MoveRecorder:
     """Records moves of all threads while it is entered."""
 
@@ -62,7 +71,7 @@ class MoveRecorder:
         self._on = False
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if not self._on or event != "call":
+        if not self._on or event != "call" or is_resumed(frame):
             return
         room = self._room(frame)
         if not room:
