@@ -112,7 +112,8 @@ def _make_batch(rng: np.random.Generator, offset: int, owner: Any) -> MatchRelea
     handle = (pair % 64 * 1_499 + row * 7 + 1) % QUERIES + 1
     text = rng.integers(97, 123, OBJECTS * TEXT).astype(np.uint8)
     return MatchRelease(
-        0, offset, OBJECTS, 1, 1, offset, QUERIES, QUERIES, 0, 0, np.arange(OBJECTS, dtype=np.uint32),
+        0, offset, OBJECTS, 1, 1, offset, QUERIES, QUERIES, 0, 0,
+        np.arange(OBJECTS, dtype=np.uint32),
         *strings_to_column(f"object-{offset + i}" for i in range(OBJECTS)),
         np.arange(OBJECTS), rng.random(OBJECTS), rng.random(OBJECTS),
         np.arange(OBJECTS + 1) * TEXT, text, no_offsets(), nothing(),
