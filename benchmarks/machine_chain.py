@@ -142,7 +142,8 @@ class MachineChain:
         for to, frames in by_peer.items():
             if to not in self._handlers:
                 continue  # the controller, which this service does without
-            steps = next((STEPS[type(f)] for f in frames if type(f) in STEPS), OTHER)
+            kinds = (kind for frame in frames for kind in type(frame).__mro__)  # also a refined one
+            steps = next((STEPS[kind] for kind in kinds if kind in STEPS), OTHER)
             with self._clock.step(steps.encode):
                 encoded = [frame.encode() for frame in frames]
             with self._clock.step(steps.decode):

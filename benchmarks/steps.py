@@ -11,7 +11,6 @@ from collections.abc import Awaitable
 from statistics import mean, median
 from typing import Any, cast
 
-import grpc
 import numpy as np
 import pyarrow as pa
 
@@ -45,11 +44,11 @@ from ps2stream.routing.plan import built_in_plan
 from ps2stream.security import PortSecurity, TenantQuota
 from ps2stream.service import query_columns
 from ps2stream.service.admission import PublishRates
-from ps2stream.service.calls import ID_ROWS, QUERY_ROWS, parse, parse_batch
+from ps2stream.service.calls import ID_ROWS, QUERY_ROWS, HeldBack, parse, parse_batch
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.inbox import StreamInboxes
+from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.publishing import TenantPublications
-from ps2stream.service.status import HeldBack
 from ps2stream.service.tenant_gateway import TenantGateway
 from ps2stream.v1 import delivery_pb2, pubsub_pb2
 from ps2stream.workers.load import LoadCounter
@@ -107,7 +106,7 @@ class StepwiseService:
             PublishGate(PortSecurity().intake_bytes),
             PublishRates(TenantQuota(), 1, chain.edge.clock_ms()),
         )
-        self._context = cast(grpc.ServicerContext, IdleContext())
+        self._context = cast(OpenCall, IdleContext())
         interests = load.interests
         self._job = PublisherJob(
             "", load.posts, load.expressions(), interests.rect, interests.death, load.start, batch,
