@@ -1,5 +1,6 @@
-"""A seeded world around one merger: dispatchers, workers, a sequencer and subscribers that do
-what docs/decisions/0006 lets them do, over links that lose messages, with crashes at will.
+"""A seeded world around one merger: dispatchers, a sequencer and subscribers that do what
+docs/decisions/0006 lets them do, over links that lose messages, with crashes at will. A dispatcher
+sends what its workers have found in a batch whole, or in parts as they answer.
 
 What is under test is the merger on a real SegmentLog on the simulated disk; the others are
 naive. `Batch.pairs` is the truth; `World.finish` compares.
@@ -18,7 +19,7 @@ import numpy as np
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode, strings_to_column
-from ps2stream.protocol.messages.objects import BatchesCompleted, BatchWithdrawal, WatermarkNotice
+from ps2stream.protocol.messages.objects import MatchedObjects, ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import (
     DeliveryArrivals,
     StreamAttach,
@@ -31,7 +32,7 @@ from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, Ledger
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.store.segments import SegmentLog
 from tests.sim.disk import SimDisk
-from tests.support.merging import Client, matches, named, payload
+from tests.support.merging import Client, named, release
 
 PATH = Path("/matches")
 SESSIONS, WORKERS, DISPATCHERS = 4, 3, 2
@@ -40,15 +41,21 @@ Pair = tuple[int, int, int]  # row, handle, session
 
 @dataclasses.dataclass
 class Batch:
-    """An open batch: its pairs, and each worker's answer in the attempt that is under way."""
+    """An open batch: its pairs, the shares of them that workers have found and no merger has been
+    sent, and the releases that are not kept."""
 
     dispatcher: int
     offset: int
     size: int
     lsn: int
     pairs: list[Pair]
-    attempt: int
     shares: list[list[Pair]] = dataclasses.field(default_factory=list)
+    released: bool = False
+    releases: dict[int, MatchedObjects] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.shares and not self.releases
 
 
 @dataclasses.dataclass
@@ -83,6 +90,8 @@ class World:
         self.offsets = [1 << 40] * DISPATCHERS
         self.open: dict[tuple[int, int], Batch] = {}
         self.completed: list[Batch] = []
+        self.given_up: list[MatchedObjects] = []  # which their dispatchers may send again
+        self.releases = 0
         self.must: dict[int, set[tuple[str, str, int, int]]] = defaultdict(set)
         self.may: dict[int, set[tuple[str, str, int, int]]] = defaultdict(set)
         self.subscribers = [Subscriber(s) for s in range(SESSIONS)]
@@ -155,7 +164,7 @@ class World:
         self.disk.full = False
         self.start()
         for batch in list(self.open.values()):
-            self.send(batch)
+            self.resend(batch)
         for subscriber in self.subscribers:
             if subscriber.epoch:
                 self.attach(subscriber)
@@ -164,6 +173,7 @@ class World:
         """It finds what was open, and perhaps some of what was completed lately."""
         at = self.rng.randrange(DISPATCHERS)
         self.links[Address("dispatcher", at)].clear()
+        self.given_up = [frame for frame in self.given_up if frame.dispatcher != at]
         self.epochs[at] += 1
         self.arrived[at] = 0
         self.offsets[at] = max(self.offsets[at], self.epochs[at] << 40)
@@ -174,9 +184,8 @@ class World:
         self.open |= {(at, batch.offset): batch for batch in again}
         for batch in sorted(self.open.values(), key=lambda b: b.offset):
             if batch.dispatcher == at:
-                batch.attempt = self.epochs[at] << 8
+                batch.releases.clear()
                 self.share(batch)
-                self.send(batch)
         for subscriber in self.subscribers:
             if subscriber.dispatcher == at:
                 subscriber.epoch = 0
@@ -203,7 +212,8 @@ class World:
 
     def idle(self) -> None:
         at = self.rng.randrange(DISPATCHERS)
-        self.post(Address("dispatcher", at), WatermarkNotice(at, self.watermark(at)))
+        notice = WatermarkNotice(at, self.watermark(at), self.oldest(at))
+        self.post(Address("dispatcher", at), notice)
         self.tip()
 
     def tip(self) -> None:
@@ -277,58 +287,85 @@ class World:
         if not pairs and self.rng.random() < 0.5:
             self.offsets[at] += size  # nobody wants it: a hole
         else:
-            self.send(self.batch(at, pairs, size))
+            self.batch(at, pairs, size)
 
     def batch(self, at: int, pairs: list[Pair], size: int = 1) -> Batch:
         """A new one, open."""
-        offset = self.offsets[at]
+        batch = Batch(at, self.offsets[at], size, len(self.history), pairs)
         self.offsets[at] += size
-        batch = Batch(at, offset, size, len(self.history), pairs, self.epochs[at] << 8)
-        self.open[at, offset] = batch
+        self.open[at, batch.offset] = batch
         self.share(batch)
         return batch
 
-    def share(self, batch: Batch) -> None:
-        """Some workers get some rows each, and answer for them."""
-        batch.shares = [[] for _ in range(self.rng.randint(bool(batch.pairs), WORKERS))]
-        for pair in batch.pairs:
-            self.rng.choice(batch.shares).append(pair)
+    def oldest(self, at: int) -> int:
+        return min((o for d, o in self.open if d == at), default=self.offsets[at])
 
-    def send(self, batch: Batch) -> None:
-        at = batch.dispatcher
-        oldest = min(o for d, o in self.open if d == at)
-        frame = payload(
-            batch.offset, batch.size, batch.lsn, len(batch.shares), at, self.watermark(at),
-            attempt=batch.attempt,
-        )  # fmt: skip
-        oldest = min(oldest, batch.offset)
-        self.post(Address("dispatcher", at), dataclasses.replace(frame, oldest=oldest))
-        for worker, pairs in enumerate(batch.shares):
-            answer = matches(batch.offset, pairs, worker, at, batch.attempt)
-            self.post(Address("worker", worker), answer)
+    def share(self, batch: Batch) -> None:
+        """Some workers get some rows each, and some or all have answered. Two may find the same
+        pair."""
+        batch.shares = [[] for _ in range(self.rng.randint(1, WORKERS))]
+        for pair in batch.pairs:
+            for _ in range(self.rng.choice([1, 1, 1, 2])):
+                self.rng.choice(batch.shares).append(pair)
+        batch.released = False
+        self.release(batch, self.rng.choice([len(batch.shares), *range(len(batch.shares))]))
+
+    def answer(self) -> None:
+        """A worker, or some, answer late."""
+        owing = [batch for batch in self.open.values() if batch.shares]
+        if owing:
+            batch = self.rng.choice(owing)
+            self.release(batch, self.rng.randint(1, len(batch.shares)))
+
+    def release(self, batch: Batch, answers: int) -> None:
+        """Sends what so many workers have found, unless it is nothing."""
+        found, batch.shares = batch.shares[:answers], batch.shares[answers:]
+        pairs = [pair for share in found for pair in share]
+        if pairs:
+            at, self.releases = batch.dispatcher, self.releases + 1
+            frame = release(
+                batch.offset, batch.size, batch.lsn, pairs, at, self.watermark(at),
+                whole=not batch.shares and not batch.released,
+                number=self.epochs[at] << 40 | self.releases,
+                oldest=self.rng.choice([0, self.oldest(at)]),
+            )  # fmt: skip
+            batch.releases[frame.release] = frame
+            self.post(Address("dispatcher", at), frame)
+        batch.released |= bool(pairs)
+        self.close_if_complete(batch)
+
+    def close_if_complete(self, batch: Batch) -> None:
+        if batch.is_complete and self.open.pop((batch.dispatcher, batch.offset), None):
+            self.completed.append(batch)
+
+    def resend(self, batch: Batch) -> None:
+        for frame in batch.releases.values():
+            self.post(Address("dispatcher", batch.dispatcher), frame)
 
     def again(self) -> None:
         if self.open:
-            self.send(self.rng.choice(list(self.open.values())))
+            self.resend(self.rng.choice(list(self.open.values())))
+        if self.given_up:
+            frame = self.rng.choice(self.given_up)
+            self.post(Address("dispatcher", frame.dispatcher), frame)
 
-    def withdraw(self) -> None:
-        if not self.open:
+    def give_up(self) -> None:
+        """A batch that killed workers is sent again as two halves, or its object is
+        quarantined."""
+        owing = [place for place, batch in self.open.items() if batch.shares]
+        if not owing:
             return
-        whole = self.open.pop(self.rng.choice(list(self.open)))
-        frame = BatchWithdrawal(whole.dispatcher, whole.offset, whole.attempt)
-        self.post(Address("dispatcher", whole.dispatcher), frame)
+        whole = self.open.pop(self.rng.choice(owing))
+        self.given_up += whole.releases.values()
         half = whole.size // 2
+        parts = []
         for start, stop in ((0, half), (half, whole.size)) if half else ():
             pairs = [(row - start, h, s) for row, h, s in whole.pairs if start <= row < stop]
-            part = Batch(
-                whole.dispatcher, whole.offset + start, stop - start, whole.lsn, pairs,
-                whole.attempt + 1,
-            )  # fmt: skip
+            part = Batch(whole.dispatcher, whole.offset + start, stop - start, whole.lsn, pairs)
             self.open[part.dispatcher, part.offset] = part
+            parts.append(part)
+        for part in parts:
             self.share(part)
-        for part in [b for b in self.open.values() if b.attempt == whole.attempt + 1]:
-            if whole.offset <= part.offset < whole.offset + whole.size:
-                self.send(part)
         if not half:  # quarantined
             for row, handle, session in whole.pairs:
                 offset = whole.offset + row
@@ -340,10 +377,13 @@ class World:
 
     def dispatcher(self, at: int, frame: Frame) -> None:
         match frame:
-            case BatchesCompleted():
-                for offset in frame.batch.tolist():
-                    if (batch := self.open.pop((at, offset), None)) is not None:
-                        self.completed.append(batch)
+            case ReleasesKept():
+                for batch in list(self.open.values()):
+                    for number in frame.release.tolist() if batch.dispatcher == at else ():
+                        batch.releases.pop(number, None)
+                    self.close_if_complete(batch)
+                kept = {*frame.release.tolist()}
+                self.given_up = [each for each in self.given_up if each.release not in kept]
             case StreamDelivery():
                 self.arrived[at] += len(frame.data)
                 self.post(Address("dispatcher", at), DeliveryArrivals(at, self.arrived[at]))
@@ -429,20 +469,24 @@ class World:
         self.loss, self.disk.full = 0.0, False
         for _ in range(40):
             for batch in list(self.open.values()):
-                self.send(batch)
+                self.release(batch, len(batch.shares))
+                self.resend(batch)
+            for frame in self.given_up:
+                self.post(Address("dispatcher", frame.dispatcher), frame)
             self.tip()
             while any(self.links.values()) or self.machine.busy:
                 self.step()
             for _ in range(10):
                 self.tick()
-            if not self.open and self.machine.applied == len(self.history):
+            if not self.open and not self.given_up and self.machine.applied == len(self.history):
                 return
         raise AssertionError(f"{len(self.open)} batches do not complete")
 
     def finish(self) -> None:
         self.settle()
         for at in range(DISPATCHERS):  # says that all before is done
-            self.send(self.batch(at, []))
+            notice = WatermarkNotice(at, self.watermark(at), self.oldest(at))
+            self.post(Address("dispatcher", at), notice)
         for subscriber in self.subscribers:
             self.attach(subscriber, much=True)
         self.settle()
@@ -458,7 +502,8 @@ class World:
             if not client.lost:
                 assert got.keys() >= must
         for at in range(DISPATCHERS):
-            assert len(self.machine._windows[at]) == 0
+            window = self.machine._windows[at]
+            assert (len(window), window.in_part) == (0, False)
 
 
 def run(seed: int, steps: int) -> World:
@@ -472,7 +517,7 @@ def run(seed: int, steps: int) -> World:
     world = World(rng, **limits)
     actions = [
         (world.step, 10), (world.tick, 4), (world.update, 3), (world.publish, 4),
-        (world.take, 5), (world.again, 1), (world.idle, 1), (world.withdraw, 0.4),
+        (world.take, 5), (world.again, 1), (world.idle, 1), (world.answer, 2), (world.give_up, 0.4),
         (world.crash, 0.3), (world.restart_dispatcher, 0.2), (world.fill, 0.3),
     ]  # fmt: skip
     for _ in range(steps):

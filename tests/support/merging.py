@@ -10,11 +10,7 @@ import numpy as np
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.objects import (
-    BatchContent,
-    BatchesCompleted,
-    MatchBatch,
-)
+from ps2stream.protocol.messages.objects import MatchedObjects, ReleasesKept
 from ps2stream.protocol.messages.sessions import (
     StreamAttach,
     StreamAttached,
@@ -53,41 +49,42 @@ def inserts(lsn: int, sessions: Sequence[int]) -> Frame:
     )
 
 
-def payload(
+def release(
     batch: int,
     size: int,
     lsn: int,
-    expected: int = 1,
+    pairs: Sequence[tuple[int, int, int]],
     dispatcher: int = 0,
     watermark: int = 0,
+    whole: bool = True,
+    number: int | None = None,
     text: str = "té",
-    attempt: int = 0,
-) -> BatchContent:
-    offsets = range(batch, batch + size)
-    return BatchContent(
+    oldest: int = 0,
+) -> MatchedObjects:
+    """Pairs (row, handle, session) of a batch, with the objects that they name. A batch that is
+    released once has the same number as its release."""
+    row, handle, session = np.array(pairs, np.int64).reshape(-1, 3).T
+    named = np.unique(row)
+    offsets = [batch + int(r) for r in named]
+    return MatchedObjects(
         dispatcher,
         batch,
-        attempt,
+        size,
+        int(whole),
+        batch if number is None else number,
         lsn,
         watermark,
-        np.arange(expected),
+        oldest,
+        named.astype(np.uint32),
         *strings_to_column(f"o{i}" for i in offsets),
         np.array(offsets, np.int64) * 10,
         np.array(offsets, np.float64) / 8,
         np.array(offsets, np.float64) / 16,
         *strings_to_column(f"{text}{i}" for i in offsets),
+        row.astype(np.uint32),
+        handle,
+        session,
     )
-
-
-def matches(
-    batch: int,
-    pairs: Sequence[tuple[int, int, int]],
-    worker: int = 0,
-    dispatcher: int = 0,
-    attempt: int = 0,
-) -> MatchBatch:
-    row, handle, session = np.array(pairs, np.int64).reshape(-1, 3).T
-    return MatchBatch(worker, dispatcher, batch, attempt, row.astype(np.uint32), handle, session)
 
 
 def attach(
@@ -168,7 +165,7 @@ class Rig:
         self.options = {"index": 0, "dispatchers": 1, "mergers": 1} | options
         self.machine = MergerMachine(log=self.log, **self.options)
         self.clients: dict[int, Client] = {}
-        self.done: list[tuple[int, int]] = []
+        self.kept: list[tuple[int, int]] = []  # dispatcher and release
         self.others: list[Frame] = []
         self.now = 1_000_000
 
@@ -194,8 +191,8 @@ class Rig:
                     self.clients.setdefault(frame.session, Client()).take(frame)
                 case StreamAttached():
                     self.clients.setdefault(frame.session, Client()).attached.append(frame)
-                case BatchesCompleted():
-                    self.done += [(to.index, b) for b in frame.batch.tolist()]
+                case ReleasesKept():
+                    self.kept += [(to.index, number) for number in frame.release.tolist()]
                 case _:
                     self.others.append(frame)
         return out
@@ -214,22 +211,16 @@ def deliveries(out: list[Send]) -> list[StreamDelivery]:
     return [frame for _, frame in out if isinstance(frame, StreamDelivery)]
 
 
-def one_batch(
-    batch: int, pairs: Sequence[tuple[int, int, int]], lsn: int, size: int = 4
-) -> list[Frame]:
-    return [payload(batch, size, lsn), matches(batch, pairs)]
-
-
 def fill(r: Rig, start: int, batches: int, *sessions: int, pairs: int = 2) -> None:
     """Batches from this one on, each with so many pairs for the sessions; query s is of
     session s."""
     for b in range(4 * start, 4 * (start + batches), 4):
-        r.send(*one_batch(b, [(i, s, s) for s in sessions for i in range(pairs)], 2))
+        r.send(release(b, 4, 2, [(i, s, s) for s in sessions for i in range(pairs)]))
 
 
 def three_batches(**options: int) -> Rig:
     r = rig(**options)
     r.send(inserts(1, [1, 2]), attach(1))
     for b in (0, 4, 8):
-        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
+        r.send(release(b, 4, 2, [(0, 1, 1), (1, 1, 1), (1, 2, 2)]))
     return r

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ps2stream.merger.ages import MOST, LogAges
 from ps2stream.observability.metrics import samples
-from tests.support.merging import Rig, attach, credit, inserts, one_batch, rig
+from tests.support.merging import Rig, attach, credit, inserts, release, rig
 
 
 @given(st.integers(1, 4000), st.integers(0, 2**32), st.sampled_from([0.0, 0.01, 0.5]))
@@ -41,11 +41,11 @@ def test_the_lag_in_seconds_grows_until_the_oldest_is_acknowledged() -> None:
     r.send(inserts(1, [1]), attach(1))
     r.tick(20)
     assert lag(r) == 0
-    r.send(*one_batch(0, [(0, 1, 1)], 1))
+    r.send(release(0, 4, 1, [(0, 1, 1)]))
     r.tick(50)
     first = lag(r)
     assert 3.5 <= first <= 5.5
-    r.send(*one_batch(4, [(0, 1, 1)], 1))
+    r.send(release(4, 4, 1, [(0, 1, 1)]))
     r.tick(50)
     assert lag(r) == first + 5
     r.send(credit(1, 1, 1, 0, 1))

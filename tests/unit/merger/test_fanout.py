@@ -16,9 +16,7 @@ from tests.support.merging import (
     attach,
     credit,
     inserts,
-    matches,
-    one_batch,
-    payload,
+    release,
     rig,
 )
 
@@ -38,7 +36,8 @@ def test_rows_of_a_string_column_are_taken_in_any_order(
 def test_a_record_has_each_session_apart(sessions: list[int]) -> None:
     n = len(sessions)
     rows = np.sort(np.arange(n, dtype=np.uint32) // 2 * 2)
-    objects = payload(100, n + 1, 1)
+    named = [(int(row), 0, 0) for row in {*rows, n}]  # one that the record has no pair of
+    objects = release(100, n + 1, 1, named)
     record = fanout.matched(objects, rows, np.arange(n), np.array(sessions, np.int64), 7)
     want: dict[int, list[tuple[int, int]]] = {}
     for i, s in enumerate(sessions):
@@ -60,7 +59,7 @@ def test_a_record_has_each_session_apart(sessions: list[int]) -> None:
 @pytest.mark.parametrize("fields", range(8))
 def test_columns_come_as_asked_for(fields: int) -> None:
     r = rig()
-    r.send(inserts(1, [3]), attach(3, fields=fields), *one_batch(0, [(1, 1, 3)], 1))
+    r.send(inserts(1, [3]), attach(3, fields=fields), release(0, 4, 1, [(1, 1, 3)]))
     [batch] = r.clients[3].batches
     assert len(batch.text) == bool(fields & fanout.FIELD_TEXT)
     assert len(batch.lon) == len(batch.lat) == bool(fields & fanout.FIELD_POSITION)
@@ -72,7 +71,7 @@ def test_a_large_delivery_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     r = rig()
     r.send(inserts(1, [1] * 3), attach(1, fields=7, batches=4))
     pairs = [(row, h, 1) for row in range(30) for h in (1, 2, 3)]
-    r.send(payload(0, 30, 3, text="x" * 500), matches(0, pairs))
+    r.send(release(0, 30, 3, pairs, text="x" * 500))
     client = r.clients[1]
     assert len(client.batches) == 4
     r.send(credit(1, 1, 99, 0, 0))  # the rest is read back
@@ -92,7 +91,7 @@ def test_a_gap_stands_where_the_next_pair_does_and_counts_what_is_lost() -> None
 
 
 def test_a_record_of_some_pairs_does_not_end_its_batch() -> None:
-    objects = payload(100, 4, 1)
     columns = np.zeros(1, np.uint32), np.ones(1, np.int64), np.ones(1, np.int64)
-    assert fanout.matched(objects, *columns, 7).end == 104
-    assert fanout.matched(objects, *columns, 7, whole=False).end == 100
+    for whole, end in ((True, 104), (False, 100)):
+        objects = release(100, 4, 1, [(0, 1, 1)], whole=whole)
+        assert fanout.matched(objects, *columns, 7).end == end

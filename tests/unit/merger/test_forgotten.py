@@ -19,7 +19,7 @@ from tests.support.merging import (
     fill,
     inserts,
     named,
-    one_batch,
+    release,
     rig,
 )
 
@@ -32,7 +32,7 @@ def test_names_outlive_the_chapters_that_they_were_written_in() -> None:
     for i, name in enumerate(names):  # each is matched once, then deleted, at LSN 4 + 2 i
         lsn, at = 3 + 2 * i, 1 + i
         r.send(named(lsn, [(UpdateKind.INSERT, lsn, 1, name)]))
-        r.send(*one_batch(4 * at, [(0, lsn, 1), (0, 2, 2)], lsn))
+        r.send(release(4 * at, 4, lsn, [(0, lsn, 1), (0, 2, 2)]))
         r.send(named(lsn + 1, [(UpdateKind.DELETE, lsn, 1, name)], watermark=lsn + 1))
         r.send(credit(2, 1, 99, 0, max(r.clients[2].pairs)))
         r.tick(10)

@@ -13,8 +13,7 @@ from tests.support.merging import (
     attach,
     credit,
     inserts,
-    one_batch,
-    payload,
+    release,
     rig,
 )
 
@@ -24,7 +23,7 @@ def test_a_long_backlog_is_found_as_it_was_written(monkeypatch: pytest.MonkeyPat
     r = rig()
     r.send(inserts(1, [1, 2]), attach(1, batches=2))
     for b in range(0, 800, 4):
-        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
+        r.send(release(b, 4, 2, [(0, 1, 1), (1, 1, 1), (1, 2, 2)]))
     r.send(credit(1, 1, 2, 0, 3))
     r.tick(10)
     for epoch in range(2, 5):
@@ -67,7 +66,7 @@ def test_rows_are_sorted_by_session_and_number_whatever_their_order() -> None:
 
 def test_the_bytes_of_a_matched_record_are_those_of_each_sessions_pairs() -> None:
     columns = np.array([0, 1], np.uint32), np.array([1, 2]), np.array([1, 2])
-    record = fanout.matched(payload(0, 2, 1), *columns, 7)
+    record = fanout.matched(release(0, 2, 1, [(0, 1, 1), (1, 2, 2)]), *columns, 7)
     record.first[:] = [4, 9]
     found = FoundPlaces()
     found.add_matched(50, record)

@@ -14,10 +14,8 @@ from tests.support.merging import (
     attach,
     credit,
     inserts,
-    matches,
     named,
-    one_batch,
-    payload,
+    release,
     three_batches,
 )
 
@@ -33,39 +31,36 @@ def test_numbers_go_on_and_what_was_not_acknowledged_comes_again() -> None:
     assert client.repeats == 0  # names are not known yet
     r.send(inserts(1, [1, 2]))
     assert client.repeats == 3
-    r.send(*one_batch(12, [(0, 1, 1)], 2), attach(2))
+    r.send(release(12, 4, 2, [(0, 1, 1)]), attach(2))
     assert sorted(client.pairs) == list(range(1, 8))
     assert sorted(r.clients[2].pairs) == [1, 2, 3]
 
 
 def test_what_was_not_synced_is_done_again() -> None:
     r = three_batches()
-    r.machine.on_many(one_batch(12, [(3, 1, 1)], 2))  # nothing of this leaves
+    r.machine.on_many([release(12, 4, 2, [(3, 1, 1)])])  # nothing of this leaves
     for torn in (0, 1):
         r.restart(torn)
         r.send(inserts(1, [1, 2]), attach(1, epoch=2 + torn))
-        r.done.clear()
-        r.send(*one_batch(12, [(2, 1, 1), (3, 1, 1)], 2))
-        assert r.done == [(0, 12)]
+        r.kept.clear()
+        r.send(release(12, 4, 2, [(2, 1, 1), (3, 1, 1)]))
+        assert r.kept == [(0, 12)]
     assert sorted(r.clients[1].pairs) == list(range(1, 9))
     assert [r.clients[1].pairs[n][3] for n in (7, 8)] == [14, 15]
 
 
 def test_done_batches_stay_done_whole_or_in_parts() -> None:
     r = three_batches()
-    r.send(*one_batch(20, [], 2))
     r.restart()
     r.send(inserts(1, [1, 2]), attach(1, epoch=2))
-    r.done.clear()
-    r.send(payload(0, 2, 2, attempt=1), payload(6, 2, 2, attempt=1), payload(0, 12, 2, attempt=3))
-    assert r.done == [(0, 0), (0, 6), (0, 0)]
+    r.kept.clear()
+    for start, size in ((0, 2), (6, 2), (0, 12)):
+        r.send(release(start, size, 2, [(0, 1, 1), (1, 1, 1)]))
+    assert r.kept == [(0, 0), (0, 6), (0, 0)]
     # Whole, after a half of it: what is new counts.
-    r.send(*one_batch(12, [(0, 1, 1)], 2, size=2))
-    r.send(payload(12, 4, 2, attempt=1), matches(12, [(0, 1, 1), (3, 1, 1)], attempt=1))
+    r.send(release(12, 2, 2, [(0, 1, 1)]))
+    r.send(release(12, 4, 2, [(0, 1, 1), (3, 1, 1)]))
     assert [r.clients[1].pairs[n][3] for n in (7, 8)] == [12, 15]
-    # Without pairs it was not written down, and comes to nothing again.
-    r.send(*one_batch(20, [], 2))
-    assert r.done[-1] == (0, 20)
     assert sorted(r.clients[1].pairs) == list(range(1, 9))
 
 
@@ -99,16 +94,16 @@ def test_names_that_the_ledger_has_forgotten_are_kept_with_their_pairs() -> None
 def test_a_full_disk_holds_batches_back_and_goes_on_delivering() -> None:
     r = three_batches()
     r.log.full = True
-    r.done.clear()
-    r.send(attach(2), *one_batch(12, [(0, 1, 1)], 2), *one_batch(16, [], 2))
-    assert r.done == [(0, 16)]
+    r.kept.clear()
+    r.send(attach(2), release(12, 4, 2, [(0, 1, 1)]), release(8, 4, 2, [(0, 1, 1)]))
+    assert r.kept == [(0, 8)]  # which it had before
     assert len(r.clients[2].pairs) == 3
     r.send(credit(1, 1, 6, 0, 6))
     r.tick(10)
-    assert r.done == [(0, 16)]
+    assert r.kept == [(0, 8)]
     r.log.full = False
     r.tick(10)
-    assert r.done == [(0, 16), (0, 12)]
+    assert r.kept == [(0, 8), (0, 12)]
     assert sorted(r.clients[1].pairs) == list(range(1, 8))
 
 

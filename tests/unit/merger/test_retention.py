@@ -11,7 +11,7 @@ from tests.support.merging import (
     credit,
     fill,
     inserts,
-    payload,
+    release,
     rig,
 )
 
@@ -55,11 +55,11 @@ def test_what_is_acknowledged_is_forgotten_but_not_what_was_done() -> None:
     kinds = [data[6] == CheckpointRecord.KIND for data in r.log.records.values()]
     assert kinds[0]  # all before a checkpoint went
     r.restart()
-    r.done.clear()
+    r.kept.clear()
     r.send(inserts(1, [1, 2]), attach(1, epoch=100))
     for at in range(0, 100, 9):
-        r.send(payload(4 * at, 4, 2, attempt=1))
-    assert r.done == [(0, 4 * at) for at in range(0, 100, 9)]
+        r.send(release(4 * at, 4, 2, [(0, 1, 1)]))
+    assert r.kept == [(0, 4 * at) for at in range(0, 100, 9)]
     fill(r, 100, 1, 1)
     assert sorted(r.clients[1].pairs) == list(range(1, 203))
     assert r.clients[1].repeats == 0

@@ -15,7 +15,7 @@ from tests.support.merging import (
     credit,
     deliveries,
     inserts,
-    one_batch,
+    release,
     rig,
 )
 
@@ -23,9 +23,9 @@ from tests.support.merging import (
 def test_a_name_is_sent_once_a_stream() -> None:
     r = rig()
     r.send(inserts(1, [1, 1]), attach(1))
-    r.send(*one_batch(0, [(0, 1, 1)], 2), *one_batch(4, [(0, 1, 1), (0, 2, 1)], 2))
+    r.send(release(0, 4, 2, [(0, 1, 1)]), release(4, 4, 2, [(0, 1, 1), (0, 2, 1)]))
     assert [list(b.new_handles) for b in r.clients[1].batches] == [[1], [2]]
-    r.send(credit(1, 1, 0, 0, 3), attach(1, epoch=2), *one_batch(8, [(0, 2, 1)], 2))
+    r.send(credit(1, 1, 0, 0, 3), attach(1, epoch=2), release(8, 4, 2, [(0, 2, 1)]))
     assert list(r.clients[1].batches[-1].new_handles) == [2]
     assert r.clients[1].closed == [1]
     assert r.clients[1].repeats == 0
@@ -35,7 +35,7 @@ def test_credits_are_totals_in_batches_and_bytes() -> None:
     r = rig()
     r.send(inserts(1, [1]), attach(1, batches=2))
     for b in range(0, 20, 4):
-        r.send(*one_batch(b, [(0, 1, 1)], 1))
+        r.send(release(b, 4, 1, [(0, 1, 1)]))
     client = r.clients[1]
     assert sorted(client.pairs) == [1, 2]
     for _ in range(2):  # a repeat grants nothing
@@ -57,9 +57,9 @@ def test_what_was_not_acknowledged_comes_again_with_its_numbers() -> None:
     r = rig()
     r.send(inserts(1, [1]), attach(1))
     for b in range(0, 20, 4):
-        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1)], 1))
+        r.send(release(b, 4, 1, [(0, 1, 1), (1, 1, 1)]))
     client = r.clients[1]
-    r.send(credit(1, 1, 1, 1, 5), StreamDetach(1, 1), *one_batch(20, [(3, 1, 1)], 1))
+    r.send(credit(1, 1, 1, 1, 5), StreamDetach(1, 1), release(20, 4, 1, [(3, 1, 1)]))
     assert len(client.pairs) == 10
     r.send(attach(1, epoch=2))
     assert client.repeats == 5  # from the middle of a batch
@@ -71,7 +71,7 @@ def test_what_was_not_acknowledged_comes_again_with_its_numbers() -> None:
 
 def test_every_attach_is_answered_and_opens_one_stream() -> None:
     r = rig()
-    r.send(inserts(1, [1]), attach(1), *one_batch(0, [(0, 1, 1), (1, 1, 1)], 1))
+    r.send(inserts(1, [1]), attach(1), release(0, 4, 1, [(0, 1, 1), (1, 1, 1)]))
     r.send(credit(1, 1, 1, 0, 1))
     out = r.send(attach(1))
     assert [frame for _, frame in out if not isinstance(frame, StreamAttached)] == []
@@ -85,9 +85,9 @@ def test_a_stale_attach_is_closed_and_a_detach_may_overtake() -> None:
     r.send(attach(1, epoch=4))
     assert r.clients[1].closed == [4]
     assert deliveries(r.send(attach(1, epoch=5))) == []
-    r.send(StreamDetach(1, 4), inserts(1, [1]), *one_batch(0, [(0, 1, 1)], 1))
+    r.send(StreamDetach(1, 4), inserts(1, [1]), release(0, 4, 1, [(0, 1, 1)]))
     assert len(r.clients[1].pairs) == 1
-    r.send(StreamDetach(1, 7), attach(1, epoch=7), *one_batch(4, [(0, 1, 1)], 1))
+    r.send(StreamDetach(1, 7), attach(1, epoch=7), release(4, 4, 1, [(0, 1, 1)]))
     assert r.clients[1].closed == [4, 7]
     assert len(r.clients[1].pairs) == 1
 
@@ -96,7 +96,7 @@ def test_an_attach_resumes_behind_its_cursor() -> None:
     r = rig()
     r.send(inserts(1, [1]))
     for b in range(0, 20, 4):
-        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1)], 1))
+        r.send(release(b, 4, 1, [(0, 1, 1), (1, 1, 1)]))
     r.send(attach(1, ack=3))
     client = r.clients[1]
     assert sorted(client.pairs) == list(range(4, 11))
@@ -109,12 +109,12 @@ def test_an_attach_resumes_behind_its_cursor() -> None:
 
 def test_a_cursor_from_elsewhere_is_refused() -> None:
     r = rig()
-    r.send(inserts(1, [1]), attach(1), *one_batch(0, [(0, 1, 1)], 1))
+    r.send(inserts(1, [1]), attach(1), release(0, 4, 1, [(0, 1, 1)]))
     for _ in range(2):
         [send] = r.send(attach(1, epoch=2, ack=2))
         assert isinstance(send.frame, StreamAttached)
         assert (send.frame.refused, send.frame.last) == (1, 1)
-    r.send(*one_batch(4, [(0, 1, 1)], 1))  # the older stream goes on
+    r.send(release(4, 4, 1, [(0, 1, 1)]))  # the older stream goes on
     assert sorted(r.clients[1].pairs) == [1, 2]
     r.send(attach(1, epoch=2, ack=2))
     assert r.clients[1].attached[-1].refused == 0
@@ -122,8 +122,8 @@ def test_a_cursor_from_elsewhere_is_refused() -> None:
 
 def test_an_acknowledgement_of_what_is_not_numbered_yet_lets_nothing_go() -> None:
     r = rig()
-    r.send(inserts(1, [1]), attach(1), *one_batch(0, [(0, 1, 1)], 1), credit(1, 1, 0, 0, 99))
-    r.send(StreamDetach(1, 1), *one_batch(4, [(0, 1, 1)], 1), credit(1, 1, 0, 0, 0))
+    r.send(inserts(1, [1]), attach(1), release(0, 4, 1, [(0, 1, 1)]), credit(1, 1, 0, 0, 99))
+    r.send(StreamDetach(1, 1), release(4, 4, 1, [(0, 1, 1)]), credit(1, 1, 0, 0, 0))
     r.send(attach(1, epoch=2))
     assert sorted(r.clients[1].pairs) == [1, 2]
     assert r.clients[1].gapless()
@@ -133,7 +133,7 @@ def test_an_acknowledgement_of_what_was_not_sent_lets_nothing_go() -> None:
     r = rig()
     r.send(inserts(1, [1]), attach(1, batches=1))
     for b in (0, 4, 8):
-        r.send(*one_batch(b, [(0, 1, 1)], 1))
+        r.send(release(b, 4, 1, [(0, 1, 1)]))
     r.send(credit(1, 1, 0, 0, 3))
     r.send(credit(1, 1, 9, 0, 3))
     assert sorted(r.clients[1].pairs) == [1, 2, 3]

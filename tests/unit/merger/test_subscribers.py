@@ -6,7 +6,6 @@ import gc
 import tracemalloc
 from pathlib import Path
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +13,6 @@ from ps2stream.merger.machine import MergerMachine
 from ps2stream.merger.records import CursorsRecord
 from ps2stream.merger.subscribers import IDLE_NAMES
 from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.sessions import DeliveryArrivals, StreamDetach
 from ps2stream.store.segments import SegmentLog
 from tests.support.merging import (
@@ -25,9 +23,7 @@ from tests.support.merging import (
     deliveries,
     fill,
     inserts,
-    matches,
-    one_batch,
-    payload,
+    release,
     rig,
 )
 
@@ -37,7 +33,7 @@ def test_streams_at_a_dispatcher_that_died_are_gone() -> None:
     r.send(inserts(1, [1, 2]), attach(1), attach(2, dispatcher=1))
     assert r.machine.joined(Address("worker", 1)) == []
     assert r.machine.joined(Address("dispatcher", 1)) == []
-    r.send(*one_batch(0, [(0, 1, 1), (0, 2, 2)], 2))
+    r.send(release(0, 4, 2, [(0, 1, 1), (0, 2, 2)]))
     assert len(r.clients[1].pairs) == 1
     assert not r.clients[2].pairs
     r.send(attach(2, epoch=2))
@@ -53,7 +49,7 @@ def test_no_more_is_on_its_way_to_a_dispatcher_than_the_link_holds() -> None:
 
     for b in range(0, 80, 4):
         text = "x" * 100
-        r.send(payload(b, 4, 2, text=text), matches(b, [(0, 1, 1), (1, 2, 2)]))
+        r.send(release(b, 4, 2, [(0, 1, 1), (1, 2, 2)], text=text))
     one = max(len(b.SerializeToString()) for c in r.clients.values() for b in c.batches) + 9
     assert 600 <= sent() < 600 + one
     assert not r.machine.busy
@@ -76,7 +72,7 @@ def test_who_waits_for_the_link_is_not_forgotten_when_credits_come() -> None:
     r = rig(link_bytes=1)
     r.send(inserts(1, [1]), attach(1, batches=1))
     for b in range(0, 20, 4):
-        r.send(*one_batch(b, [(0, 1, 1)], 1))
+        r.send(release(b, 4, 1, [(0, 1, 1)]))
     assert len(r.clients[1].pairs) == 1
     r.send(credit(1, 1, 2, 0, 0))  # no room yet
     assert len(r.clients[1].pairs) == 1
@@ -183,14 +179,12 @@ def test_a_gap_is_not_told_before_it_is_written() -> None:
 def test_a_thousand_stalled_sessions_take_little_memory(tmp_path: Path) -> None:
     """64 KiB each is promised (contract.md 6): sent some, out of credits, much behind."""
     sessions, pairs, batches = 1_000, 2, 120
-    row = np.repeat(np.arange(pairs, dtype=np.uint32), sessions)
-    handle = np.tile(np.arange(1, sessions + 1), pairs)
+    found = [(row, s + 1, s) for row in range(pairs) for s in range(sessions)]
     with SegmentLog.open(tmp_path) as log:
         machine = MergerMachine(0, 1, 1, log)
 
         def publish(batch: int) -> None:
-            answer = MatchBatch(0, 0, 4 * batch, 0, row, handle, handle - 1)
-            machine.on_many([payload(4 * batch, 4, sessions, text="x" * 500), answer])
+            machine.on(release(4 * batch, 4, sessions, found, text="x" * 500))
             machine.sync()
             machine.tick(100 * batch)
 
@@ -218,8 +212,8 @@ def test_names_of_a_stream_without_credits_are_told_again() -> None:
     many = range(1, 2_001)
     assert 8 * len(many) > IDLE_NAMES
     r.send(inserts(1, [1] * 2_000), attach(1, batches=1))
-    r.send(*one_batch(0, [(0, h, 1) for h in many], 2_000))
-    r.send(*one_batch(4, [(0, h, 1) for h in many], 2_000))
+    r.send(release(0, 4, 2_000, [(0, h, 1) for h in many]))
+    r.send(release(4, 4, 2_000, [(0, h, 1) for h in many]))
     before = r.machine.held_bytes
     r.tick(10)
     assert r.machine.held_bytes < before - 16_000
@@ -254,7 +248,7 @@ def test_slow_clients_miss_nothing_silently(data: st.DataObject) -> None:
             case "match":
                 pairs = [(i % 4, 1 + i % 2, 1) for i in range(data.draw(st.integers(1, 4)))]
                 total += len(pairs)
-                r.send(*one_batch(b, pairs, 2))
+                r.send(release(b, 4, 2, pairs))
     r.send(attach(1, epoch=epoch + 1))
     assert client.gapless()
     assert client.lost | client.pairs.keys() == set(range(1, total + 1))

@@ -16,10 +16,8 @@ from tests.support.merging import (
     Rig,
     attach,
     inserts,
-    matches,
     named,
-    one_batch,
-    payload,
+    release,
     rig,
     three_batches,
 )
@@ -59,7 +57,7 @@ def test_a_state_takes_the_place_of_all_names() -> None:
     parts = [np.frombuffer(rows.take(np.array([i])).encode(), np.uint8) for i in range(2)]
     r.send(LedgerBatch(1, 3, -1, 9, 6, parts[0]))
     assert (r.machine.applied, r.machine.names) == (0, 1)
-    r.send(*one_batch(12, [(0, 1, 1)], 3), attach(1, epoch=2))
+    r.send(release(12, 4, 3, [(0, 1, 1)]), attach(1, epoch=2))
     assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (0, 6)  # half a state is none
     r.send(LedgerBatch(4, 6, -1, 9, 6, parts[1]))
     assert (r.machine.applied, r.machine.names) == (6, 2)
@@ -78,8 +76,7 @@ def test_names_are_kept_until_every_watermark_has_passed() -> None:
     )
     assert r.machine.names == 3
     # An object from before the deletes, by the dispatcher that lags behind.
-    r.send(payload(0, 4, 3, dispatcher=1, watermark=3))
-    r.send(matches(0, [(0, 1, 1), (1, 2, 1)], dispatcher=1))
+    r.send(release(0, 4, 3, [(0, 1, 1), (1, 2, 1)], dispatcher=1, watermark=3))
     r.send(WatermarkNotice(1, 4))
     r.tick(10)
     assert r.machine.names == 2
@@ -95,7 +92,7 @@ def test_a_merger_keeps_only_its_own_sessions() -> None:
     r = rig(index=1, mergers=3)
     r.send(inserts(1, [1, 2, 3, 4, 5]))
     assert r.machine.names == 2
-    r.send(attach(4), *one_batch(0, [(0, 4, 4)], 5))
+    r.send(attach(4), release(0, 4, 5, [(0, 4, 4)]))
     assert r.clients[4].pairs == {1: ("q4", "o0", 0, 0)}
 
 

@@ -11,18 +11,18 @@ from ps2stream.protocol.messages.watch import (
 )
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.protocol.ticks import TICKS_PER_S
-from tests.support.merging import Rig, inserts, named, one_batch
+from tests.support.merging import Rig, inserts, named, release
 from tests.support.watching import seen_of, strings
 
 
 def test_a_merger_tells_matches_while_it_is_watched() -> None:
     rig = Rig(dispatchers=2)
     rig.send(named(1, [(UpdateKind.INSERT, 1, 5, "a\0flood"), (UpdateKind.INSERT, 2, 6, "fire")]))
-    rig.send(*one_batch(0, [(0, 1, 5)], 2))
+    rig.send(release(0, 4, 2, [(0, 1, 5)]))
     assert seen_of(rig.tick()) == []
 
     rig.send(WatchNotice(1))
-    rig.send(*one_batch(4, [(1, 1, 5), (3, 1, 5), (3, 2, 6)], 2))
+    rig.send(release(4, 4, 2, [(1, 1, 5), (3, 1, 5), (3, 2, 6)]))
     ((to, frame),) = seen_of(rig.tick())
     seen = decode(frame.encode())
     assert isinstance(seen, SeenMatches)
@@ -39,7 +39,7 @@ def test_a_merger_tells_matches_while_it_is_watched() -> None:
 
     assert LEASE_TICKS == 3 * TICKS_PER_S
     rig.tick(LEASE_TICKS)
-    rig.send(*one_batch(8, [(0, 1, 5)], 2))
+    rig.send(release(8, 4, 2, [(0, 1, 5)]))
     assert seen_of(rig.tick()) == []
 
 
@@ -48,12 +48,12 @@ def test_a_merger_tells_some_of_many_matches_and_how_many_there_were() -> None:
     rig.send(inserts(1, [5]), WatchNotice(0))
     size = 400
     for batch in range(0, 3 * size, size):
-        rig.send(*one_batch(batch, [(i, 1, 5) for i in range(size)], 1, size))
+        rig.send(release(batch, size, 1, [(i, 1, 5) for i in range(size)]))
     ((_, seen),) = seen_of(rig.tick())
     assert (seen.pairs, len(seen.handle)) == (3 * size, SEEN_PER_S)
     rig.send(
-        *one_batch(3 * size, [(0, 1, 5)], 1),
-        *one_batch(4 * size, [(i, 1, 5) for i in range(9)], 1, 9),
+        release(3 * size, 4, 1, [(0, 1, 5)]),
+        release(4 * size, 9, 1, [(i, 1, 5) for i in range(9)]),
     )
     ((_, seen),) = seen_of(rig.tick())
     assert (seen.pairs, len(seen.handle)) == (10, SEEN_PER_S // TICKS_PER_S)
