@@ -13,7 +13,7 @@ from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Reply, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial
+from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.sessions import (
     SessionGrant,
     SessionRequest,
@@ -32,6 +32,7 @@ from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.space.grid import Grid
 from ps2stream.store.memory import MemoryLog
 from tests.support.edges import LoneEdge
+from tests.support.routers import answer
 
 
 def rows(n: int, text: str = "flood") -> ObjectRows:
@@ -42,8 +43,8 @@ def rows(n: int, text: str = "flood") -> ObjectRows:
 
 
 class Router:
-    """Records; a batch is under way until `BatchesCompleted`. As the machine does, it passes on
-    what is for the edge, but for decisions."""
+    """Records; the first batch under way is complete at a worker's answer. As the machine does, it
+    passes on what is for the edge, but for decisions."""
 
     index = 0
     dispatchers = 1
@@ -61,6 +62,8 @@ class Router:
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.routed: list[int] = []  # reserved batches, by offset
+        self.open: list[int] = []  # offsets
+        self.closed: list[int] = []
         self.in_flight = self.active = 0
         self.asked = 0
         self.undecided = 0
@@ -73,6 +76,7 @@ class Router:
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Any]]:
         offset = self.offset
         self.batches.append(len(rows))
+        self.open.append(offset)
         self.in_flight += 1
         self.active += 1
         return offset, self.applied, []
@@ -87,24 +91,36 @@ class Router:
     def owned_by(self, handle: int) -> int:
         return 1
 
-    def is_open(self, batch: int) -> bool:
-        return batch < self.offset and self.in_flight > 0
-
     def update(self, request: UpdateRequest) -> list[Any]:
         self.asked += 1
         self.undecided += 1
         return [Send(Address("sequencer", 0), request)]
 
     def on(self, frame: Frame) -> list[Any]:
-        self.in_flight -= isinstance(frame, BatchesCompleted)
-        self.active -= isinstance(frame, BatchesCompleted | BatchesPartial)
         self.undecided -= isinstance(frame, UpdateDecision)
         if isinstance(frame, LedgerTip):
             return [Reply(self.visible)]
         passed = SessionGrant | LookupReply | StreamAttached | StreamDelivery
         return [Reply(frame)] if isinstance(frame, passed) else []
 
+    def take_answer(self, frame: MatchBatch, now: float) -> list[Any]:
+        self.in_flight -= 1
+        self.active -= 1
+        self.closed += self.open[:1]
+        self.open = self.open[1:]
+        return []
+
+    def release_late(self, now: float) -> list[Any]:
+        return []
+
+    def take_closed(self) -> list[int]:
+        closed, self.closed = self.closed, []
+        return closed
+
     def joined(self, peer: Address) -> list[Any]:
+        return []
+
+    def lost(self, peer: Address) -> list[Any]:
         return []
 
     def tick(self) -> list[Any]:
@@ -132,6 +148,10 @@ class Desk:
     def post(self, sends: list[Send]) -> None:
         self.posts += bool(sends)
         self.sent += sends
+
+    def complete_batch(self) -> None:
+        """The first batch under way is complete."""
+        self.edge.on(answer(0, 0))
 
     def show_decision(self, seq: int) -> None:
         """The decision on an update has come and is visible now."""

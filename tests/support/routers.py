@@ -11,7 +11,8 @@ import numpy as np
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.protocol.addresses import Address, Out, Send
 from ps2stream.protocol.messages.objects import (
-    BatchesCompleted,
+    MatchBatch,
+    ReleasesKept,
     RoutedObjects,
 )
 from ps2stream.protocol.messages.updates import (
@@ -26,6 +27,7 @@ from tests.support.routing import Row, object_rows, query_rows
 GRID = Grid(lon_bits=5, lat_bits=4)
 
 
+Pair = tuple[int, int, int]  # row, handle, session
 WEST, EAST = (-20.0, 0.0, -20.0, 0.0), (20.0, 0.0, 20.0, 0.0)
 
 
@@ -70,8 +72,36 @@ def sent(out: Sequence[Out], role: str, kind: type[Any]) -> list[tuple[int, Any]
     ]
 
 
-def done(merger: int, *batch: int) -> BatchesCompleted:
-    return BatchesCompleted(merger, np.array(batch, np.int64))
+def answer(
+    worker: int,
+    batch: int,
+    *pairs: Pair,
+    mergers: int = 2,
+    attempt: int = 0,
+    backlog: int = 0,
+) -> MatchBatch:
+    """A worker's answer, as workers send it: pairs in the order of their mergers."""
+    found = sorted(pairs, key=lambda pair: pair[2] % mergers)
+    row, handle, session = np.array(found, np.int64).reshape(-1, 3).T
+    count = np.bincount(session % mergers, minlength=mergers)
+    return MatchBatch(
+        worker, batch, attempt, 0, backlog, count, row.astype(np.uint32), handle, session
+    )
+
+
+def kept(merger: int, *release: int, collapsed: int = 0) -> ReleasesKept:
+    return ReleasesKept(merger, np.array(release, np.int64), collapsed)
+
+
+def close(router: RouterMachine, *batches: int, worker: int = 0, attempt: int = 0) -> list[Out]:
+    """The worker that got all of these batches has found nothing in them."""
+    return [
+        out
+        for batch in batches
+        for out in router.take_answer(
+            answer(worker, batch, mergers=router.mergers, attempt=attempt), 0.0
+        )
+    ]
 
 
 def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> LedgerBatch:

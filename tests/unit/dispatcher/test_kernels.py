@@ -148,3 +148,17 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     assert out_off.tolist() == [at for offsets in sizes for at in offsets]
     assert row_at.tolist() == np.cumsum(row_n).tolist()
     assert term_at.tolist() == np.cumsum(term_n).tolist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_a_string_column_are_taken_in_the_order_asked_for(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [rng.bytes(int(size)) for size in rng.integers(0, 9, size=30)]
+    data = np.frombuffer(b"".join(values), np.uint8)
+    off = np.cumsum([0, *map(len, values)])
+    rows = rng.integers(0, len(values), size=int(rng.integers(0, 50)))
+    taken_off, taken = kernels.take_spans(off, data, rows)
+    wanted = [values[row] for row in rows.tolist()]
+    assert taken.tobytes() == b"".join(wanted)
+    assert taken_off.tolist() == np.cumsum([0, *map(len, wanted)]).tolist()
+    assert [str(column.dtype) for column in (taken_off, taken)] == ["int64", "uint8"]

@@ -47,7 +47,7 @@ from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import SEQUENCER, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.objects import BatchesCompleted, RoutedObjects
+from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.sessions import (
     SessionGrant,
     SessionRequest,
@@ -239,5 +239,5 @@ def test_completed_batches_let_others_leave() -> None:
     for call in range(2):
         play(PublishRequested(call, posts(7), durable=False, since=0.0))
     assert play(PublishRequested(2, posts(7), durable=False, since=0.0)) == []
-    out = play(BatchesCompleted(0, np.array([0]), 0))
+    out = play(routers.answer(0, 0))
     assert [answer.call for answer in only(out, AnswerCall)] == [2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from ps2stream.dispatcher.events import LogFailed, LogSynced, StopBegun
@@ -13,7 +12,6 @@ from ps2stream.dispatcher.publications import RESERVED
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.frame import decode
 from ps2stream.protocol.log_records import ObjectRecord, ProgressRecord
-from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from tests.support.desk import Desk, rows
@@ -27,7 +25,7 @@ def desk() -> Desk:
 def test_joined_publications_keep_their_own_offsets(desk: Desk) -> None:
     futures = [desk.edge.publish(rows(n), durable=False) for n in (4, 2, 3, 1)]
     assert [f.done() for f in futures] == [True, True, False, False]
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     assert desk.router.batches == [4, 2, 4]
     assert [f.result() for f in futures] == [
         AcceptedBatch(0, 0, 5), AcceptedBatch(0, 4, 5), AcceptedBatch(0, 6, 5),
@@ -40,7 +38,7 @@ def test_a_full_edge_refuses_with_nothing_accepted(desk: Desk) -> None:
     refused = desk.edge.publish(rows(1))
     assert isinstance(refused.exception(), ResourceExhausted)
     assert "max_in_flight" in str(refused.exception())
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     assert all(f.done() for f in futures)
     assert desk.router.batches == [1, 1, 3]
 
@@ -52,7 +50,7 @@ def test_whether_what_is_routed_waits_is_told_at_once_and_when_it_changes(desk: 
     desk.edge.tell_congestion(told.append)
     desk.edge.tick()
     assert told == [True]
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     assert told == [True, False]
 
 
@@ -100,7 +98,7 @@ def test_without_room_to_reserve_offsets_nothing_is_accepted(desk: Desk) -> None
 def test_progress_is_noted_and_frees_the_log(desk: Desk) -> None:
     for _ in range(3):
         desk.edge.publish(rows(2))
-        desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+        desk.complete_batch()
     desk.router.oldest = 4
     for _ in range(REPEAT_TICKS):
         desk.edge.tick()
@@ -133,10 +131,10 @@ def test_who_waits_for_room_gets_it_when_a_batch_leaves(desk: Desk) -> None:
         desk.edge.publish(rows(1))
     waiting = desk.edge.publish(rows(1), 1e6, durable=False)
     assert not waiting.done()
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     assert not waiting.done(), "it has room now, and waits for its turn"
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
+    desk.complete_batch()
     assert isinstance(waiting.result(0), AcceptedBatch)
 
 
@@ -154,7 +152,7 @@ def test_what_is_withdrawn_before_it_is_routed_is_never_accepted(desk: Desk) -> 
     for future in (routed, waiting):
         desk.edge.withdraw(future, 5.0)
     assert "publish: not routed within 5 s" in str(waiting.exception(0))
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     desk.edge.sync()
     assert (desk.router.batches, routed.result(0).offset) == ([1, 2], 0)
 

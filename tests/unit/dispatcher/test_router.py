@@ -9,14 +9,14 @@ import pytest
 
 from ps2stream.dispatcher import open_batches as batches
 from ps2stream.dispatcher.object_log import column
+from ps2stream.dispatcher.releases import EPOCH_BITS
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address, Out, Reply, Send
 from ps2stream.protocol.frame import Frame, decode
 from ps2stream.protocol.log_records import ObjectRecord
 from ps2stream.protocol.messages.objects import (
-    BatchContent,
-    MatchBatch,
+    MatchedObjects,
     RoutedObjects,
     WatermarkNotice,
 )
@@ -37,11 +37,13 @@ from tests.support.routers import (
     EAST,
     GRID,
     WEST,
+    answer,
     applied,
+    close,
     delete,
-    done,
     fed,
     insert,
+    kept,
     machine,
     posts,
     row,
@@ -53,7 +55,7 @@ BYTES = np.zeros(0, np.uint8)
 NONE = np.zeros(1, np.int64)
 
 
-def test_a_batch_goes_to_the_chosen_workers_and_to_all_mergers() -> None:
+def test_a_batch_goes_to_the_chosen_workers_and_to_no_merger() -> None:
     router = machine()
     router.on(insert(1))
     router.on(insert(2, term=9, box=EAST))
@@ -66,11 +68,7 @@ def test_a_batch_goes_to_the_chosen_workers_and_to_all_mergers() -> None:
         (1, [1], 2, 0),
     ]
     assert routed[1][1].term.tolist() == [9, 11]
-    payload = sent(out, "merger", BatchContent)
-    assert [i for i, _ in payload] == [0, 1]
-    assert payload[0][1].id.tobytes() == b"o0o1o2"
-    assert payload[0][1].worker.tolist() == [0, 1]
-    assert len(out) == 4
+    assert len(out) == 2
     assert router.publish(rows)[0] == 3
     counters = router.counters
     assert (counters.objects, counters.discarded, counters.routed) == (6, 2, 4)
@@ -87,7 +85,7 @@ def test_a_batch_that_nobody_wants_is_complete_at_once() -> None:
     assert router.counters.discarded == 4
 
 
-def test_a_batch_is_complete_when_every_merger_says_so() -> None:
+def test_a_batch_is_complete_when_all_that_workers_found_is_durable() -> None:
     router = machine(max_in_flight=2)
     router.on(insert(1))
     router.publish(posts(7))
@@ -96,14 +94,45 @@ def test_a_batch_is_complete_when_every_merger_says_so() -> None:
     with pytest.raises(ResourceExhausted, match="max_in_flight"):
         router.publish(posts(7))
     assert (router.in_flight, router.watermark) == (2, 1)
-    router.on(done(0, 0, 1))
-    router.on(done(0, 0))
-    assert router.in_flight == 2
-    router.on(done(1, 1))
-    assert (router.in_flight, router.watermark) == (1, 1)
-    router.on(done(1, 0, 99))
+    for batch in (0, 1):
+        found = [(0, 1, 4), (0, 2, 5)]  # a session of each merger
+        out = router.take_answer(answer(0, batch, *found), 0.0)
+        assert [(to, f.batch) for to, f in sent(out, "merger", MatchedObjects)] == [
+            (0, batch),
+            (1, batch),
+        ]
+    router.on(kept(0, 0, 2))
+    router.on(kept(0, 0))
+    assert (router.in_flight, router.take_closed()) == (2, [])
+    router.on(kept(1, 3))
+    assert (router.in_flight, router.watermark, router.take_closed()) == (1, 1, [1])
+    router.on(kept(1, 1, 99))
     assert (router.in_flight, router.watermark, router.applied) == (0, 2, 2)
+    assert (router.take_closed(), router.take_closed()) == ([0], [])
     assert router.publish(posts(7))[0] == 3
+
+
+def test_a_batch_in_which_nothing_is_found_is_complete_when_the_last_worker_answers() -> None:
+    router = machine(max_in_flight=1)
+    router.on(insert(1))
+    router.on(insert(2, box=EAST))
+    router.publish(object_rows([-20.0, 20.0], [0.0] * 2, [(7,), (7,)]))
+    assert close(router, 0, worker=1) == []
+    assert router.in_flight == 1
+    assert close(router, 0) == []
+    assert (router.in_flight, router.take_closed()) == (0, [0])
+
+
+def test_what_mergers_collapsed_is_counted_across_their_starts() -> None:
+    router = machine()
+    router.on(insert(1))
+    totals = []
+    for batch, (merger, collapsed) in enumerate([(0, 3), (1, 4), (0, 5), (0, 1), (1, 4)]):
+        router.publish(posts(7))
+        router.take_answer(answer(0, batch, (0, 1, merger)), 0.0)
+        router.on(kept(merger, batch, collapsed=collapsed))
+        totals.append(router.counters.collapsed)
+    assert totals == [3, 7, 9, 10, 10]
 
 
 def test_updates_apply_in_lsn_order() -> None:
@@ -163,7 +192,7 @@ def test_a_deleted_query_leaves_h2_once_the_watermark_has_passed() -> None:
     router.on(delete(2, handle=1))
     assert len(router.gridt) == 1
     router.publish(posts(7))
-    router.on(done(0, 0))
+    close(router, 0)
     assert (router.watermark, len(router.gridt)) == (2, 0)
     assert router.publish(posts(7))[2] == []
     assert (router.counters.deletes, router.counters.units) == (1, 0)
@@ -240,7 +269,7 @@ def test_answers_are_passed_to_the_edge_and_requests_to_the_sequencer() -> None:
     for frame in answers:
         assert router.on(frame) == [Reply(frame)]
     with pytest.raises(TypeError, match="MatchBatch"):
-        router.on(MatchBatch(0, 0, 0, 0, BYTES, BYTES, BYTES))  # type: ignore[arg-type]
+        router.on(answer(0, 0))  # which comes with a time
 
 
 def test_an_idle_dispatcher_tells_its_watermark_once() -> None:
@@ -265,7 +294,7 @@ def test_what_an_open_batch_held_back_is_told_when_it_is_complete() -> None:
     router.publish(posts(7))
     router.on(insert(2))
     assert router.watermark == 1
-    router.on(done(0, 0))
+    close(router, 0)
     assert {f.watermark for _, f in sent(router.tick(), "worker", WatermarkNotice)} == {2}
 
 
@@ -325,17 +354,25 @@ def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> 
     assert router.oldest == 4
     router.on(fed([row(1)], 1, 2, state=5, until=3))
     out = router.on(fed([row(3, UpdateKind.DELETE, 1)], 3, 3, state=5, until=3))
-    payloads = [f for _, f in sent(out, "merger", BatchContent)]
+    routed = [f for _, f in sent(out, "worker", RoutedObjects)]
     attempt = 1 << batches.DEPTH_BITS
-    assert [(f.batch, f.lsn, f.attempt, f.watermark, f.oldest) for f in payloads] == [
-        (4, 1, attempt, 1, 4),
-        (5, 1, attempt, 1, 4),
+    assert [(f.batch, f.lsn, f.attempt, f.watermark) for f in routed] == [
+        (4, 1, attempt, 1),
+        (5, 1, attempt, 1),
     ]
     assert (router.watermark, router.oldest, len(router.gridt)) == (1, 4, 1)
-    out = router.on(done(0, 4, 5))
-    assert [(f.batch, f.lsn) for _, f in sent(out, "merger", BatchContent)] == [(9, 2)]
+    [(_, first)] = sent(
+        router.take_answer(answer(0, 5, (0, 1, 1), mergers=1, attempt=attempt), 0.0),
+        "merger",
+        MatchedObjects,
+    )
+    assert (first.batch, first.release, first.watermark, first.oldest) == (5, 1 << EPOCH_BITS, 1, 4)
+    out = router.on(kept(0, first.release))
+    assert [(f.batch, f.lsn) for _, f in sent(out, "worker", RoutedObjects)] == [(9, 2)]
+    assert (router.watermark, router.oldest) == (1, 4)
+    close(router, 4, attempt=attempt)
     assert (router.watermark, router.oldest) == (2, 9)
-    router.on(done(0, 9))
+    close(router, 9, attempt=attempt)
     assert (router.watermark, router.oldest, len(router.gridt)) == (3, 99, 0)
 
 
@@ -362,7 +399,10 @@ def test_a_reserved_batch_is_under_way_and_is_routed_as_of_its_reservation() -> 
 def test_messages_survive_the_wire() -> None:
     router = machine()
     router.on(decode(insert(1).encode()))
-    for out in router.publish(ObjectRows.decode(posts(7).encode()))[2]:
+    routed = router.publish(ObjectRows.decode(posts(7).encode()))[2]
+    released = router.take_answer(decode(answer(0, 0, (0, 1, 1)).encode()), 0.0)  # type: ignore[arg-type]
+    assert len(routed) == len(released) == 1
+    for out in [*routed, *released]:
         assert decode(out.frame.encode()).encode() == out.frame.encode()
 
 
@@ -370,9 +410,25 @@ def test_watermarks_never_fall_and_never_pass_an_open_batch() -> None:
     rng = random.Random(3)
     router = machine(mergers=2)
     lsn, last = 0, 0
-    waiting: list[tuple[int, int]] = []
+    waiting: list[tuple[int, int]] = []  # batch, and the merger whose answer it lacks, or -1
+    numbers: dict[tuple[int, int], int] = {}  # of their releases
     stamps: dict[int, int] = {}
     live: list[int] = []
+
+    def settle(batch: int, merger: int) -> None:
+        """A worker has found something for some mergers, or a merger has made it durable."""
+        if merger < 0:
+            found = [(0, 1, to) for to in rng.choice([(), (0,), (1,), (0, 1)])]
+            for to, frame in sent(
+                router.take_answer(answer(0, batch, *found), 0.0), "merger", MatchedObjects
+            ):
+                waiting.append((batch, to))
+                numbers[batch, to] = frame.release
+        else:
+            router.on(kept(merger, numbers[batch, merger]))
+        if not any(each == batch for each, _ in waiting):
+            del stamps[batch]
+
     for _ in range(400):
         step = rng.random()
         if step < 0.3:
@@ -387,18 +443,15 @@ def test_watermarks_never_fall_and_never_pass_an_open_batch() -> None:
             assert stamp == lsn
             assert bool(out) >= bool(live)
             if out:
-                waiting += [(0, batch), (1, batch)]
+                waiting.append((batch, -1))
                 stamps[batch] = stamp
         elif waiting:
-            merger, batch = waiting.pop(rng.randrange(len(waiting)))
-            router.on(done(merger, batch))
-            if not any(b == batch for _, b in waiting):
-                del stamps[batch]
+            settle(*waiting.pop(rng.randrange(len(waiting))))
         assert router.watermark == min(stamps.values(), default=lsn)
         assert router.watermark >= last
         last = router.watermark
     while waiting:
-        router.on(done(*waiting.pop()))
+        settle(*waiting.pop())
     counts = [n for _, n in router.gridt.counts().values()]
     assert counts == ([len(live)] if live else [])
 

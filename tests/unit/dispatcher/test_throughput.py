@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ps2stream.language.query_rows import build_rows
 from ps2stream.observability.metrics import samples
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.objects import BatchesCompleted, RoutedObjects
+from ps2stream.protocol.messages.objects import MatchBatch, ReleasesKept, RoutedObjects
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.space.grid import Grid
@@ -77,8 +78,9 @@ def test_flapping_is_reported_once_a_minute() -> None:
     assert (found, of.stalls) == (1, 10)
 
 
+@pytest.mark.parametrize("kind", [MatchBatch, ReleasesKept])
 def test_a_withheld_answer_is_told_with_who_waits_for_whom(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kind: type[Frame], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topology = Topology(built_in_plan(Analysis(salt=0), Grid(), 2), mergers=2)
     runtime = LocalRuntime(topology, MemoryStore())
@@ -86,23 +88,25 @@ def test_a_withheld_answer_is_told_with_who_waits_for_whom(
     withheld: list[Frame] = []
     sent: list[int] = []
     router: Any = edge.machine.router
-    take, accept = router.on, router.publish
+    accept = router.publish
+    take = {name: getattr(router, name) for name in ("on", "take_answer")}
 
     def note(rows: ObjectRows) -> tuple[int, int, list[Send]]:
         offset, lsn, sends = accept(rows)
         sent.extend(send.to.index for send in sends if isinstance(send.frame, RoutedObjects))
         return offset, lsn, sends
 
-    def withhold(frame: Frame) -> object:
-        if isinstance(frame, BatchesCompleted) and frame.merger == 1:
+    def withhold(name: str, frame: Frame, *rest: object) -> object:
+        if isinstance(frame, kind):
             withheld.append(frame)
             return []
-        return take(frame)
+        return take[name](frame, *rest)
 
     compiled = compile_column(*strings_to_column(["storm"]), edge.analyzer, edge.frequencies)
     everywhere = [Rect(-180.0, -90.0, 180.0, 90.0)]
     edge.update(build_rows(strings_to_column(["q"]), compiled, everywhere), ["s"], [""])
-    monkeypatch.setattr(router, "on", withhold)
+    for name in take:
+        monkeypatch.setattr(router, name, functools.partial(withhold, name))
     monkeypatch.setattr(router, "publish", note)
     at, text = np.zeros(1), strings_to_column(["a storm"])
     terms = edge.analyzer.analyse(*text)
@@ -118,10 +122,15 @@ def test_a_withheld_answer_is_told_with_who_waits_for_whom(
             break
     [record] = caplog.records
     said = record.getMessage()
-    assert "the batch at offset 0 has been open for 31 ticks: merger-1 has not answered" in said
-    assert f"it was sent to worker-{worker};" in said
-    assert "merger-0" not in said
-    assert "batches under way: 1, publications in the intake: 0" in said
+    [missing] = {frame.merger for frame in withheld if isinstance(frame, ReleasesKept)} or {-1}
+    reason = {
+        MatchBatch: f"no answer from worker-{worker}",
+        ReleasesKept: f"matches are not durable at merger-{missing}",
+    }[kind]
+    assert f"the batch at offset 0 has been open for 31 ticks: {reason}" in said
+    assert (said.count("worker-"), said.count("merger-")) == (missing < 0, missing >= 0)
+    under_way = 0 if missing < 0 else 1  # what only a silent worker holds up takes no room
+    assert f"batches under way: {under_way}, publications in the intake: 0" in said
     told = {s.metric.name: s.value for s in samples("dispatcher", 0, edge.status())}
     assert told["ps2stream_throughput_stalled"] == told["ps2stream_throughput_stalls_total"] == 1
     monkeypatch.undo()

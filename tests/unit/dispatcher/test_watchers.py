@@ -12,7 +12,6 @@ from ps2stream.dispatcher.watchers import MAX_WATCHERS, TIMED, StreamWatcher, St
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import U8, column_to_strings, strings_to_column
-from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import (
     SEEN_PER_S,
     SeenMatches,
@@ -75,15 +74,15 @@ def test_while_nobody_watches_nothing_is_told_or_kept() -> None:
     assert asked == [(0, 3), (1, 3)] * 2
 
 
-def test_objects_are_sampled_and_batches_timed_until_all_mergers_are_done() -> None:
+def test_objects_are_sampled_and_batches_timed_until_they_are_complete() -> None:
     stand = Stand()
     _, told = stand.watch()
     stand.watchers.accepted(rows(100), 1000, routed=True, now=0.0)
     stand.watchers.accepted(rows(1), 1100, routed=False, now=0.0)
-    stand.watchers.completed(BatchesCompleted(0, np.array([1000, 7])), 0.25)
+    stand.watchers.completed([7, 1100], 0.25)  # nobody waits for these
     stand.tick()
     for _ in range(2):
-        stand.watchers.completed(BatchesCompleted(1, np.array([1000])), 0.5)
+        stand.watchers.completed([1000], 0.5)
     stand.tick()
     first, second = told
     (some,) = first.objects

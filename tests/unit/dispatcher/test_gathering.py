@@ -1,0 +1,110 @@
+"""What mergers get of a batch, against a twin that goes pair by pair."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
+from ps2stream.protocol.frame import column_to_strings, decode, strings_to_column
+from ps2stream.protocol.messages.objects import MatchBatch, MatchedObjects
+from ps2stream.protocol.rows import ObjectRows
+from tests.support.routers import Pair, answer
+
+WHOLE = ReleaseHead(3, 100, 6, 1, 40, 8, 7, 50)
+
+
+def make_rows(n: int, rng: random.Random) -> ObjectRows:
+    ids = [f"o{i}" * rng.randint(1, 2) for i in range(n)]
+    texts = ["é" * rng.randint(0, 9) for _ in range(n)]
+    lon, lat = (np.array([rng.random() for _ in range(n)]) for _ in range(2))
+    time = np.array([rng.randrange(1 << 40) for _ in range(n)], np.int64)
+    terms = np.zeros(n + 1, np.int64), np.zeros(0, np.uint64)
+    return ObjectRows(*strings_to_column(ids), time, lon, lat, *strings_to_column(texts), *terms)
+
+
+def objects_of(frame: MatchedObjects) -> list[tuple[object, ...]]:
+    """Each object of a release: row, id, time, position, text."""
+    columns = (
+        frame.row.tolist(), column_to_strings(frame.id_off, frame.id), frame.time.tolist(),
+        frame.lon.tolist(), frame.lat.tolist(), column_to_strings(frame.text_off, frame.text),
+    )  # fmt: skip
+    return list(zip(*columns, strict=True))
+
+
+def gather_naively(
+    rows: ObjectRows, found: list[list[Pair]], mergers: int
+) -> dict[int, tuple[list[tuple[object, ...]], list[Pair]]]:
+    """The objects and pairs of each merger that has some."""
+    ids = column_to_strings(rows.id_off, rows.id)
+    texts = column_to_strings(rows.text_off, rows.text)
+    out: dict[int, tuple[list[tuple[object, ...]], list[Pair]]] = {}
+    for merger in range(mergers):
+        pairs = [pair for worker in found for pair in worker if pair[2] % mergers == merger]
+        named = sorted({row for row, _, _ in pairs})
+        objects: list[tuple[object, ...]] = [
+            (i, ids[i], int(rows.time[i]), float(rows.lon[i]), float(rows.lat[i]), texts[i])
+            for i in named
+        ]
+        if pairs:
+            out[merger] = objects, sorted(pairs)
+    return out
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
+    rng = random.Random(seed)
+    n, mergers, workers = rng.randint(1, 40), rng.randint(1, 4), rng.randint(1, 4)
+    rows = make_rows(n, rng)
+    few = rng.choice([0, 1, 5, 5 * n])  # with many, each merger gets every object
+    found = [
+        [
+            (rng.randrange(n), rng.randint(1, 9), rng.randrange(9))
+            for _ in range(rng.randint(0, few))
+        ]
+        for _ in range(workers)
+    ]
+    answers = [answer(w, 100, *pairs, mergers=mergers) for w, pairs in enumerate(found)]
+    head = WHOLE._replace(size=n)
+    out = gather_matches(rows, answers, mergers, head)
+    want = gather_naively(rows, found, mergers)
+    assert [merger for merger, _ in out] == [*want]
+    assert [frame.release for _, frame in out] == [*range(40, 40 + len(out))]
+    for merger, sent in out:
+        frame = decode(sent.encode())
+        assert isinstance(frame, MatchedObjects)
+        assert (frame.dispatcher, frame.batch, frame.size, frame.whole) == (3, 100, n, 1)
+        assert (frame.lsn, frame.watermark, frame.oldest, frame.end) == (8, 7, 50, 100 + n)
+        pairs = zip(
+            frame.pair_row.tolist(), frame.handle.tolist(), frame.session.tolist(), strict=True
+        )
+        assert (objects_of(frame), sorted(pairs)) == want[merger]
+
+
+def test_the_columns_of_a_batch_in_which_every_object_matches_are_not_copied() -> None:
+    rows = make_rows(6, random.Random(1))
+    everything = answer(0, 100, *((row, 1, row) for row in range(6)), mergers=1)
+    [(_, whole)] = gather_matches(rows, [everything], 1, WHOLE)
+    assert whole.text is rows.text
+    assert whole.id_off is rows.id_off
+    assert whole.row.tolist() == [*range(6)]
+    halves = gather_matches(rows, [answer(0, 100, *((row, 1, row) for row in range(6)))], 2, WHOLE)
+    assert [frame.row.tolist() for _, frame in halves] == [[0, 2, 4], [1, 3, 5]]
+    assert all(len(frame.text) < len(rows.text) for _, frame in halves)
+
+
+def test_a_batch_without_a_match_is_for_no_merger() -> None:
+    rows = make_rows(6, random.Random(1))
+    assert gather_matches(rows, [answer(0, 100), answer(1, 100)], 2, WHOLE) == []
+    assert gather_matches(rows, [], 2, WHOLE) == []
+
+
+@pytest.mark.parametrize("others", [[], [(5, 1, 1)]], ids=["alone", "among others"])
+def test_a_row_that_the_batch_does_not_have_is_refused(others: list[Pair]) -> None:
+    rows = make_rows(6, random.Random(1))
+    answers: list[MatchBatch] = [answer(0, 100, (6, 1, 1))]
+    answers += [answer(1, 100, *others)] * bool(others)
+    with pytest.raises(ValueError, match="a match names row 6 of a batch of 6"):
+        gather_matches(rows, answers, 2, WHOLE)
