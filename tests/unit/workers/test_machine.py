@@ -11,8 +11,8 @@ import pytest
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
-    BatchesCompleted,
     MatchBatch,
+    ReleasesKept,
     StaleRoute,
     SuspectBegin,
     WatermarkNotice,
@@ -37,18 +37,42 @@ from tests.support.working import (
 )
 
 
-def test_every_merger_is_answered_with_the_pairs_of_its_sessions() -> None:
-    machine = worker(3, 1, 2)
-    machine.on(updates((INS, 1, 1), (INS, 2, 2), (INS, 3, 3)))
-    out = machine.on(objects(3, batch=70, row=9, attempt=6))
-    assert [s.to for s in out] == [Address("merger", 0), Address("merger", 1)]
-    frames: list[Any] = [s.frame for s in out]
-    assert [sorted(f.handle.tolist()) for f in frames] == [[2], [1, 3]]
-    assert all((f.worker, f.dispatcher, f.batch, f.attempt) == (3, 0, 70, 6) for f in frames)
-    assert all((f.row == 9).all() and len(f.row) == len(f.session) for f in frames)
-    empty = machine.on(objects(0))
-    assert len(empty) == 2
-    assert handles(empty) == []
+@pytest.mark.parametrize(("mergers", "count"), [(1, [7]), (2, [3, 4]), (3, [2, 3, 2])])
+def test_the_dispatcher_is_answered_once_with_the_pairs_by_merger(
+    mergers: int, count: list[int]
+) -> None:
+    machine = worker(3, 2, mergers)
+    machine.on(updates(*((INS, query, query) for query in range(1, 8))))
+    [(to, frame)] = machine.on(objects(7, batch=70, row=9, attempt=6, dispatcher=1))
+    assert to == Address("dispatcher", 1)
+    assert isinstance(frame, MatchBatch)
+    assert (frame.worker, frame.batch, frame.attempt) == (3, 70, 6)
+    assert frame.count.tolist() == count
+    assert frame.row.tolist() == [9] * 7
+    assert frame.session.tolist() == frame.handle.tolist()  # as rows() has it
+    assert sorted(frame.handle.tolist()) == [*range(1, 8)]
+    of = (frame.session % mergers).tolist()
+    assert of == sorted(of)
+    assert [of.count(merger) for merger in range(mergers)] == count
+
+
+def test_what_nobody_asked_for_is_answered_too() -> None:
+    machine = worker(mergers=2)
+    [(_, frame)] = machine.on(objects(0))
+    assert isinstance(frame, MatchBatch)
+    assert (frame.count.tolist(), len(frame.row)) == ([0, 0], 0)
+
+
+def test_an_answer_tells_how_long_it_took_and_what_still_waits() -> None:
+    times = iter([100, 130, 200, 290])
+    machine = WorkerMachine(0, 1, 1, tagger(), ROUTE, clock_us=lambda: next(times))
+    [(_, first)] = machine.on(objects(0, batch=1))
+    for batch in (2, 3):
+        assert machine.on(objects(9, batch)) == []  # the updates to it have not come
+    [(_, second)] = machine.on(objects(0, batch=4))
+    assert isinstance(first, MatchBatch)
+    assert isinstance(second, MatchBatch)
+    assert [(f.took_us, f.backlog) for f in (first, second)] == [(30, 0), (90, 2)]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -295,5 +319,5 @@ def test_a_suspect_that_a_state_overtakes_waits_for_it() -> None:
 
 
 def test_other_frames_are_refused() -> None:
-    with pytest.raises(TypeError, match="Completed"):
-        worker().on(BatchesCompleted(merger=0, batch=np.zeros(0, np.int64)))
+    with pytest.raises(TypeError, match="Kept"):
+        worker().on(ReleasesKept(0, np.zeros(0, np.int64)))
