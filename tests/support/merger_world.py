@@ -335,7 +335,9 @@ class World:
         self.close_if_complete(batch)
 
     def close_if_complete(self, batch: Batch) -> None:
-        if batch.is_complete and self.open.pop((batch.dispatcher, batch.offset), None):
+        place = batch.dispatcher, batch.offset
+        if batch.is_complete and place in self.open:
+            del self.open[place]
             self.completed.append(batch)
 
     def resend(self, batch: Batch) -> None:

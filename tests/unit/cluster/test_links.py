@@ -17,7 +17,7 @@ from ps2stream.cluster.fence import MessageFence, MessageHead
 from ps2stream.cluster.links import PeerLinks
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import FrameError, decode
-from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.messages.objects import ReleasesKept
 from ps2stream.protocol.messages.updates import LedgerTip
 
 HERE = Address("worker", 0)
@@ -61,7 +61,7 @@ def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[PeerLin
     def send(number: int) -> None:
         with closing(linked(inbox[1], Address("dispatcher", number))) as links:
             for i in range(n):
-                links.post([Send(HERE, BatchesCompleted(number, np.full(size, i, np.int64)))])
+                links.post([Send(HERE, ReleasesKept(number, np.full(size, i, np.int64)))])
             done.wait(60)
 
     done = threading.Event()
@@ -72,9 +72,9 @@ def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[PeerLin
     while sum(map(len, found.values())) < 3 * n:
         for data in inbox[0].receive() or ():
             frame = decode(data)
-            assert isinstance(frame, BatchesCompleted)
-            assert len(frame.batch) == size
-            found[frame.merger].append(int(frame.batch[-1]))
+            assert isinstance(frame, ReleasesKept)
+            assert len(frame.release) == size
+            found[frame.merger].append(int(frame.release[-1]))
     done.set()
     for thread in senders:
         thread.join()
@@ -85,7 +85,7 @@ def test_a_sender_does_not_wait_for_a_peer_that_reads_nothing(
     inbox: tuple[PeerLinks, str], sender: PeerLinks
 ) -> None:
     for i in range(2000):
-        sender.post([Send(HERE, BatchesCompleted(i, np.zeros(2048, np.int64)))])
+        sender.post([Send(HERE, ReleasesKept(i, np.zeros(2048, np.int64)))])
     data = inbox[0].receive() or []
     assert decode(data[0]).merger == 0  # type: ignore[attr-defined]
 
@@ -96,7 +96,7 @@ def test_what_waits_for_a_peer_that_reads_nothing_is_bounded(
     monkeypatch.setattr(links, "LINK_BYTES", 1 << 20)
     n = 1000
     for i in range(n):
-        sender.post([Send(HERE, BatchesCompleted(i, np.zeros(2048, np.int64)))])
+        sender.post([Send(HERE, ReleasesKept(i, np.zeros(2048, np.int64)))])
     assert sender.dropped > n / 2
     found = []
     while (data := inbox[0].receive()) is not None:
@@ -115,7 +115,7 @@ def test_what_waits_for_a_peer_that_is_away_is_bounded(
 ) -> None:
     monkeypatch.setattr(links, "LINK_BYTES", 1 << 16)
     inbox[0].close()
-    frame = BatchesCompleted(0, np.zeros(longs, np.int64))
+    frame = ReleasesKept(0, np.zeros(longs, np.int64))
     many = 3 * (1 << 16) // len(frame.encode()) + 300
     for _ in range(many):
         sender.post([Send(HERE, frame)])
@@ -126,7 +126,7 @@ def test_a_message_over_the_bound_leaves_where_nothing_waits(
     inbox: tuple[PeerLinks, str], sender: PeerLinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "LINK_BYTES", 1 << 10)
-    sender.post([Send(HERE, BatchesCompleted(7, np.zeros(2048, np.int64)))])
+    sender.post([Send(HERE, ReleasesKept(7, np.zeros(2048, np.int64)))])
     found = inbox[0].receive()
     assert found is not None
     assert decode(found[0]).merger == 7  # type: ignore[attr-defined]

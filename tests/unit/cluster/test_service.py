@@ -12,7 +12,7 @@ from ps2stream.config import Settings
 from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.plan import text_plan
 from ps2stream.space.grid import Grid
-from tests.support.merging import Rig, attach, inserts, matches, payload, rig
+from tests.support.merging import Rig, attach, inserts, release, rig
 
 HOUR_MS = 3_600_000
 MIB = 1 << 20
@@ -38,7 +38,7 @@ def gaps(r: Rig) -> list[tuple[int, int, int]]:
 def test_hours(tmp_path: Path, hours: float, lost: bool) -> None:
     r = kept_as(tmp_path, retention_hours=hours)
     for batch in range(0, 100, 4):  # 50 minutes
-        r.send(payload(batch, 4, 1), matches(batch, [(0, 1, 1)]))
+        r.send(release(batch, 4, 1, [(0, 1, 1)]))
         r.tick(20, HOUR_MS // 600)
     assert bool(gaps(r)) is lost
     if lost:  # the last half hour is there, and not much more
@@ -49,7 +49,7 @@ def test_hours(tmp_path: Path, hours: float, lost: bool) -> None:
 def test_bytes(tmp_path: Path, size: int, lost: bool) -> None:
     r = kept_as(tmp_path, retention_bytes=size)
     for batch in range(0, 64, 4):  # 16 MiB
-        r.send(payload(batch, 4, 1, text="x" * MIB), matches(batch, [(0, 1, 1)]))
+        r.send(release(batch, 4, 1, [(0, 1, 1)], text="x" * MIB))
         r.tick(10)
     assert bool(gaps(r)) is lost
     if lost:

@@ -18,7 +18,7 @@ from ps2stream.cluster.shell import GRACE_S, ActorIncarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.protocol.addresses import Address, Send
-from ps2stream.protocol.messages.objects import BatchesCompleted, WatermarkNotice
+from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.updates import LedgerTip
 from ps2stream.protocol.ticks import TICK_S
 from ps2stream.routing.plan import text_plan
@@ -51,7 +51,7 @@ def test_a_message_that_a_machine_does_not_take_ends_its_shell(
 ) -> None:
     shell, peer = worker
     peer.post([Send(HERE, WatermarkNotice(0, 1))])
-    peer.post([Send(HERE, BatchesCompleted(0, np.zeros(0, np.int64)))])
+    peer.post([Send(HERE, ReleasesKept(0, np.zeros(0, np.int64)))])
     assert "TypeError" in failed(shell)
     taken: list[object] = []
     shell.handle = taken.append  # type: ignore[assignment, method-assign]

@@ -55,7 +55,7 @@ def test_several_releases_are_reported_in_one_message_to_each_dispatcher() -> No
 def test_a_report_counts_what_collapsed_of_its_dispatchers_batches() -> None:
     r = rig(dispatchers=2)
     r.send(inserts(1, [1]))
-    counts = []
+    counts: list[tuple[int, int]] = []
     for at, again in ((0, 3), (1, 2), (0, 1), (0, 2)):
         out = r.send(release(4 * len(counts), 4, 1, [(0, 1, 1)] * again, dispatcher=at))
         counts += [(to.index, f.collapsed) for to, f in out if isinstance(f, ReleasesKept)]
