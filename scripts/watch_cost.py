@@ -11,14 +11,13 @@ import time
 
 import numpy as np
 
+from ps2stream.dispatcher.instructions import Instruction, ShowSample
 from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
 from ps2stream.merger.names import QueryNames
 from ps2stream.merger.records import MatchedRecord
 from ps2stream.merger.watching import WatchedMatches
-from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.objects import BatchesCompleted
-from ps2stream.protocol.messages.watch import SeenMatches, WatchNotice, WatchSample
+from ps2stream.protocol.messages.watch import SeenMatches, WatchNotice
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.protocol.ticks import TICKS_PER_S
 from ps2stream.service.watch_calls import encode_glimpse
@@ -43,22 +42,20 @@ def make_matches() -> MatchedRecord:
 
 def measure_ms(names: QueryNames, record: MatchedRecord, watched: bool) -> dict[str, float]:
     """Returns the CPU ms for a second of stream."""
-    sent: list[Send] = []
-    glimpses: list[WatchSample] = []
-    dispatcher = StreamWatchers(0, 1, sent.extend, time.monotonic)
+    out: list[Instruction] = []
+    dispatcher = StreamWatchers(0, 1, out)
     merger = WatchedMatches(lambda: names)
     if watched:
-        dispatcher.add(StreamWatcher("", glimpses.append))
+        dispatcher.add(StreamWatcher("", handle=None))
     spent = dict.fromkeys(("dispatcher", "merger", "stream"), 0.0)
-    batches = [(at, BatchesCompleted(0, np.array([at]))) for at in range(0, BATCHES * ROWS, ROWS)]
     each = BATCHES // TICKS_PER_S
     for tick in range(SECONDS * TICKS_PER_S):
         if watched and tick % TICKS_PER_S == 0:
             merger.on(WatchNotice(0))
         begun = time.process_time()
-        for at, completed in batches[:each]:
-            dispatcher.accepted(OBJECTS, at, routed=True)
-            dispatcher.completed(completed)
+        for at in range(0, each * ROWS, ROWS):
+            dispatcher.accepted(OBJECTS, at, routed=True, now=begun)
+            dispatcher.completed([at], begun)
         dispatched = time.process_time()
         for _ in range(each):
             merger.add(record)
@@ -69,9 +66,10 @@ def measure_ms(names: QueryNames, record: MatchedRecord, watched: bool) -> dict[
             dispatcher.on(send.frame)
         dispatcher.tick()
         ticked = time.process_time()
-        for glimpse in glimpses:
-            encode_glimpse(glimpse, 0, True)
-        glimpses.clear()
+        for shown in out:
+            if isinstance(shown, ShowSample):
+                encode_glimpse(shown.sample, 0, True)
+        out.clear()
         spent["dispatcher"] += dispatched - begun + ticked - merged
         spent["merger"] += merged - dispatched
         spent["stream"] += time.process_time() - ticked
