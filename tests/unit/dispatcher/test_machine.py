@@ -17,6 +17,7 @@ from ps2stream.dispatcher.events import (
     InboxReopened,
     LogSynced,
     PeerJoined,
+    PeerLost,
     PublishRequested,
     RequestForwarded,
     SampleRequested,
@@ -43,11 +44,12 @@ from ps2stream.dispatcher.instructions import (
 )
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.open_batches import LATE_S
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.observability.meter import StageMeter
-from ps2stream.protocol.addresses import SEQUENCER, Send
+from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.objects import RoutedObjects
+from ps2stream.protocol.messages.objects import MatchedObjects, RoutedObjects
 from ps2stream.protocol.messages.sessions import (
     SessionGrant,
     SessionRequest,
@@ -62,7 +64,7 @@ from ps2stream.protocol.ticks import TICKS_PER_S
 from ps2stream.store.memory import MemoryLog
 from tests.support import routers
 from tests.support.routers import EAST, insert, posts
-from tests.support.routing import Row, query_rows
+from tests.support.routing import Row, object_rows, query_rows
 
 I = TypeVar("I")  # noqa: E741
 NONE = np.zeros(0, np.uint8)
@@ -240,4 +242,28 @@ def test_completed_batches_let_others_leave() -> None:
         play(PublishRequested(call, posts(7), durable=False, since=0.0))
     assert play(PublishRequested(2, posts(7), durable=False, since=0.0)) == []
     out = play(routers.answer(0, 0))
+    assert [answer.call for answer in only(out, AnswerCall)] == [2]
+
+
+def test_what_a_slow_worker_delays_is_released_by_whatever_comes_next() -> None:
+    play = Play()
+    play(insert(1), insert(2, box=EAST))
+    both = object_rows([-20.0, 20.0], [0.0, 0.0], [(7,), (7,)])
+    play(PublishRequested("call", both, durable=False, since=0.0))
+    play.now = 5.0
+    assert not frames(play(routers.answer(0, 0, (0, 1, 1), mergers=1)), MatchedObjects)
+    play.now += 1.1 * LATE_S
+    [part] = frames(play(TickPassed()), MatchedObjects)
+    assert (part.whole, part.row.tolist()) == (0, [0])
+    [rest] = frames(play(routers.answer(1, 0, (1, 2, 1), mergers=1)), MatchedObjects)
+    assert (rest.whole, rest.row.tolist()) == (0, [1])
+
+
+def test_what_a_dead_worker_holds_up_lets_others_leave() -> None:
+    play = Play()
+    play(insert(1))
+    for call in range(2):
+        play(PublishRequested(call, posts(7), durable=False, since=0.0))
+    assert play(PublishRequested(2, posts(7), durable=False, since=0.0)) == []
+    out = play(PeerLost(Address("worker", 0)))
     assert [answer.call for answer in only(out, AnswerCall)] == [2]
