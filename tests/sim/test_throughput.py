@@ -11,7 +11,7 @@ from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
-    MatchedObjects,
+    MatchRelease,
     ReleasesKept,
     RoutedObjects,
 )
@@ -63,7 +63,7 @@ def test_a_full_service_recovers_from_a_hiccup(seed: int) -> None:
     assert copies <= 0.15
 
 
-@pytest.mark.parametrize("kind", [RoutedObjects, MatchBatch, MatchedObjects, ReleasesKept])
+@pytest.mark.parametrize("kind", [RoutedObjects, MatchBatch, MatchRelease, ReleasesKept])
 def test_a_lost_message_is_sent_again_soon_and_nothing_else_is(kind: type[Frame]) -> None:
     lost: list[Frame] = []
 

@@ -19,7 +19,7 @@ import numpy as np
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode, strings_to_column
-from ps2stream.protocol.messages.objects import MatchedObjects, ReleasesKept, WatermarkNotice
+from ps2stream.protocol.messages.objects import MatchRelease, ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import (
     DeliveryArrivals,
     StreamAttach,
@@ -51,7 +51,7 @@ class Batch:
     pairs: list[Pair]
     shares: list[list[Pair]] = dataclasses.field(default_factory=list)
     released: bool = False
-    releases: dict[int, MatchedObjects] = dataclasses.field(default_factory=dict)
+    releases: dict[int, MatchRelease] = dataclasses.field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -90,7 +90,7 @@ class World:
         self.offsets = [1 << 40] * DISPATCHERS
         self.open: dict[tuple[int, int], Batch] = {}
         self.completed: list[Batch] = []
-        self.given_up: list[MatchedObjects] = []  # which their dispatchers may send again
+        self.given_up: list[MatchRelease] = []  # which their dispatchers may send again
         self.releases = 0
         self.must: dict[int, set[tuple[str, str, int, int]]] = defaultdict(set)
         self.may: dict[int, set[tuple[str, str, int, int]]] = defaultdict(set)

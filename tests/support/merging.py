@@ -10,7 +10,7 @@ import numpy as np
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.objects import MatchedObjects, ReleasesKept
+from ps2stream.protocol.messages.objects import MatchRelease, ReleasesKept
 from ps2stream.protocol.messages.sessions import (
     StreamAttach,
     StreamAttached,
@@ -60,13 +60,13 @@ def release(
     number: int | None = None,
     text: str = "té",
     oldest: int = 0,
-) -> MatchedObjects:
+) -> MatchRelease:
     """Pairs (row, handle, session) of a batch, with the objects that they name. A batch that is
     released once has the same number as its release."""
     row, handle, session = np.array(pairs, np.int64).reshape(-1, 3).T
     named = np.unique(row)
     offsets = [batch + int(r) for r in named]
-    return MatchedObjects(
+    return MatchRelease(
         dispatcher,
         batch,
         size,

@@ -9,7 +9,7 @@ import pytest
 
 from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
 from ps2stream.protocol.frame import column_to_strings, decode, strings_to_column
-from ps2stream.protocol.messages.objects import MatchBatch, MatchedObjects
+from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.rows import ObjectRows
 from tests.support.routers import Pair, answer
 
@@ -25,7 +25,7 @@ def make_rows(n: int, rng: random.Random) -> ObjectRows:
     return ObjectRows(*strings_to_column(ids), time, lon, lat, *strings_to_column(texts), *terms)
 
 
-def objects_of(frame: MatchedObjects) -> list[tuple[object, ...]]:
+def objects_of(frame: MatchRelease) -> list[tuple[object, ...]]:
     """Each object of a release: row, id, time, position, text."""
     columns = (
         frame.row.tolist(), column_to_strings(frame.id_off, frame.id), frame.time.tolist(),
@@ -74,7 +74,7 @@ def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
     assert [frame.release for _, frame in out] == [*range(40, 40 + len(out))]
     for merger, sent in out:
         frame = decode(sent.encode())
-        assert isinstance(frame, MatchedObjects)
+        assert isinstance(frame, MatchRelease)
         assert (frame.dispatcher, frame.batch, frame.size, frame.whole) == (3, 100, n, 1)
         assert (frame.lsn, frame.watermark, frame.oldest, frame.end) == (8, 7, 50, 100 + n)
         pairs = zip(

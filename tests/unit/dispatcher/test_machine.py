@@ -49,7 +49,7 @@ from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.objects import MatchedObjects, RoutedObjects
+from ps2stream.protocol.messages.objects import MatchRelease, RoutedObjects
 from ps2stream.protocol.messages.sessions import (
     SessionGrant,
     SessionRequest,
@@ -251,11 +251,11 @@ def test_what_a_slow_worker_delays_is_released_by_whatever_comes_next() -> None:
     both = object_rows([-20.0, 20.0], [0.0, 0.0], [(7,), (7,)])
     play(PublishRequested("call", both, durable=False, since=0.0))
     play.now = 5.0
-    assert not frames(play(routers.answer(0, 0, (0, 1, 1), mergers=1)), MatchedObjects)
+    assert not frames(play(routers.answer(0, 0, (0, 1, 1), mergers=1)), MatchRelease)
     play.now += 1.1 * LATE_S
-    [part] = frames(play(TickPassed()), MatchedObjects)
+    [part] = frames(play(TickPassed()), MatchRelease)
     assert (part.whole, part.row.tolist()) == (0, [0])
-    [rest] = frames(play(routers.answer(1, 0, (1, 2, 1), mergers=1)), MatchedObjects)
+    [rest] = frames(play(routers.answer(1, 0, (1, 2, 1), mergers=1)), MatchRelease)
     assert (rest.whole, rest.row.tolist()) == (0, [1])
 
 

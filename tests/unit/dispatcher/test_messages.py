@@ -87,7 +87,7 @@ def test_a_batch_costs_two_messages_for_each_worker_and_each_merger_that_it_conc
         assert sent == Counter(
             RoutedObjects=len(asked),
             MatchBatch=len(asked),
-            MatchedObjects=len(concerned),
+            MatchRelease=len(concerned),
             ReleasesKept=len(concerned),
         )
         seen[len(asked), len(concerned), sent.total()] += 1

@@ -18,7 +18,7 @@ from ps2stream.protocol.addresses import Address, Out, Reply
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
 from ps2stream.protocol.messages.objects import (
-    MatchedObjects,
+    MatchRelease,
     ReleasesKept,
     RoutedObjects,
     SuspectBegin,
@@ -63,9 +63,9 @@ def two_workers(mergers: int = 2, max_in_flight: int = 8, batches: int = 1) -> R
     return router
 
 
-def released(out: Sequence[Out]) -> list[tuple[int, MatchedObjects]]:
+def released(out: Sequence[Out]) -> list[tuple[int, MatchRelease]]:
     """The merger and each release."""
-    return sent(out, "merger", MatchedObjects)
+    return sent(out, "merger", MatchRelease)
 
 
 # --- what workers find reaches the mergers that have a match ----------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ps2stream.dispatcher.releases import EPOCH_BITS, ReleaseQueues
 from ps2stream.protocol.addresses import Address, Send
-from ps2stream.protocol.messages.objects import MatchedObjects
+from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.ticks import OVERTAKEN_TICKS, RESEND_TICKS
 from tests.support.merging import release
 from tests.support.routers import kept
@@ -17,7 +17,7 @@ def add(queues: ReleaseQueues, merger: int, batch: int) -> Send:
 def numbers(sends: list[Send]) -> list[tuple[int, int]]:
     """The merger and number of each release."""
     assert all(to.role == "merger" for to, _ in sends)
-    return [(to.index, f.release) for to, f in sends if isinstance(f, MatchedObjects)]
+    return [(to.index, f.release) for to, f in sends if isinstance(f, MatchRelease)]
 
 
 def test_numbers_rise_across_mergers_and_incarnations() -> None:

@@ -16,7 +16,7 @@ from ps2stream.protocol.addresses import Address, Out, Reply, Send
 from ps2stream.protocol.frame import Frame, decode
 from ps2stream.protocol.log_records import ObjectRecord
 from ps2stream.protocol.messages.objects import (
-    MatchedObjects,
+    MatchRelease,
     RoutedObjects,
     WatermarkNotice,
 )
@@ -97,7 +97,7 @@ def test_a_batch_is_complete_when_all_that_workers_found_is_durable() -> None:
     for batch in (0, 1):
         found = [(0, 1, 4), (0, 2, 5)]  # a session of each merger
         out = router.take_answer(answer(0, batch, *found), 0.0)
-        assert [(to, f.batch) for to, f in sent(out, "merger", MatchedObjects)] == [
+        assert [(to, f.batch) for to, f in sent(out, "merger", MatchRelease)] == [
             (0, batch),
             (1, batch),
         ]
@@ -364,7 +364,7 @@ def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> 
     [(_, first)] = sent(
         router.take_answer(answer(0, 5, (0, 1, 1), mergers=1, attempt=attempt), 0.0),
         "merger",
-        MatchedObjects,
+        MatchRelease,
     )
     assert (first.batch, first.release, first.watermark, first.oldest) == (5, 1 << EPOCH_BITS, 1, 4)
     out = router.on(kept(0, first.release))
@@ -420,7 +420,7 @@ def test_watermarks_never_fall_and_never_pass_an_open_batch() -> None:
         if merger < 0:
             found = [(0, 1, to) for to in rng.choice([(), (0,), (1,), (0, 1)])]
             for to, frame in sent(
-                router.take_answer(answer(0, batch, *found), 0.0), "merger", MatchedObjects
+                router.take_answer(answer(0, batch, *found), 0.0), "merger", MatchRelease
             ):
                 waiting.append((batch, to))
                 numbers[batch, to] = frame.release

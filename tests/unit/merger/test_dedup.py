@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from ps2stream.merger.dedup import DedupWindow
-from ps2stream.protocol.messages.objects import MatchedObjects
+from ps2stream.protocol.messages.objects import MatchRelease
 from tests.support.merging import release
 
 Pairs = list[tuple[int, int, int]]  # row, handle, session
 
 
-def batches(ready: list[MatchedObjects]) -> list[int]:
+def batches(ready: list[MatchRelease]) -> list[int]:
     return [each.batch for each in ready]
 
 
