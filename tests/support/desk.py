@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class Router:
     plan_version = 1
     route = 0
     stall_report = ""
+    answers_due = math.inf
     visible: Frame  # what a tip of the ledger lets out
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps2stream.merger.machine import MergerMachine
-from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.addresses import Send, nothing
 from ps2stream.protocol.frame import Frame, strings_to_column
 from ps2stream.protocol.messages.objects import MatchRelease, ReleasesKept
 from ps2stream.protocol.messages.sessions import (
@@ -20,7 +20,7 @@ from ps2stream.protocol.messages.sessions import (
 from ps2stream.protocol.messages.updates import (
     MergerQueries,
 )
-from ps2stream.protocol.rows import UpdateKind
+from ps2stream.protocol.rows import UpdateKind, no_offsets
 from ps2stream.v1 import delivery_pb2
 from tests.support.memory_log import MemoryLog
 
@@ -60,9 +60,13 @@ def release(
     number: int | None = None,
     text: str = "té",
     oldest: int = 0,
+    answers: int = 2,
+    needs: int | None = None,
+    opaque: Sequence[str] = (),
 ) -> MatchRelease:
     """Pairs (row, handle, session) of a batch, with the objects that they name. A batch that is
-    released once has the same number as its release."""
+    released once has the same number as its release. The last update concerns the merger unless
+    `needs` is given; one of several answers may hold its pairs in any order."""
     row, handle, session = np.array(pairs, np.int64).reshape(-1, 3).T
     named = np.unique(row)
     offsets = [batch + int(r) for r in named]
@@ -71,8 +75,10 @@ def release(
         batch,
         size,
         int(whole),
+        answers,
         batch if number is None else number,
         lsn,
+        lsn if needs is None else needs,
         watermark,
         oldest,
         named.astype(np.uint32),
@@ -81,6 +87,7 @@ def release(
         np.array(offsets, np.float64) / 8,
         np.array(offsets, np.float64) / 16,
         *strings_to_column(f"{text}{i}" for i in offsets),
+        *(strings_to_column(opaque) if opaque else (no_offsets(), nothing())),
         row.astype(np.uint32),
         handle,
         session,

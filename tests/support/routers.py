@@ -14,12 +14,14 @@ from ps2stream.protocol.messages.objects import (
     MatchBatch,
     ReleasesKept,
     RoutedObjects,
+    WatermarkNotice,
 )
 from ps2stream.protocol.messages.updates import (
     LedgerBatch,
     LedgerTip,
 )
 from ps2stream.protocol.rows import ObjectRows, UpdateKind
+from ps2stream.protocol.ticks import NOTICE_TICKS
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.space.grid import Grid
 from tests.support.routing import Row, object_rows, query_rows
@@ -110,6 +112,12 @@ def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> 
 
 def row(lsn: int, kind: UpdateKind = UpdateKind.INSERT, handle: int = 0) -> Row:
     return Row((7,), (0,), (WEST,), kind, lsn, handle or lsn)
+
+
+def noticed(router: RouterMachine, role: str) -> list[tuple[int, WatermarkNotice]]:
+    """What those of this role are noticed in the time in which there is one notice."""
+    out = [each for _ in range(NOTICE_TICKS) for each in router.tick()]
+    return sent(out, role, WatermarkNotice)
 
 
 def resent(router: RouterMachine) -> list[RoutedObjects]:

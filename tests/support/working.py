@@ -6,6 +6,7 @@ import numpy as np
 
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.addresses import ROLES, Address, Send
+from ps2stream.protocol.frame import U8
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
     RoutedObjects,
@@ -15,6 +16,7 @@ from ps2stream.protocol.rows import ExpressionForm, QueryRows, RegionShape, Upda
 from ps2stream.routing.plan import text_plan
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
+from ps2stream.workers.index import ALL_TERMS
 from ps2stream.workers.machine import WorkerMachine
 
 GRID = Grid(4, 3)
@@ -98,13 +100,17 @@ def objects(
     attempt: int = 1,
     route: int = ROUTE,
     suspect: int = 0,
+    needs: int | None = None,
+    chosen: U8 = ALL_TERMS,
 ) -> RoutedObjects:
+    """An object with TERM; unless `needs` is given, the last update concerns the worker."""
     return RoutedObjects(
         dispatcher=dispatcher,
         batch=batch,
         attempt=attempt,
         route=route,
         lsn=lsn,
+        needs=lsn if needs is None else needs,
         watermark=watermark,
         suspect=suspect,
         row=np.array([row], np.uint32),
@@ -112,6 +118,7 @@ def objects(
         lat=np.array([2.0]),
         term_off=np.array([0, 1]),
         term=np.array([TERM], np.uint64),
+        chosen=chosen,
     )
 
 

@@ -13,23 +13,33 @@ from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.rows import ObjectRows
 from tests.support.routers import Pair, answer
 
-WHOLE = ReleaseHead(3, 100, 6, 1, 40, 8, 7, 50)
+WHOLE = ReleaseHead(3, 100, 6, 1, 0, 40, 8, 0, 7, 50)
 
 
-def make_rows(n: int, rng: random.Random) -> ObjectRows:
+def make_rows(n: int, rng: random.Random, has_opaque: bool = False) -> ObjectRows:
     ids = [f"o{i}" * rng.randint(1, 2) for i in range(n)]
     texts = ["é" * rng.randint(0, 9) for _ in range(n)]
     lon, lat = (np.array([rng.random() for _ in range(n)]) for _ in range(2))
     time = np.array([rng.randrange(1 << 40) for _ in range(n)], np.int64)
     terms = np.zeros(n + 1, np.int64), np.zeros(0, np.uint64)
-    return ObjectRows(*strings_to_column(ids), time, lon, lat, *strings_to_column(texts), *terms)
+    opaque = [rng.choice(["", "x", "payload"]) for _ in range(n)] if has_opaque else []
+    return ObjectRows(
+        *strings_to_column(ids), time, lon, lat, *strings_to_column(texts), *terms,
+        *(strings_to_column(opaque) if opaque else ()),
+    )  # fmt: skip
+
+
+def opaque_of(table: MatchRelease | ObjectRows, n: int) -> list[str]:
+    off = table.opaque_off
+    return column_to_strings(off, table.opaque) if len(off) else [""] * n
 
 
 def objects_of(frame: MatchRelease) -> list[tuple[object, ...]]:
-    """Each object of a release: row, id, time, position, text."""
+    """Each object of a release: row, id, time, position, text, what is opaque."""
     columns = (
         frame.row.tolist(), column_to_strings(frame.id_off, frame.id), frame.time.tolist(),
         frame.lon.tolist(), frame.lat.tolist(), column_to_strings(frame.text_off, frame.text),
+        opaque_of(frame, len(frame.row)),
     )  # fmt: skip
     return list(zip(*columns, strict=True))
 
@@ -40,12 +50,21 @@ def gather_naively(
     """The objects and pairs of each merger that has some."""
     ids = column_to_strings(rows.id_off, rows.id)
     texts = column_to_strings(rows.text_off, rows.text)
+    opaque = opaque_of(rows, len(rows))
     out: dict[int, tuple[list[tuple[object, ...]], list[Pair]]] = {}
     for merger in range(mergers):
         pairs = [pair for worker in found for pair in worker if pair[2] % mergers == merger]
         named = sorted({row for row, _, _ in pairs})
         objects: list[tuple[object, ...]] = [
-            (i, ids[i], int(rows.time[i]), float(rows.lon[i]), float(rows.lat[i]), texts[i])
+            (
+                i,
+                ids[i],
+                int(rows.time[i]),
+                float(rows.lon[i]),
+                float(rows.lat[i]),
+                texts[i],
+                opaque[i],
+            )
             for i in named
         ]
         if pairs:
@@ -57,7 +76,7 @@ def gather_naively(
 def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
     rng = random.Random(seed)
     n, mergers, workers = rng.randint(1, 40), rng.randint(1, 4), rng.randint(1, 4)
-    rows = make_rows(n, rng)
+    rows = make_rows(n, rng, has_opaque=seed % 3 == 0)
     few = rng.choice([0, 1, 5, 5 * n])  # with many, each merger gets every object
     found = [
         [
@@ -68,7 +87,8 @@ def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
     ]
     answers = [answer(w, 100, *pairs, mergers=mergers) for w, pairs in enumerate(found)]
     head = WHOLE._replace(size=n)
-    out = gather_matches(rows, answers, mergers, head)
+    concern = [rng.randint(0, 12) for _ in range(mergers)]  # some beyond the batch's LSN
+    out = gather_matches(rows, answers, concern, head)
     want = gather_naively(rows, found, mergers)
     assert [merger for merger, _ in out] == [*want]
     assert [frame.release for _, frame in out] == [*range(40, 40 + len(out))]
@@ -77,6 +97,9 @@ def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
         assert isinstance(frame, MatchRelease)
         assert (frame.dispatcher, frame.batch, frame.size, frame.whole) == (3, 100, n, 1)
         assert (frame.lsn, frame.watermark, frame.oldest, frame.end) == (8, 7, 50, 100 + n)
+        of_merger = [sum(pair[2] % mergers == merger for pair in pairs) for pairs in found]
+        assert frame.answers == len(found) - of_merger.count(0)
+        assert frame.needs == min(concern[merger], 8)
         pairs = zip(
             frame.pair_row.tolist(), frame.handle.tolist(), frame.session.tolist(), strict=True
         )
@@ -86,19 +109,20 @@ def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
 def test_the_columns_of_a_batch_in_which_every_object_matches_are_not_copied() -> None:
     rows = make_rows(6, random.Random(1))
     everything = answer(0, 100, *((row, 1, row) for row in range(6)), mergers=1)
-    [(_, whole)] = gather_matches(rows, [everything], 1, WHOLE)
+    [(_, whole)] = gather_matches(rows, [everything], [8], WHOLE)
     assert whole.text is rows.text
     assert whole.id_off is rows.id_off
     assert whole.row.tolist() == [*range(6)]
-    halves = gather_matches(rows, [answer(0, 100, *((row, 1, row) for row in range(6)))], 2, WHOLE)
+    every_row = answer(0, 100, *((row, 1, row) for row in range(6)))
+    halves = gather_matches(rows, [every_row], [8, 8], WHOLE)
     assert [frame.row.tolist() for _, frame in halves] == [[0, 2, 4], [1, 3, 5]]
     assert all(len(frame.text) < len(rows.text) for _, frame in halves)
 
 
 def test_a_batch_without_a_match_is_for_no_merger() -> None:
     rows = make_rows(6, random.Random(1))
-    assert gather_matches(rows, [answer(0, 100), answer(1, 100)], 2, WHOLE) == []
-    assert gather_matches(rows, [], 2, WHOLE) == []
+    assert gather_matches(rows, [answer(0, 100), answer(1, 100)], [8, 8], WHOLE) == []
+    assert gather_matches(rows, [], [8, 8], WHOLE) == []
 
 
 @pytest.mark.parametrize("others", [[], [(5, 1, 1)]], ids=["alone", "among others"])
@@ -107,4 +131,4 @@ def test_a_row_that_the_batch_does_not_have_is_refused(others: list[Pair]) -> No
     answers: list[MatchBatch] = [answer(0, 100, (6, 1, 1))]
     answers += [answer(1, 100, *others)] * bool(others)
     with pytest.raises(ValueError, match="a match names row 6 of a batch of 6"):
-        gather_matches(rows, answers, 2, WHOLE)
+        gather_matches(rows, answers, [8, 8], WHOLE)

@@ -179,6 +179,9 @@ def test_routing_is_that_of_a_dictionary(
             tuple(s.term[a:b].tolist()) for a, b in zip(s.term_off, s.term_off[1:], strict=False)
         ]
         assert got == [terms[i] for i in at]
+        units = [[{(level[i], t) for level in cells} for t in terms[i]] for i in at]
+        flags = [any(held.get(u) == s.worker for u in of) for some in units for of in some]
+        assert s.chosen.tolist() == np.packbits(flags, bitorder="little").tolist()
 
 
 @settings(deadline=None, max_examples=100)
@@ -234,23 +237,31 @@ def test_an_object_of_ten_thousand_terms() -> None:
     assert [(s.row.tolist(), s.term.tolist()) for s in shares] == [([1], list(terms))]
 
 
-Sent = set[tuple[int, int]]  # object, worker
+Sent = set[tuple[int, int, int]]  # object, worker, term that chose it
 
 
 def routed(gridt: Gridt, lon: F64, lat: F64, off: I64, term: U64) -> Sent:
-    shares, _ = gridt.route(lon, lat, off, term)
-    return {(int(i), share.worker) for share in shares for i in share.row}
+    found: Sent = set()
+    for share in gridt.route(lon, lat, off, term)[0]:
+        row = np.repeat(share.row, np.diff(share.term_off))
+        bits = np.unpackbits(share.chosen, bitorder="little")
+        assert not bits[len(row) :].any()
+        at = np.flatnonzero(bits)
+        assert set(row[at].tolist()) == set(share.row.tolist()), "each object has such a term"
+        both = zip(row[at].tolist(), share.term[at].tolist(), strict=True)
+        found |= {(i, share.worker, t) for i, t in both}
+    return found
 
 
 def wanted(rows: QueryRows, plan: H1, lon: F64, lat: F64, off: I64, term: U64) -> Sent:
-    """Whom one plan sends an object to, by brute force over its queries."""
+    """Whom one plan sends an object to, for which terms, by brute force over its queries."""
     tags = QueryTagger(plan, GRID).expand(rows)
     owners = set(zip(tags.cell.tolist(), tags.term.tolist(), tags.worker.tolist(), strict=True))
     found: Sent = set()
     for level in range(GRID.levels):
         for i, cell in enumerate(GRID.cells(lon, lat, level).tolist()):
             mine = set(term[off[i] : off[i + 1]].tolist())
-            found |= {(i, w) for c, t, w in owners if c == cell and t in mine}
+            found |= {(i, w, t) for c, t, w in owners if c == cell and t in mine}
     return found
 
 

@@ -74,6 +74,12 @@ class Twin:
         assert self.used.tolist() == [levels[i] for i in range(16)] + [len(self.queries)]
 
 
+def masks(chosen: list[set[int]]) -> list[list[int]]:
+    """The bits of each set of workers, in two words."""
+    found = [sum(1 << w for w in workers) for workers in chosen]
+    return [[mask % 2**64, mask >> 64] for mask in found]
+
+
 def split(units: list[Unit]) -> tuple[U32, U64]:
     cells = np.array([cell for cell, _ in units], np.uint32)
     return cells, np.array([term for _, term in units], np.uint64)
@@ -107,10 +113,14 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
         for i in range(n)
     ]
     wanted = [sorted({twin.owner[unit] for unit in units}) for units in met]
-    chosen = np.zeros((n, 2), np.uint64)
-    kernels.select_workers(twin.table, cells, off, term, chosen)
-    masks = [sum(1 << w for w in workers) for workers in wanted]
-    assert chosen.tolist() == [[mask % 2**64, mask >> 64] for mask in masks]
+    chose = [
+        [{twin.owner[int(c), int(t)] for c in cells[:, i] if (int(c), int(t)) in twin.owner}
+         for t in rows[i]]
+        for i in range(n)
+    ]  # fmt: skip
+    by_term = np.zeros((int(size.sum()), 2), np.uint64)
+    kernels.select_workers(twin.table, cells, off, term, by_term)
+    assert by_term.tolist() == masks([workers for terms in chose for workers in terms])
 
     found = np.zeros(WORKERS, np.int64)
     kernels.count_candidates(twin.table, twin.count, cells, off, term, found)
@@ -121,7 +131,9 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     assert Counter(dict(enumerate(found.tolist()))) == checked
 
     row_n, term_n = np.zeros(WORKERS, np.int64), np.zeros(WORKERS, np.int64)
-    assert kernels.share_sizes(chosen, off, row_n, term_n) == wanted.count([])
+    by_row = np.full((n, 2), 2**64 - 1, np.uint64)  # as `route` has it, of any content
+    assert kernels.share_sizes(by_term, by_row, off, row_n, term_n) == wanted.count([])
+    assert by_row.tolist() == masks([set(workers) for workers in wanted])
     shares = {w: [i for i in range(n) if w in wanted[i]] for w in range(WORKERS)}
     assert row_n.tolist() == [len(rows_) for rows_ in shares.values()]
     assert term_n.tolist() == [sum(len(rows[i]) for i in rows_) for rows_ in shares.values()]
@@ -135,9 +147,11 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     row, out_lon, out_lat = np.zeros(total, np.uint32), np.zeros(total), np.zeros(total)
     out_off = np.full(total + len(selected), -1, np.int64)
     out_term = np.zeros(int(term_n.sum()), np.uint64)
+    byte_at = np.cumsum(np.r_[0, (term_n + 7) // 8])
+    bits = np.zeros(int(byte_at[-1]), np.uint8)
     kernels.scatter_objects(
-        chosen, (lon, lat, off, term), row_at, term_at, index,
-        (row, out_lon, out_lat, out_off, out_term),
+        by_term, by_row, (lon, lat, off, term), row_at, term_at, byte_at, index,
+        (row, out_lon, out_lat, out_off, out_term, bits),
     )  # fmt: skip
     flat = [i for rows_ in shares.values() for i in rows_]
     assert row.tolist() == flat
@@ -146,6 +160,10 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     assert out_term.tolist() == [int(t) for i in flat for t in rows[i]]
     sizes = [[0, *np.cumsum([len(rows[i]) for i in shares[w]]).tolist()] for w in selected.tolist()]
     assert out_off.tolist() == [at for offsets in sizes for at in offsets]
+    for w in range(WORKERS):
+        own = bits[byte_at[w] : byte_at[w + 1]]
+        flags = [w in workers for i in shares[w] for workers in chose[i]]
+        assert own.tolist() == np.packbits(np.array(flags, bool), bitorder="little").tolist()
     assert row_at.tolist() == np.cumsum(row_n).tolist()
     assert term_at.tolist() == np.cumsum(term_n).tolist()
 
@@ -162,3 +180,30 @@ def test_rows_of_a_string_column_are_taken_in_the_order_asked_for(seed: int) -> 
     assert taken.tobytes() == b"".join(wanted)
     assert taken_off.tolist() == np.cumsum([0, *map(len, wanted)]).tolist()
     assert [str(column.dtype) for column in (taken_off, taken)] == ["int64", "uint8"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_a_column_of_terms_are_taken_alike(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [rng.integers(0, 2**64, int(n), np.uint64).tolist() for n in rng.integers(0, 5, 30)]
+    data = np.array([term for terms in values for term in terms], np.uint64)
+    off = np.cumsum([0, *map(len, values)])
+    rows = rng.integers(0, len(values), size=int(rng.integers(0, 50))).astype(np.uint32)
+    taken_off, taken = kernels.take_spans(off, data, rows)
+    wanted = [values[row] for row in rows.tolist()]
+    assert taken.tolist() == [term for terms in wanted for term in terms]
+    assert taken_off.tolist() == np.cumsum([0, *map(len, wanted)]).tolist()
+    assert taken.dtype == np.uint64
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_rows_of_pairs_are_listed_once_and_rise(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 30))
+    named = rng.integers(0, rows, int(rng.integers(0, 60))).astype(np.uint32)
+    listed = kernels.list_rows(named, rows)
+    assert listed.tolist() == sorted(set(named.tolist()))
+    assert listed.dtype == np.uint32
+    for beyond in (rows, rows + 1, 2**32 - 1):  # no batch has such a row
+        wrong = np.insert(named, int(rng.integers(0, len(named) + 1)), beyond).astype(np.uint32)
+        assert len(kernels.list_rows(wrong, rows)) == rows + 1

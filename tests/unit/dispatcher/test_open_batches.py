@@ -38,6 +38,7 @@ from tests.support.routers import (
     insert,
     kept,
     machine,
+    noticed,
     posts,
     resent,
     row,
@@ -181,7 +182,7 @@ def test_mergers_forget_what_came_in_parts_once_they_hear_that_it_is_complete(lo
                 assert router.on(send.frame) == []
 
     def notices() -> list[WatermarkNotice]:
-        return [frame for _, frame in sent(router.tick(), "merger", WatermarkNotice)]
+        return [frame for _, frame in noticed(router, "merger")]
 
     router.take_answer(answer(0, 0, (0, 1, 1), mergers=1), 0.0)
     hand_over(router.release_late(1.0))
@@ -202,15 +203,15 @@ def test_mergers_forget_what_came_in_parts_once_they_hear_that_it_is_complete(lo
 
 def test_each_merger_hears_once_that_what_came_in_parts_is_complete() -> None:
     router = two_workers()
-    router.tick()
+    noticed(router, "merger")
     router.take_answer(answer(0, 0, (0, 1, 1)), 0.0)
     router.release_late(1.0)
     close(router, 0, worker=1)
     router.on(kept(1, 0))
     assert router.take_closed() == [0]
-    told = [(to, f.oldest) for to, f in sent(router.tick(), "merger", WatermarkNotice)]
+    told = [(to, f.oldest) for to, f in noticed(router, "merger")]
     assert told == [(0, 2), (1, 2)]
-    assert sent(router.tick(), "merger", WatermarkNotice) == []
+    assert noticed(router, "merger") == []
 
 
 # --- what is sent again -----------------------------------------------------------------------

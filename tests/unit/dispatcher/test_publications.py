@@ -113,7 +113,7 @@ def test_progress_is_noted_and_frees_the_log(desk: Desk) -> None:
 
 def test_progress_is_noted_at_a_stop(desk: Desk) -> None:
     desk.edge.publish(rows(2))
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     desk.router.oldest = 2
     assert [r.batch for r in ObjectLog(desk.log).recover()] == [0]
     desk.edge.events.put(StopBegun())

@@ -84,7 +84,7 @@ def test_a_merger_that_keeps_what_it_is_sent_is_sent_nothing_again() -> None:
         assert queues.tick() == []
 
 
-def test_what_another_release_has_overtaken_is_sent_again_sooner() -> None:
+def test_what_another_release_has_overtaken_is_sent_again_sooner_but_once() -> None:
     queues = ReleaseQueues(1, epoch=0)
     for batch in (5, 9, 13, 17):
         add(queues, 0, batch)

@@ -19,18 +19,19 @@ HEAD_BYTES, FIELD_BYTES = 16, 16
 
 
 def make_frame(numbers: list[int], words: list[int]) -> RoutedObjects:
-    dispatcher, batch, attempt, route, lsn, watermark, suspect = numbers
+    dispatcher, batch, attempt, route, lsn, needs, watermark, suspect = numbers
     row = np.array([abs(word) % 2**32 for word in words], np.uint32)
     term = np.array([abs(word) for word in words], np.uint64)
     lon = np.array(words, np.float64)
     offsets = np.array([0, len(words)])
+    chosen = np.array([abs(word) % 2**8 for word in words], np.uint8).repeat(8)  # needs no padding
     return RoutedObjects(
-        dispatcher, batch, attempt, route, lsn, watermark, suspect,
-        row, lon, lon[::2], offsets, term,
+        dispatcher, batch, attempt, route, lsn, needs, watermark, suspect,
+        row, lon, lon[::2], offsets, term, chosen,
     )  # fmt: skip
 
 
-@given(st.lists(INTEGERS, min_size=7, max_size=7), st.lists(INTEGERS, max_size=5))
+@given(st.lists(INTEGERS, min_size=8, max_size=8), st.lists(INTEGERS, max_size=5))
 def test_what_is_encoded_is_decoded(numbers: list[int], words: list[int]) -> None:
     frame = make_frame(numbers, words)  # lon[::2] is not contiguous
     found = decode(frame.encode())
@@ -60,15 +61,15 @@ def test_columns_are_written_into_the_room_of_a_frame(sizes: list[int]) -> None:
 
 
 def test_every_cut_is_refused() -> None:
-    data = make_frame([1, 2, 3, 4, 5, 6, 0], [7, 8, 9]).encode()
+    data = make_frame([1, 2, 3, 4, 5, 5, 6, 0], [7, 8, 9]).encode()
     for size in range(len(data)):
         with pytest.raises(FrameError):
             decode(data[:size])
 
 
 def test_a_column_of_another_type_is_refused_by_its_name() -> None:
-    data = bytearray(make_frame([1, 2, 3, 4, 5, 6, 0], [7]).encode())
-    data[HEAD_BYTES + 8 * FIELD_BYTES] = 0
+    data = bytearray(make_frame([1, 2, 3, 4, 5, 5, 6, 0], [7]).encode())
+    data[HEAD_BYTES + 9 * FIELD_BYTES] = 0
     with pytest.raises(FrameError, match=r"RoutedObjects\.lon: wrong column type"):
         decode(bytes(data))
     data = bytearray(SplitRecord(3).encode())
@@ -78,8 +79,8 @@ def test_a_column_of_another_type_is_refused_by_its_name() -> None:
 
 
 def test_a_column_longer_than_the_message_is_refused_by_its_name() -> None:
-    data = bytearray(make_frame([1, 2, 3, 4, 5, 6, 0], [7]).encode())
-    at = HEAD_BYTES + 7 * FIELD_BYTES + 8
+    data = bytearray(make_frame([1, 2, 3, 4, 5, 5, 6, 0], [7]).encode())
+    at = HEAD_BYTES + 8 * FIELD_BYTES + 8
     for count in (2**40, -1):
         data[at : at + 8] = count.to_bytes(8, "little", signed=True)
         with pytest.raises(FrameError, match=r"RoutedObjects\.row: cut short"):

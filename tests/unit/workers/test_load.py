@@ -21,7 +21,7 @@ from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Rect
 from ps2stream.workers import load
-from ps2stream.workers.index import MetPostings
+from ps2stream.workers.index import ALL_TERMS, MetPostings
 from ps2stream.workers.machine import WorkerMachine
 
 GRID = Grid(5, 4, max_cells=8)
@@ -93,7 +93,9 @@ class Twin:
                 self.counts[_key(cell), "objects"] += level == 0
         row = np.arange(n, dtype=np.uint32)
         self.machine.on(
-            RoutedObjects(0, self.batch, 0, 7, self.lsn, 0, 0, row, lon, lat, off, term)
+            RoutedObjects(
+                0, self.batch, 0, 7, self.lsn, self.lsn, 0, 0, row, lon, lat, off, term, ALL_TERMS
+            )
         )
         self.batch += n
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.follower import PATIENCE
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
@@ -147,25 +148,88 @@ def test_another_route_is_refused_and_nothing_is_matched() -> None:
 def test_what_was_missing_for_a_tick_is_fetched_until_all_is_there() -> None:
     machine = worker()
     assert asked(machine.on(LedgerTip(4, 0))) == [(0, 0)]  # at once, and then once a tick
+    assert machine.on(objects(4)) == []  # of which the last concerns it
     assert [machine.on(LedgerTip(4, 0)), machine.tick()] == [[], []]
     assert asked(machine.tick()) == [(0, 0)]
     assert asked(machine.on(fetched((INS, 1, 1), span=(1, 2)))) == [(2, 0)]
     assert machine.tick() == []  # there was progress
     assert machine.on(fetched((INS, 1, 1), span=(1, 2))) == []  # a repeat asks nothing
     assert asked(machine.tick()) == [(2, 0)]
-    assert machine.on(fetched((INS, 3, 3), (INS, 4, 4), span=(3, 4))) == []
+    assert handles(machine.on(fetched((INS, 3, 3), (INS, 4, 4), span=(3, 4)))) == [1, 3, 4]
     assert [machine.tick(), machine.tick()] == [[], []]
     assert handles(machine.on(objects(4))) == [1, 3, 4]
 
 
-@pytest.mark.parametrize("frame", [objects(2), updates((INS, 2, 2))], ids=["objects", "gap"])
-def test_whoever_speaks_of_a_higher_lsn_makes_it_fetch(frame: Frame) -> None:
+@pytest.mark.parametrize(
+    "frame",
+    [objects(2), updates((INS, 2, 2)), WatermarkNotice(0, 0, 0, after=2, lsn=2)],
+    ids=["objects", "gap", "notice"],
+)
+def test_whoever_speaks_of_a_higher_lsn_that_concerns_it_makes_it_fetch(frame: Frame) -> None:
     machine = worker()
     assert machine.on(frame) == []
     assert machine.tick() == []
     assert asked(machine.tick()) == [(0, 0)]
     machine.on(fetched((INS, 1, 1), (INS, 2, 2), span=(1, 2)))
     assert handles(machine.on(objects(2))) == [1, 2]
+
+
+def test_objects_are_matched_once_what_they_need_is_applied() -> None:
+    machine = worker()
+    machine.on(updates((INS, 1, 1)))
+    assert handles(machine.on(objects(9, needs=1))) == [1], "nothing of 2..9 concerns it"
+    assert machine.on(objects(9, batch=1, needs=3)) == []
+    assert machine.on(updates((INS, 2, 2))) == []
+    assert handles(machine.on(updates((INS, 3, 3)))) == [1, 2, 3]
+    assert handles(machine.on(objects(9, batch=2, needs=0))) == [1, 2, 3]
+    assert (machine.held, machine.applied) == (0, 3)
+
+
+def test_a_notice_lets_it_pass_over_what_does_not_concern_it() -> None:
+    machine = worker()
+    machine.on(updates((INS, 1, 1)))
+    assert machine.on(updates((INS, 8, 8), span=(6, 8))) == []  # 2..5 is missing, it seems
+    assert machine.on(objects(8, batch=4)) == []
+    assert machine.on(WatermarkNotice(0, 0, 0, after=2, lsn=5)) == []  # 2 has not come
+    assert machine.applied == 1
+    assert handles(machine.on(WatermarkNotice(0, 0, 0, after=1, lsn=5))) == [1, 8]
+    assert machine.applied == 8
+    assert machine.on(WatermarkNotice(0, 0, 0, after=8, lsn=7)) == []  # an old one
+    assert machine.on(WatermarkNotice(0, 0, 0, after=8, lsn=12)) == []
+    assert machine.applied == 12
+    assert handles(machine.on(updates((INS, 13, 13), span=(9, 13)))) == []
+    assert handles(machine.on(objects(13, batch=5))) == [1, 8, 13]
+
+
+def test_a_notice_changes_nothing_amid_a_state() -> None:
+    machine = worker()
+    machine.on(fetched((INS, 1, 1), span=(1, 2), state=4, until=6))
+    assert machine.on(WatermarkNotice(0, 0, 0, after=2, lsn=9)) == []
+    machine.on(fetched((INS, 5, 5), span=(3, 6), state=4, until=6))
+    assert machine.applied == 6
+    assert handles(machine.on(objects(6))) == [1, 5]
+
+
+def test_what_only_the_sequencer_has_spoken_of_is_fetched_after_a_while() -> None:
+    """A notice may say soon that it does not concern this worker."""
+    machine = worker()
+    machine.on(updates((INS, 1, 1)))
+    assert machine.on(LedgerTip(4, 4)) == []
+    machine.tick()
+    asks = [asked(machine.tick()) for _ in range(PATIENCE + 1)]
+    assert asks == [[]] * (PATIENCE - 1) + [[(1, 0)]] * 2
+    assert machine.on(WatermarkNotice(0, 0, 0, after=1, lsn=4)) == []
+    assert [asked(machine.tick()) for _ in range(PATIENCE + 1)] == [[]] * (PATIENCE + 1)
+    machine.on(LedgerTip(5, 5))
+    machine.on(WatermarkNotice(0, 0, 0, after=5, lsn=5))
+    assert [asked(machine.tick()) for _ in range(2)] == [[], [(4, 0)]]
+
+
+def test_only_chosen_terms_are_looked_up() -> None:
+    machine = worker()
+    machine.on(updates((INS, 1, 1)))
+    assert handles(machine.on(objects(1, chosen=np.array([1], np.uint8)))) == [1]
+    assert handles(machine.on(objects(1, batch=1, chosen=np.array([0xFE], np.uint8)))) == []
 
 
 def test_fetched_rows_are_divided_as_the_plan_divides_them() -> None:

@@ -9,7 +9,7 @@ from ps2stream.workers.pending import WaitingObjects
 
 
 def objects(
-    lsn: int, batch: int, attempt: int = 1, dispatcher: int = 0, suspect: int = 0
+    needs: int, batch: int, attempt: int = 1, dispatcher: int = 0, suspect: int = 0
 ) -> RoutedObjects:
     none = np.zeros(0)
     return RoutedObjects(
@@ -17,7 +17,8 @@ def objects(
         batch=batch,
         attempt=attempt,
         route=0,
-        lsn=lsn,
+        lsn=needs + 7,  # which nothing that concerns the worker has
+        needs=needs,
         watermark=0,
         suspect=suspect,
         row=np.zeros(0, np.uint32),
@@ -25,6 +26,7 @@ def objects(
         lat=none,
         term_off=np.zeros(1, np.int64),
         term=np.zeros(0, np.uint64),
+        chosen=np.zeros(0, np.uint8),
     )
 
 
@@ -32,10 +34,10 @@ def taken(waiting: WaitingObjects, applied: int) -> list[tuple[int, int]]:
     return [(found.batch, found.attempt) for found in waiting.take_due(applied)]
 
 
-def test_batches_wait_for_their_lsn_and_keep_their_order() -> None:
+def test_batches_wait_for_what_they_need_and_keep_their_order() -> None:
     waiting = WaitingObjects()
-    for lsn, batch in ((5, 1), (3, 9), (5, 0), (8, 2)):
-        waiting.add(objects(lsn, batch))
+    for needs, batch in ((5, 1), (3, 9), (5, 0), (8, 2)):
+        waiting.add(objects(needs, batch))
     assert taken(waiting, 2) == []
     assert taken(waiting, 5) == [(9, 1), (1, 1), (0, 1)]
     assert len(waiting) == 1

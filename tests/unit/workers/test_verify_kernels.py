@@ -9,6 +9,7 @@ from ps2stream.protocol.rows import ExpressionForm
 from ps2stream.workers import layout as kl
 from ps2stream.workers.arrays import MatchBuffers, MatchedObjects
 from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.index import ALL_TERMS
 from ps2stream.workers.verify_kernels import satisfies_expression, verify_candidates
 from tests.support.postings import GRID, VOCABULARY, Query, cell_of, columns, objects, random_query
 
@@ -53,7 +54,7 @@ def test_matches_are_those_of_the_definition(seed: int) -> None:
         query.deleted = 200 + query.handle
     gone = queries[::4]
     index.delete(np.array([q.handle for q in gone]), np.array([q.deleted for q in gone]))
-    batch = MatchedObjects(*objects(rng, 40))
+    batch = MatchedObjects(*objects(rng, 40), ALL_TERMS)
     for lsn in (0, 75, 150, 260, 400):
         given = candidates(index, batch)
         scratch = index._scratch._replace(cands=np.array(given, np.uint32).reshape(-1, 4))
