@@ -41,6 +41,30 @@ def test_a_release_waits_for_names() -> None:
     assert r.machine.pending == 0
 
 
+def test_a_release_waits_only_for_names_that_concern_this_merger() -> None:
+    r = rig()
+    r.send(attach(1), inserts(1, [1]))
+    r.send(release(0, 1, 9, [(0, 1, 1)], needs=1, number=4))
+    assert r.kept == [(0, 4)], "nothing of 2..9 concerns it"
+    assert r.send(release(1, 1, 9, [(0, 3, 1)], needs=3, number=5)) == []
+    r.send(WatermarkNotice(0, 0, 0, after=2, lsn=9))
+    r.send(WatermarkNotice(0, 0, 0, after=1, lsn=2))
+    assert (r.kept, r.machine.applied) == ([(0, 4)], 2)
+    r.send(inserts(3, [1]))
+    assert r.kept == [(0, 4), (0, 5)]
+    assert [pair[0] for pair in r.clients[1].pairs.values()] == ["q1", "q3"]
+
+
+def test_a_notice_lets_what_waits_go_on() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), release(0, 1, 9, [(0, 1, 1)], needs=6, number=4))
+    r.send(WatermarkNotice(0, 0, 0, after=3, lsn=8))
+    assert (r.kept, r.machine.applied) == ([], 1)
+    r.send(WatermarkNotice(0, 0, 0, after=1, lsn=8))
+    assert (r.kept, r.machine.applied) == ([(0, 4)], 8)
+    assert r.others == []
+
+
 def test_several_releases_are_reported_in_one_message_to_each_dispatcher() -> None:
     r = rig(dispatchers=2)
     r.send(*(release(b, 4, 1, [(0, 1, 1)], dispatcher=b // 8) for b in (0, 4, 8)))

@@ -43,6 +43,26 @@ def test_it_fetches_what_it_lacks() -> None:
     assert len(fetches(r)) == 2
 
 
+def test_what_a_notice_says_to_be_missing_is_fetched_soon() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), WatermarkNotice(0, 0, 0, after=3, lsn=5))
+    r.tick(2)
+    assert [f.after for f in fetches(r)] == [1]
+
+
+def test_a_tip_alone_is_fetched_after_a_while_unless_it_concerns_others() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), LedgerTip(5, 5))
+    r.tick(PATIENCE)
+    assert fetches(r) == []
+    r.tick()
+    assert [f.after for f in fetches(r)] == [1]
+    r.others.clear()
+    r.send(WatermarkNotice(0, 0, 0, after=1, lsn=5))
+    r.tick(2 * PATIENCE)
+    assert fetches(r) == []
+
+
 def test_a_state_takes_the_place_of_all_names() -> None:
     r = three_batches()
     r.send(named(3, [(UpdateKind.DELETE, 2, 2, "q2"), (UpdateKind.INSERT, 4, 1, "new")]))
