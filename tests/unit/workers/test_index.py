@@ -7,9 +7,12 @@ from collections import deque
 import numpy as np
 import pytest
 
+from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.protocol.rows import NEVER
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.tags import QueryTags
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Parts
+from ps2stream.workers.index import MatchColumns, Parts
 from tests.support.postings import GRID, Query, check, columns, objects, random_query
 
 
@@ -99,6 +102,77 @@ def test_while_it_is_held_objects_are_matched_and_nothing_changes(seed: int) -> 
         history.match(index)
         assert index.stats().tombstones == 0
     assert pairs > 30
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_with_the_terms_that_a_dispatcher_has_chosen_everything_is_found(seed: int) -> None:
+    history, index = History(seed), GI2(GRID)
+    gridt = Gridt(
+        H1(1, np.zeros(GRID.rows() * GRID.columns(), np.uint32), [HashedLeaf((0,))]), GRID
+    )
+    counted = 0
+    held: list[Query] = []  # whom H2 counts
+    pairs = unchosen = 0
+    for _ in range(30):
+        history.step(index)
+        new, counted = history.queries[counted:], len(history.queries)
+        gridt.insert(tags_of(new))
+        held += new
+        gridt.retire(tags_of([q for q in held if q.deleted <= history.watermark]))
+        held = [q for q in held if q.deleted > history.watermark]
+        as_of = int(history.rng.integers(history.watermark, history.lsn + 1))
+        some = objects(history.rng, 15)
+        want = pairs_of(index.match(as_of, *some))
+        found: list[tuple[int, int]] = []
+        for share in gridt.route(*some)[0]:
+            columns_ = share.lon, share.lat, share.term_off, share.term
+            local = pairs_of(index.match(as_of, *columns_, share.chosen))
+            found += [(int(share.row[i]), handle) for i, handle in local]
+            flags = np.unpackbits(share.chosen, bitorder="little")[: len(share.term)]
+            unchosen += int((flags == 0).sum())
+        assert sorted(found) == want
+        pairs += len(want)
+    assert pairs > 100
+    assert unchosen > 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_under_a_term_that_is_not_chosen_nothing_is_found(seed: int) -> None:
+    """A query is found under the smallest of its posting terms that the object has, or not at
+    all."""
+    history, index = History(seed), GI2(GRID)
+    rng, pairs, missed = history.rng, 0, 0
+    for _ in range(20):
+        history.step(index)
+        some = _, _, off, term = objects(rng, 15)
+        flags = rng.random(len(term)) < 0.6
+        chosen = np.packbits(flags, bitorder="little")
+        found = pairs_of(index.match(history.lsn, *some, chosen))
+        queries = {q.handle: q for q in history.queries}
+        want = []
+        everything = pairs_of(index.match(history.lsn, *some))
+        for row, handle in everything:
+            terms = term[off[row] : off[row + 1]].tolist()
+            query = queries[handle]
+            first = next(t for i, t in enumerate(query.terms) if query.post >> i & 1 and t in terms)
+            if flags[off[row] + terms.index(first)]:
+                want.append((row, handle))
+        assert found == want
+        pairs += len(want)
+        missed += len(everything) - len(want)
+        none = np.zeros(len(chosen), np.uint8)
+        assert not len(none) or pairs_of(index.match(history.lsn, *some, none)) == []
+    assert pairs > 50
+    assert missed > 50
+
+
+def tags_of(queries: list[Query]) -> QueryTags:
+    _, off, cell, term = columns(queries)
+    return QueryTags(off, cell, term, np.zeros(len(cell), np.uint16))
+
+
+def pairs_of(found: MatchColumns) -> list[tuple[int, int]]:
+    return sorted(zip(found.row.tolist(), found.handle.tolist(), strict=True))
 
 
 def test_an_empty_one_begins_anew() -> None:
