@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
+from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
 from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.records import MatchedRecord
 from ps2stream.merger.recovery import recover
+from ps2stream.protocol.frame import column_to_strings, decode, strings_to_column
 from ps2stream.protocol.messages.objects import WatermarkNotice
 from ps2stream.protocol.messages.updates import LedgerBatch, NamesKept
 from ps2stream.protocol.rows import UpdateKind, no_queries
@@ -16,8 +21,11 @@ from tests.support.merging import (
     inserts,
     named,
     release,
+    rig,
     three_batches,
 )
+from tests.support.routers import answer
+from tests.support.routing import object_rows
 
 
 def test_numbers_go_on_and_what_was_not_acknowledged_comes_again() -> None:
@@ -47,6 +55,32 @@ def test_what_was_not_synced_is_done_again() -> None:
         assert r.kept == [(0, 12)]
     assert sorted(r.clients[1].pairs) == list(range(1, 9))
     assert [r.clients[1].pairs[n][3] for n in (7, 8)] == [14, 15]
+
+
+def test_what_is_opaque_is_in_the_log_and_still_there_after_a_restart() -> None:
+    """Of each object that has a new pair, and only of these."""
+    rows = object_rows([0.0] * 4, [0.0] * 4, [(7,)] * 4)
+    opaque = ["zero", "", "two", "three"]
+    off, data = strings_to_column(opaque)
+    rows = dataclasses.replace(rows, opaque_off=off, opaque=data)
+    head = ReleaseHead(0, 0, 4, 0, 0, 1, 1, 0, 0, 0)
+    [(_, part)] = gather_matches(rows, [answer(0, 0, (2, 1, 1), mergers=1)], [1], head)
+    found = answer(1, 0, (0, 1, 1), (2, 1, 1), (3, 1, 1), mergers=1)
+    [(_, rest)] = gather_matches(rows, [found], [1], head._replace(release=2))
+    r = rig()
+    r.send(inserts(1, [1]), *(decode(each.encode()) for each in (part, rest)))
+    r.send(release(4, 1, 1, [(0, 1, 1)]))  # which has none
+    for _ in range(2):
+        records = [decode(record) for _, record in r.log.scan()]
+        kept = [
+            column_to_strings(each.opaque_off, each.opaque) if len(each.opaque_off) else None
+            for each in records
+            if isinstance(each, MatchedRecord)
+        ]
+        assert kept == [["two"], ["zero", "three"], None]
+        r.restart()
+    r.send(inserts(1, [1]), attach(1))
+    assert [pair[1] for pair in r.clients[1].pairs.values()] == ["o2", "o0", "o3", "o4"]
 
 
 def test_done_batches_stay_done_whole_or_in_parts() -> None:

@@ -1,0 +1,72 @@
+"""Rows of objects with and without an opaque column, against lists."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
+from ps2stream.protocol.rows import ObjectRows, no_offsets, take_opaque
+
+Object = tuple[str, int, float, float, str, list[int], str]
+
+
+def make_rows(n: int, rng: random.Random, has_opaque: bool) -> tuple[ObjectRows, list[Object]]:
+    listed: list[Object] = [
+        (
+            f"o{rng.randrange(99)}", rng.randrange(1 << 40), rng.random(), rng.random(),
+            "é" * rng.randint(0, 3), [rng.randrange(1 << 63) for _ in range(rng.randint(0, 3))],
+            rng.choice(["", "x", "payload"]) if has_opaque else "",
+        )
+        for _ in range(n)
+    ]  # fmt: skip
+    ids, time, lon, lat, texts, terms, opaque = zip(*listed, strict=True)
+    term_off = np.cumsum([0, *map(len, terms)])
+    rows = ObjectRows(
+        *strings_to_column(ids), np.array(time), np.array(lon), np.array(lat),
+        *strings_to_column(texts), term_off, np.array([t for own in terms for t in own], np.uint64),
+        *(strings_to_column(opaque) if has_opaque else ()),
+    )  # fmt: skip
+    return rows, listed
+
+
+def list_objects(rows: ObjectRows) -> list[Object]:
+    n = len(rows)
+    terms = [
+        rows.term[a:b].tolist() for a, b in zip(rows.term_off, rows.term_off[1:], strict=False)
+    ]
+    opaque = column_to_strings(rows.opaque_off, rows.opaque) if len(rows.opaque_off) else [""] * n
+    columns = (
+        column_to_strings(rows.id_off, rows.id), rows.time.tolist(), rows.lon.tolist(),
+        rows.lat.tolist(), column_to_strings(rows.text_off, rows.text), terms, opaque,
+    )  # fmt: skip
+    return list(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_taken_with_what_is_opaque(seed: int) -> None:
+    rng = random.Random(seed)
+    rows, listed = make_rows(rng.randint(1, 9), rng, has_opaque=seed % 2 == 0)
+    wanted = [rng.randrange(len(listed)) for _ in range(rng.randint(0, 12))]
+    taken = rows.take(np.array(wanted, np.int64))
+    assert list_objects(ObjectRows.decode(taken.encode())) == [listed[i] for i in wanted]
+    assert (len(taken.opaque_off) == 0) == (seed % 2 == 1)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_with_and_without_what_is_opaque_are_joined(seed: int) -> None:
+    rng = random.Random(seed)
+    some = [make_rows(rng.randint(1, 5), rng, rng.random() < 0.5) for _ in range(rng.randint(1, 5))]
+    joined = ObjectRows.concat([rows for rows, _ in some])
+    assert list_objects(joined) == [each for _, listed in some for each in listed]
+    assert len(joined.opaque_off) in (0, len(joined) + 1)
+
+
+def test_a_column_that_nobody_has_stays_empty() -> None:
+    off, data = take_opaque(no_offsets(), np.zeros(0, np.uint8), np.array([3, 1]))
+    assert (len(off), len(data)) == (0, 0)
+    rng = random.Random(1)
+    plain = [make_rows(3, rng, has_opaque=False)[0] for _ in range(2)]
+    assert len(ObjectRows.concat(plain).opaque_off) == 0
