@@ -12,10 +12,12 @@ import pytest
 
 from ps2stream.client.client import Client
 from ps2stream.cluster import dispatcher_shell
-from ps2stream.cluster.dispatcher_shell import DispatcherShell
+from ps2stream.cluster.dispatcher_shell import ANSWERS_MS, DispatcherShell
+from ps2stream.cluster.links import POLL_MS
 from ps2stream.cluster.service import start
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
+from ps2stream.dispatcher.events import AnswersDue
 from ps2stream.language.analyzer import Analysis
 from ps2stream.protocol.addresses import Address
 from ps2stream.routing.plan import text_plan
@@ -49,6 +51,21 @@ def test_progress_is_noted_and_then_synced(tmp_path: Path, monkeypatch: pytest.M
     shell.stop()
     assert done[0] == "noted"
     assert done[-2:] == ["synced", "closed"]
+
+
+def test_a_shell_looks_again_soon_while_answers_wait(tmp_path: Path) -> None:
+    shell = run(MemoryLog(), tmp_path)
+    shell.stop()
+    handled: list[Any] = []
+    machine: Any = shell.edge.machine
+    shell._events = SimpleNamespace(put=lambda *events: handled.extend(events))  # type: ignore[assignment]
+    assert (shell.wait_ms, shell.busy) == (POLL_MS, False)
+    machine.answers_due = time.monotonic() + 60
+    assert (shell.wait_ms, shell.busy) == (ANSWERS_MS, False)
+    machine.answers_due = time.monotonic()
+    assert (shell.wait_ms, shell.busy) == (ANSWERS_MS, True)
+    shell.handle([])
+    assert handled == [AnswersDue()]
 
 
 def test_a_log_that_does_not_answer_holds_up_no_stop(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 from ps2stream.dispatcher.events import (
+    AnswersDue,
     CongestionWatched,
     CreditGranted,
     DeliveryDropped,
@@ -250,6 +252,7 @@ def test_what_a_slow_worker_delays_is_released_by_whatever_comes_next() -> None:
     play(insert(1), insert(2, box=EAST))
     both = object_rows([-20.0, 20.0], [0.0, 0.0], [(7,), (7,)])
     play(PublishRequested("call", both, durable=False, since=0.0))
+    assert play.machine.answers_due == math.inf
     play.now = 5.0
     assert not frames(play(routers.answer(0, 0, (0, 1, 1), mergers=1)), MatchRelease)
     play.now += 1.1 * LATE_S
@@ -257,6 +260,36 @@ def test_what_a_slow_worker_delays_is_released_by_whatever_comes_next() -> None:
     assert (part.whole, part.row.tolist()) == (0, [0])
     [rest] = frames(play(routers.answer(1, 0, (1, 2, 1), mergers=1)), MatchRelease)
     assert (rest.whole, rest.row.tolist()) == (0, [1])
+
+
+def test_answers_that_wait_are_due_a_while_after_the_first() -> None:
+    play = Play()
+    play(insert(1), insert(2, box=EAST))
+    both = object_rows([-20.0, 20.0], [0.0, 0.0], [(7,), (7,)])
+    for call in range(2):
+        play(PublishRequested(call, both, durable=False, since=0.0))
+    assert play.machine.answers_due == math.inf, "nobody has answered"
+    for play.now, batch in ((5.0, 0), (5.002, 2)):
+        play(routers.answer(0, batch, (0, 1, 1), mergers=1))
+        assert play.machine.answers_due == 5.0 + LATE_S
+    play.now = 5.0 + 0.9 * LATE_S
+    assert play(AnswersDue()) == []
+    play.now = 5.0 + 1.1 * LATE_S
+    [first] = frames(play(AnswersDue()), MatchRelease)
+    assert (first.batch, first.whole) == (0, 0)
+    assert play.machine.answers_due == 5.002 + LATE_S
+    [whole] = frames(play(routers.answer(1, 2, mergers=1)), MatchRelease)
+    assert (whole.batch, whole.whole) == (2, 1)
+    assert play.machine.answers_due == math.inf
+
+
+def test_an_answer_without_a_match_is_never_due() -> None:
+    play = Play()
+    play(insert(1), insert(2, box=EAST))
+    both = object_rows([-20.0, 20.0], [0.0, 0.0], [(7,), (7,)])
+    play(PublishRequested("call", both, durable=False, since=0.0))
+    play(routers.answer(0, 0, mergers=1))
+    assert play.machine.answers_due == math.inf
 
 
 def test_what_a_dead_worker_holds_up_lets_others_leave() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.reservoir import WINDOW_MS, ObjectReservoir
+from ps2stream.dispatcher.reservoir import JOINED, WINDOW_MS, ObjectReservoir
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.protocol.rows import ObjectRows
 
@@ -46,6 +46,35 @@ def test_it_is_bounded_and_its_weights_add_up_to_the_stream() -> None:
     assert found.weight.sum() == pytest.approx(n, rel=0.15)
     # Early and late objects have the same chance.
     assert np.mean(found.time) == pytest.approx(n / 2, rel=0.1)
+
+
+def test_many_small_batches_of_a_second_are_kept_together() -> None:
+    second = WINDOW_MS // JOINED
+    reservoir, n = ObjectReservoir(100_000), 3_000
+    for i in range(n):  # of three seconds
+        reservoir.add(rows(2 * i, 2), 3 * second * i // n)
+    held = reservoir.held()
+    assert 3 <= len(held.parts) <= 4
+    found = held.joined()
+    assert found.time.tolist() == [*range(2 * n)]
+    assert found.accepted.tolist() == [3 * second * (i // 2) // n for i in range(2 * n)]
+    assert all(np.ptp(part.accepted) <= second for part in held.parts)
+    assert len(reservoir) == 2 * n
+
+
+def test_small_batches_have_the_same_chance_as_large_ones() -> None:
+    """Also where the chance changes between the batches of a second."""
+    kept = np.zeros(4)
+    for seed in range(60):
+        reservoir = ObjectReservoir(100, seed)
+        for first in range(0, 2_000, 4):
+            reservoir.add(rows(first, 4), first // 400)
+        found = reservoir.sample()
+        assert len(found.weight) == len(reservoir) <= 100
+        assert found.weight.sum() == pytest.approx(2_000, rel=0.6)
+        kept += np.bincount(found.time // 500, minlength=4)
+    assert kept.sum() > 2_500
+    assert kept / kept.sum() == pytest.approx(np.full(4, 0.25), abs=0.04)
 
 
 def test_what_is_older_than_the_window_goes_first() -> None:

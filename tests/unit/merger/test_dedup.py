@@ -88,6 +88,38 @@ def test_equal_pairs_of_two_workers_collapse_and_are_counted_once_processed() ->
         assert (window.collapsed, len(window)) == (1, 0)
 
 
+def test_what_one_worker_found_is_taken_as_it_is_if_its_rows_rise() -> None:
+    window = DedupWindow()
+    pairs = [(0, 9, 1), (0, 2, 1), (3, 1, 1), (3, 4, 1)]
+    row, handle, session = window.find_new(release(0, 4, 5, pairs, answers=1))
+    assert list(zip(row.tolist(), handle.tolist(), session.tolist(), strict=True)) == pairs
+    mixed = [pairs[i] for i in (2, 0, 3, 1)]
+    row, handle, _ = window.find_new(release(0, 4, 5, mixed, answers=1))
+    assert (row.tolist(), handle.tolist()) == ([0, 0, 3, 3], [2, 9, 1, 4])
+
+
+def test_what_several_workers_found_collapses_though_their_rows_rise() -> None:
+    window = DedupWindow()
+    row, handle, _ = window.find_new(release(0, 4, 5, [(0, 2, 1), (0, 2, 1), (3, 1, 1)], answers=2))
+    assert (row.tolist(), handle.tolist()) == ([0, 3], [2, 1])
+
+
+def test_what_one_worker_found_is_not_new_where_it_was_reported_or_done() -> None:
+    window = DedupWindow()
+    window.finish(0, 1)
+    window.tell(np.array([1]), np.array([7]))
+    pairs = [(0, 9, 1), (1, 7, 1), (1, 8, 1), (2, 1, 1)]
+    row, handle, _ = window.find_new(release(0, 4, 5, pairs, answers=1))
+    assert (row.tolist(), handle.tolist()) == ([1, 2], [8, 1])
+
+
+def test_releases_wait_for_what_they_need_and_not_for_their_lsn() -> None:
+    window = DedupWindow()
+    window.add(release(0, 4, 9, [(0, 1, 1)], needs=5))
+    assert window.ready(4) == []
+    assert batches(window.ready(5)) == [0]
+
+
 def test_what_was_reported_is_not_found_again_until_its_objects_are_done() -> None:
     window = DedupWindow()
     window.tell(np.array([5, 7]), np.array([1, 2]))
