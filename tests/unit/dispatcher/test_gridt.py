@@ -179,8 +179,8 @@ def test_routing_is_that_of_a_dictionary(
             tuple(s.term[a:b].tolist()) for a, b in zip(s.term_off, s.term_off[1:], strict=False)
         ]
         assert got == [terms[i] for i in at]
-        units = [[{(level[i], t) for level in cells} for t in terms[i]] for i in at]
-        flags = [any(held.get(u) == s.worker for u in of) for some in units for of in some]
+        probed = [[{(level[i], t) for level in cells} for t in terms[i]] for i in at]
+        flags = [any(held.get(u) == s.worker for u in of) for some in probed for of in some]
         assert s.chosen.tolist() == np.packbits(flags, bitorder="little").tolist()
 
 
