@@ -187,8 +187,8 @@ def count_postings(table: U64, count: U32, out: I64) -> None:
 
 @njit(cache=True, nogil=True)
 def share_sizes(by_term: U64, by_row: U64, term_off: I64, rows: I64, terms: I64) -> int:
-    """Sets bit w of by_row[i] (uint64[n, words], zeros) for each worker w that one of object i's
-    terms chose, and adds to rows[w] and terms[w] the objects that go to worker w and their terms.
+    """Sets by_row[i] (uint64[n, words]) to the bits of the workers that one of object i's terms
+    chose, and adds to rows[w] and terms[w] the objects that go to worker w and their terms.
     Returns how many objects go to no worker."""
     discarded = 0
     first = term_off[0]

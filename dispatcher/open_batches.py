@@ -43,7 +43,7 @@ LEAST_BYTES = 4096
 DEATHS = 3
 DELAYED_TICKS, STALLED_TICKS = 2, 11
 """Ticks that pass in more than 0.1 s, and in more than 1 s."""
-DEPTH_BITS = 8  # the bits of an attempt that count how often the batch was halved
+DEPTH_BITS = 8  # of an attempt: they count how often the batch was halved
 LATE_S = 0.005
 """The seconds that an answer waits for those of other workers. If mergers were sent each answer at
 once, a batch would cost a message for each pair of a worker and a merger."""
@@ -54,11 +54,10 @@ class OpenBatch:
     """A batch that is not complete.
 
     shares: of the workers that have not answered. answers: of those that have, which no merger has
-    been sent; since `answered_at`, monotonic seconds. releases: the numbers of what was sent to
-    mergers and is not durable there. deaths: of workers, which the batch may have caused, or, if
-    it is a suspect, has caused. sent: the number of its last sending. waited: ticks that it was
-    at the front of all queues; at `sent_at` of them it was last sent, at `resend_at` it is sent
-    again."""
+    been sent. releases: the numbers of what was sent to mergers and is not durable there. deaths:
+    of workers, which the batch may have caused, or, if it is a suspect, has caused. sent: the
+    number of its last sending. waited: ticks that it was at the front of all queues; at `sent_at`
+    of them it was last sent, at `resend_at` it is sent again."""
 
     lsn: int
     rows: ObjectRows
@@ -106,8 +105,8 @@ class OpenBatch:
 
 
 class RoutingProgress(NamedTuple):
-    """What a dispatcher informs mergers of: every batch of a lower LSN than `watermark` or a lower
-    offset than `oldest` is complete, and concern(merger) is the last update that concerns it."""
+    """What mergers are informed of: every batch of a lower LSN than `watermark` or a lower offset
+    than `oldest` is complete; concern(merger) is the last update that concerns it."""
 
     watermark: int
     oldest: int
@@ -243,12 +242,11 @@ class OpenBatches:
     @property
     def answers_due(self) -> float:
         """When the first answers have waited for LATE_S; infinite if none wait."""
-        late = self._late
-        while late:
-            open_ = self._open.get(late[0][1])
-            if open_ is not None and open_.answers:
-                return late[0][0] + LATE_S
-            late.popleft()
+        while self._late:
+            since, batch = self._late[0]
+            if (open_ := self._open.get(batch)) is not None and open_.answers:
+                return since + LATE_S
+            self._late.popleft()
         return math.inf
 
     def release_late(self, now: float, progress: RoutingProgress) -> list[Send]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from ps2stream.protocol.addresses import Address, Send
@@ -25,7 +26,7 @@ class _MergerQueue:
     front: int = -1
     waited: int = 0
     resend_at: int = RESEND_TICKS
-    overtaken_at: int = OVERTAKEN_TICKS
+    overtaken_at: float = OVERTAKEN_TICKS
 
 
 class ReleaseQueues:
@@ -80,7 +81,7 @@ class ReleaseQueues:
                 queue.resend_at = 2 * queue.waited
                 out += self.resend_to(merger)
             elif front < queue.kept and queue.waited >= queue.overtaken_at:
-                queue.overtaken_at = queue.resend_at  # once
+                queue.overtaken_at = math.inf  # once
                 to = Address("merger", merger)
                 out += [Send(to, queue.open[n]) for n in queue.open if n < queue.kept]
         return out

@@ -57,22 +57,25 @@ class DispatcherShell(ActorShell):
         self.edge = DispatcherEdge(machine, topology, identity, self._events.put)
         self._reporter = LogReporter(address, self._log)
         self._servers: list[GrpcServer] = []
+        self._told = math.inf  # the `answers_due` of which the machine was last informed
         self._syncing = threading.Thread(
             target=self._sync_objects, daemon=True, name=f"{self.name}-log"
         )
 
     @property
     def busy(self) -> bool:
-        return self._driver.answers_are_due
+        return self._driver.answers_are_due and self._driver.machine.answers_due != self._told
 
     @property
     def wait_ms(self) -> int:
-        """A short time while answers of workers wait for those of slower ones."""
+        """A short time while answers of workers wait for those of slower ones. Answers that another
+        thread has handled just now may wait for a tick."""
         return POLL_MS if self._driver.machine.answers_due == math.inf else ANSWERS_MS
 
     def handle(self, frames: list[Frame]) -> None:
         self._events.put(*frames)
         if not frames:
+            self._told = self._driver.machine.answers_due
             self._events.put(AnswersDue())
 
     def joined(self, peer: Address) -> None:

@@ -172,7 +172,7 @@ class GetStatusResponse(_message.Message):
     streams: _builtins.int
     """Number of open Deliver streams of this dispatcher."""
     in_flight: _builtins.int
-    """Number of open batches: accepted by this dispatcher, and not completed by every merger."""
+    """Number of open batches: accepted by this dispatcher, and with matches that are not durable yet."""
     @_builtins.property
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """All other numbers that the dispatcher keeps, by name: batches, objects, queues."""

@@ -18,7 +18,6 @@ from ps2stream.errors import AlreadyExists, FailedPrecondition, ResourceExhauste
 from ps2stream.limits import PRODUCER_WINDOW
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send
-from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.publications import PublishForward, PublishReply, PublishStatus
 from ps2stream.protocol.ports import Log
 from tests.support.desk import Desk, Router, frames, rows
@@ -82,10 +81,10 @@ def test_publications_of_several_producers_join_and_keep_their_own_offsets(desk:
         desk.edge.publish(rows(1), durable=False)
     calls = [desk.edge.publish(rows(n), identity=identity(n)) for n in (2, 3)]
     plain = desk.edge.publish(rows(4), durable=False)
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     desk.edge.sync()
     assert [call.result(0).offset for call in calls] == [2, 4]
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     assert (plain.result(0).offset, desk.router.batches) == (7, [1, 1, 5, 4])
     again = restarted(desk.log)
     found = [again.edge.publish(rows(n), identity=identity(n)).result(0).offset for n in (2, 3)]
@@ -152,7 +151,7 @@ def test_who_gives_up_leaves_the_others_waiting(desk: Desk) -> None:
     assert isinstance(one.exception(0), Unavailable)
     desk.edge.withdraw(other, 5.0)
     assert "not routed within 5 s" in str(other.exception(0))
-    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    desk.complete_batch()
     desk.edge.sync()
     assert desk.router.batches == [1, 1]
 
@@ -210,7 +209,7 @@ def test_a_forward_is_refused_as_a_client_would_be(desk: Desk) -> None:
     for seq in range(2, 3 + PRODUCER_WINDOW):
         desk.edge.publish(rows(1), identity=identity(seq))
         desk.edge.sync()
-        desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+        desk.complete_batch()
     desk.edge.on(forward(1))
     desk.edge.on(forward(2, seq=9, digest=b"another content!"))
     desk.router.ready = False

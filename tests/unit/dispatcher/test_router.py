@@ -383,16 +383,17 @@ def test_a_reserved_batch_is_under_way_and_is_routed_as_of_its_reservation() -> 
     router.on(insert(2))
     later, lsn_later, out = router.publish(posts(7))
     assert (batch, lsn, later, lsn_later) == (0, 1, 2, 2)
-    assert {(f.batch, f.watermark, f.oldest) for _, f in sent(out, "merger", BatchContent)} == {
-        (2, 1, 0)
-    }
-    router.on(done(0, 2))
+    assert {(f.batch, f.watermark) for _, f in sent(out, "worker", RoutedObjects)} == {(2, 1)}
+    found = sent(
+        router.take_answer(answer(0, 2, (0, 1, 0), mergers=1), 0.0), "merger", MatchRelease
+    )
+    assert [(f.batch, f.watermark, f.oldest) for _, f in found] == [(2, 1, 0)]
+    router.on(kept(0, found[0][1].release))
     assert (router.in_flight, router.active, router.oldest, router.watermark) == (1, 1, 0, 1)
     out = list(router.route_reserved(batch))
-    assert {(f.batch, f.lsn) for _, f in sent(out, "merger", BatchContent)} == {(0, 1)}
     assert {(f.batch, f.lsn) for _, f in sent(out, "worker", RoutedObjects)} == {(0, 1)}
     assert (router.in_flight, router.oldest) == (1, 0)
-    router.on(done(0, 0))
+    close(router, 0)
     assert (router.in_flight, router.oldest, router.watermark) == (0, 3, 2)
 
 

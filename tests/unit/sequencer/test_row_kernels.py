@@ -15,6 +15,7 @@ from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows
 from ps2stream.protocol.frame import strings_to_column, take_ragged
 from ps2stream.protocol.rows import QueryRows
+from ps2stream.sequencer import row_kernels
 from ps2stream.sequencer.chunk_kernels import FIELDS
 from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.packed_rows import QueryChunk, encode_rows, list_columns
@@ -175,3 +176,15 @@ def test_an_unknown_form_is_refused() -> None:
     heads = good.kind, one, one, one
     with pytest.raises(ValueError, match="row 0"):
         encode_rows(np.zeros((0, FIELDS), np.int64), NONE * one, bad, 0 * one, heads)
+
+
+def test_rectangles_come_back_and_equal_bytes_are_equal() -> None:
+    given = np.array([-180.0, -90.0, 0.1 + 0.2, 90.0])
+    room = np.zeros(64, np.uint8)
+    end = row_kernels._put_rect(room, 3, given.view(np.uint8), 0)
+    out = np.zeros(32, np.uint8)
+    assert row_kernels.take_rect(room, 3, out, 0) == end
+    assert out.view(np.float64).tolist() == given.tolist()
+    data, other = (np.frombuffer(text, np.uint8) for text in (b"abcdef", b"xxcdex"))
+    assert row_kernels.have_same_bytes(data, 2, other, 2, 3)
+    assert not row_kernels.have_same_bytes(data, 2, other, 2, 4)
