@@ -80,11 +80,11 @@ def warm(topology: Topology) -> None:
     regions = [REGIONS[i % len(REGIONS)] for i in range(QUERIES)]
     sessions, no_requests = ["warm"] * QUERIES, [""] * QUERIES
     edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
-    # Text that is not ASCII takes other kernels.
-    text = strings_to_column(["up now", "up w\u00e4rm 1\ufe0f\u20e3"])
-    at = np.zeros(2)
+    # Text that is not ASCII takes other kernels, and so does a batch of which not all match.
+    text = strings_to_column(["up now", "up w\u00e4rm 1\ufe0f\u20e3", "calm"])
+    at = np.zeros(3)
     edge.publish(
-        ObjectRows(*strings_to_column(["a", "b"]), np.zeros(2, np.int64), at, at, *text,
+        ObjectRows(*strings_to_column(["a", "b", "c"]), np.zeros(3, np.int64), at, at, *text,
                    *edge.analyzer.analyse(*text))
     )  # fmt: skip
     _read_request()
