@@ -69,7 +69,9 @@ def warm(topology: Topology) -> None:
     """Runs an insert, publication, delivery and delete under the topology's plan, and a plan
     change to another number of workers."""
     policy = dataclasses.replace(topology.policy, period_ticks=TICKS)
-    small = dataclasses.replace(topology, dispatchers=1, mergers=1, policy=policy)
+    small = dataclasses.replace(
+        topology, dispatchers=1, mergers=1, policy=policy, sample_objects=QUERIES
+    )
     runtime = LocalRuntime(small, MemoryStore())
     edge = runtime.edges[0]
     edge.attach("warm", 7, 1, 1 << 20, lambda _: None)
