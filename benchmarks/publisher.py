@@ -22,6 +22,7 @@ from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 LOAD_ROWS = 8192
 WINDOW = 8  # batches under way on a stream
 EVERY = 4  # object batches between two update batches
+UPDATED = 1024  # objects a batch; of smaller ones as many more lie between two update batches
 SESSION = "bench"
 NEVER = np.iinfo(np.int64).max
 
@@ -230,6 +231,7 @@ class BenchmarkPublisher:
         interval.cpu = -time.process_time()
         pause = size * 1.2 / rate if rate else 0.0
         per_batch = size / 10
+        every = EVERY * max(UPDATED // size, 1)
         intended: list[float] = []
         rows: list[int] = []
         posts = len(self.job.posts.lon) - len(self.job.posts.lon) % size
@@ -244,7 +246,7 @@ class BenchmarkPublisher:
             rows.append(k * size % posts)
             self.publish(rows[-1], size)
             k += 1
-            if k % EVERY == 0:
+            if k % every == 0:
                 self.insert(base + int(k * per_batch))
                 self.delete()
         for stream in (self.objects, self.inserts, self.deletes):
