@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from ps2stream.cluster.private_folder import PrivateFolder, find_children
@@ -37,3 +39,4 @@ def test_a_gcs_that_was_too_slow(
             assert instance.get(instance.ray.remote(lambda: 7).remote(), 60, lambda: None) == 7
         finally:
             instance.close()
+    gc.collect()
