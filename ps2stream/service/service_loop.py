@@ -80,7 +80,7 @@ class ServiceLoop:
         try:
             return await returned
         except asyncio.CancelledError:
-            if returned.cancelled():  # otherwise `do` has returned just now
+            if returned.cancelled() and task.returned is not None:  # `do` has not returned
                 task.returned = self._loop.create_future()
                 await asyncio.wait((task.returned,))
             raise

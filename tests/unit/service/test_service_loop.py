@@ -185,3 +185,22 @@ def test_what_a_thread_was_given_is_freed_at_once(loop: ServiceLoop, fails: bool
         assert watched() is None
     finally:
         gc.enable()
+
+
+def test_a_call_that_is_cancelled_as_its_thread_returns_ends(loop: ServiceLoop) -> None:
+    """The outcome is posted before the cancellation, and delivered between it and the coroutine."""
+
+    class HeldThread:
+        def submit(self, do: Callable[..., None], *args: Any) -> None:
+            self.run = lambda: do(*args)
+
+    async def cancel_late() -> bool:
+        thread: Any = HeldThread()
+        waiting = asyncio.create_task(loop.run_on(thread, lambda: 7))
+        await asyncio.sleep(0)
+        thread.run()
+        waiting.cancel()
+        done, _ = await asyncio.wait((waiting,), timeout=5)
+        return bool(done) and waiting.cancelled()
+
+    assert loop.run(cancel_late())
