@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from ps2stream.cluster.allocator import return_free_memory
+from ps2stream.cluster.later_trims import TrimmedLater
 from ps2stream.cluster.log_pairing import pair_logs
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
@@ -107,7 +108,7 @@ class MergerShell(ActorShell):
 
     def __init__(self, address: Address, epoch: int, topology: Topology, logs: ServiceLogs) -> None:
         super().__init__(address, epoch)
-        self._log = logs.open(address)
+        self._log = TrimmedLater(logs.open(address))
         self.machine = topology.merger(address.index, self._log)
         self._reporter = LogReporter(address, self._log)
         self._changed = threading.Condition()

@@ -97,7 +97,7 @@ class OsFile:
 
     def is_at(self, path: Path) -> bool:
         """Returns whether the file has this name now."""
-        return os.path.samestat(os.fstat(self._fd), path.stat())
+        return os.path.samestat(os.fstat(self._fd), os.stat(path))  # noqa: PTH116
 
     def reserve(self, size: int) -> None:
         """Allocates the first `size` bytes."""

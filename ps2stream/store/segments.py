@@ -43,6 +43,7 @@ class SegmentLog:
         self, path: Path, disk: Disk, held: DiskLock, segment_bytes: int, found: RecoveredLog
     ):
         self.path = path
+        self._mark_path = path / "mark"
         self._disk = disk
         self._held = held
         self._segment_bytes = segment_bytes
@@ -281,7 +282,7 @@ class SegmentLog:
 
     def _check_owned(self) -> None:
         """Raises OSError when another owner has put its mark in place of this one's."""
-        if not self._disk.is_in_place(self.path / "mark", self._mark_file):
+        if not self._disk.is_in_place(self._mark_path, self._mark_file):
             raise OSError(errno.ESTALE, "another process has taken it over")
 
     def _check_usable(self) -> None:
