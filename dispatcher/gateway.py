@@ -113,6 +113,11 @@ class DispatcherGateway(Protocol):
     """A dispatcher, as the service needs it."""
 
     @property
+    def never_blocks(self) -> bool:
+        """Whether what returns a future, and the methods of streams, may be called on the service's
+        loop. Otherwise the caller may have to do the work of the whole service."""
+
+    @property
     def analyzer(self) -> Analyzer:
         """The text analysis, as the plan records it."""
 

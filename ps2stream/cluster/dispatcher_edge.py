@@ -129,6 +129,7 @@ class DispatcherEdge:
         self.clock_ms = wall_clock_ms
         self.incarnation = incarnation
         self.endpoints: Sequence[str] = ()  # of all dispatchers, HOST:PORT
+        self.never_blocks = False
         self._index = machine.router.index
         self._new_index = topology.index_factory()
         self._costs = topology.policy.rules.costs

@@ -1,4 +1,9 @@
-"""The shell of a dispatcher: a queue of events around its machine, its log, and the gRPC server."""
+"""The shell of a dispatcher: its machine, its log, and the gRPC server.
+
+The machine lives on the event loop that moves the messages of gRPC. Messages of clients and of
+peers come there and are handled there, so that none is handed from thread to thread; only the sync
+of the log has a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ps2stream.cluster.allocator import MemoryReturn, bound_heaps
 from ps2stream.cluster.dispatcher_driver import DispatcherDriver, replaced
 from ps2stream.cluster.dispatcher_edge import DispatcherEdge
-from ps2stream.cluster.event_queue import EventQueue
 from ps2stream.cluster.intervals import JOIN_S, MEMORY_S
-from ps2stream.cluster.links import POLL_MS
+from ps2stream.cluster.later_trims import TrimmedLater
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
+from ps2stream.cluster.loop_events import LoopEvents
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.events import (
@@ -30,12 +35,12 @@ from ps2stream.dispatcher.events import (
 from ps2stream.observability.traces import NO_TRACES, TraceSampling
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.ticks import TICK_S
 from ps2stream.security import PortSecurity
+from ps2stream.service.service_loop import service_loop
 
 if TYPE_CHECKING:
     from ps2stream.service.server import GrpcServer
-
-ANSWERS_MS = 5
 
 
 class DispatcherShell(ActorShell):
@@ -46,36 +51,65 @@ class DispatcherShell(ActorShell):
     ) -> None:
         super().__init__(address, epoch)
         bound_heaps()
-        self._log = logs.open(address)
+        self._log = TrimmedLater(logs.open(address))
         self._unsynced = threading.Event()
         machine = topology.dispatcher(address.index, epoch, self._log, self.meter)
         self._router = machine.router
         self._driver = DispatcherDriver(
             machine, self._log, self.post, self._unsynced.set, lambda: self.lapsed
         )
-        self._events: EventQueue[Event] = EventQueue(self._handle_events)
+        self._loop = service_loop()
+        self._events: LoopEvents[Event] = LoopEvents(self._handle_events, self._loop)
         self.edge = DispatcherEdge(machine, topology, identity, self._events.put)
+        self.edge.never_blocks = True
         self._reporter = LogReporter(address, self._log)
         self._servers: list[GrpcServer] = []
-        self._told = math.inf  # the `answers_due` of which the machine was last informed
+        self._answers_due = math.inf  # when the machine was last to be informed of AnswersDue
         self._syncing = threading.Thread(
             target=self._sync_objects, daemon=True, name=f"{self.name}-log"
         )
 
-    @property
-    def busy(self) -> bool:
-        return self._driver.answers_are_due and self._driver.machine.answers_due != self._told
-
-    @property
-    def wait_ms(self) -> int:
-        """A short time while answers of workers wait for those of slower ones. Answers that another
-        thread has handled just now may wait for a tick."""
-        return POLL_MS if self._driver.machine.answers_due == math.inf else ANSWERS_MS
-
     def handle(self, frames: list[Frame]) -> None:
         self._events.put(*frames)
-        if not frames:
-            self._told = self._driver.machine.answers_due
+
+    def start_receiving(self) -> None:
+        self._loop.post(self._watch_inbox)
+
+    def end_receiving(self) -> None:
+        self._loop.run(self._unwatch_inbox())
+
+    def wake_receiver(self) -> None:
+        self._loop.post(self._take_turns)
+
+    def _watch_inbox(self) -> None:
+        self._loop.watch(self.links.fileno(), self._take_turns)
+        self._tick_later()
+
+    async def _unwatch_inbox(self) -> None:
+        self._loop.unwatch(self.links.fileno())
+
+    def _tick_later(self) -> None:
+        if not self._stopping.is_set():
+            self.links.find_gone(surely=True)
+            self._take_turns()
+            self._loop.call_later(TICK_S, self._tick_later)
+
+    def _take_turns(self) -> None:
+        """Takes one turn, and another one soon if messages are left."""
+        if not self._stopping.is_set():
+            self.links.find_gone(surely=False)
+            if self.take_turn(0):
+                self._loop.post(self._take_turns)
+
+    def _wait_for_answers(self) -> None:
+        """Has the machine informed when answers have waited long enough for slower workers."""
+        due = self._driver.machine.answers_due
+        if due not in (math.inf, self._answers_due):
+            self._answers_due = due
+            self._loop.call_later(max(due - time.monotonic(), 0.0), self._release_answers)
+
+    def _release_answers(self) -> None:
+        if self._driver.answers_are_due:
             self._events.put(AnswersDue())
 
     def joined(self, peer: Address) -> None:
@@ -100,7 +134,6 @@ class DispatcherShell(ActorShell):
         self, exits: bool = False, metrics_s: float = 0.0, tracing: TraceSampling = NO_TRACES
     ) -> None:
         super().start(exits, metrics_s, tracing)
-        self._events.start_relief(f"{self.name}-events")
         self._syncing.start()
 
     def ready(self) -> bool:
@@ -134,8 +167,7 @@ class DispatcherShell(ActorShell):
         for server in self._servers:
             server.stop(1.0)
         super().stop()  # a straggling handler finds the links closed
-        self._events.put(StopBegun())
-        self._events.close()
+        self._events.finish(StopBegun())
         self._unsynced.set()
         if self._syncing.is_alive():
             self._syncing.join(JOIN_S)
@@ -147,7 +179,9 @@ class DispatcherShell(ActorShell):
     def _handle_events(self, events: list[Event]) -> bool:
         if not self.failure:
             with self.watched():
-                return self._driver.handle(events)
+                is_busy = self._driver.handle(events)
+                self._wait_for_answers()
+                return is_busy
         for event in events:  # nobody answers any more
             if (call := getattr(event, "call", None)) is not None and not call.done():
                 call.set_exception(replaced())

@@ -10,6 +10,7 @@ LINK_BYTES wait for it: it requests what it lacks, or is sent it again (docs/dec
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
 import time
 from collections import deque
@@ -85,6 +86,7 @@ class PeerLinks:
         self._inbox.rcvhwm = INBOX_MESSAGES
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
+        self._readiness: select.epoll | None = None
         self._monitors: dict[Address, zmq.Socket[bytes]] = {}
         self._outlets: dict[Address, _PeerOutlet] = {}
         self._curve: CurveKeys | None = None
@@ -137,6 +139,9 @@ class PeerLinks:
         self._close_outlet(peer, old)
         self._monitors[peer] = monitor
         self._poller.register(monitor, zmq.POLLIN)
+        if self._readiness is not None:
+            self._readiness.register(monitor.FD, select.EPOLLIN)
+            self._await_event(0)
 
     def disconnect(self, peer: Address) -> None:
         """Closes the outlet to `peer`, until it is connected again. On the thread that
@@ -181,19 +186,41 @@ class PeerLinks:
             self._meter.add("link", time.monotonic() - head.sent)
         return frames
 
+    def fileno(self) -> int:
+        """Returns a descriptor that can be read when a message comes or a peer is gone; then
+        `find_gone` and `receive` follow, until nothing is left. On the thread that receives."""
+        if self._readiness is None:
+            self._readiness = select.epoll()
+            for socket in (self._inbox, *self._monitors.values()):
+                self._readiness.register(socket.FD, select.EPOLLIN)
+            self._await_event(0)  # ZeroMQ signals only what comes after a look that found nothing
+        return self._readiness.fileno()
+
+    def find_gone(self, surely: bool) -> None:
+        """Notes the peers that are gone by now, after `fileno`; unless `surely`, only if the
+        descriptor shows that there are any."""
+        assert self._readiness is not None
+        inbox = self._inbox.FD
+        if surely or any(descriptor != inbox for descriptor, _ in self._readiness.poll(0)):
+            self._await_event(0)
+
     def close(self) -> None:
         """Closes all sockets, and drops what was not sent."""
         if self._curve is not None:
             self._curve.close()
         with self._lock:
             self._context.destroy(0)
+        if self._readiness is not None:
+            self._readiness.close()
 
     def _await_event(self, most_ms: int) -> None:
         """Waits until a message comes, a peer is gone, or the time is over."""
         ready = dict(self._poller.poll(most_ms))
         for peer, monitor in self._monitors.items():
             if monitor in ready:
-                monitor.recv_multipart()
+                with contextlib.suppress(zmq.Again):
+                    while monitor.recv_multipart(zmq.NOBLOCK):
+                        pass
                 self.gone.append(peer)
 
     def _close_outlet(self, peer: Address, outlet: _PeerOutlet | None) -> None:
@@ -203,6 +230,8 @@ class PeerLinks:
         outlet.socket.disable_monitor()
         monitor = self._monitors.pop(peer)
         self._poller.unregister(monitor)
+        if self._readiness is not None:
+            self._readiness.unregister(monitor.FD)
         monitor.close(0)
         outlet.socket.close(0)
 

@@ -85,6 +85,8 @@ class ActorShell(abc.ABC):
             queue.SimpleQueue()
         )
         self._peer_epochs: dict[Address, int] = {}
+        self._is_receiving = False
+        self._tick_due = 0.0
         self._receiver = threading.Thread(
             target=self._receive_messages, daemon=True, name=f"{self.name}-inbox"
         )
@@ -124,7 +126,9 @@ class ActorShell(abc.ABC):
         """
         for peer in peers.items():
             self._peer_changes.put(peer)
-        if not self._receiver.is_alive():
+        if self._is_receiving:
+            self.wake_receiver()
+        else:
             self._connect_peers()
 
     def start(
@@ -138,13 +142,25 @@ class ActorShell(abc.ABC):
         if tracing.every:
             self.meter.traces = ActorTraces(tracing, self.address)
         self.lease = time.monotonic() + self._lease_s
+        self._is_receiving = True
+        self.start_receiving()
+
+    def start_receiving(self) -> None:
+        """Begins to take turns; from now on only whoever takes them uses the links' inbox."""
         self._receiver.start()
+
+    def end_receiving(self) -> None:
+        """Returns once no further turn is taken."""
+        self._receiver.join()
+
+    def wake_receiver(self) -> None:  # noqa: B027
+        """Has a turn taken soon. The thread takes one at least every POLL_MS."""
 
     def stop(self) -> None:
         """Handles no further message, once the one under way is done."""
         self._stopping.set()
-        if self._receiver.is_alive():
-            self._receiver.join()
+        if self._is_receiving:
+            self.end_receiving()
         self.links.close()
         if self.meter.traces is not None:
             self.meter.traces.close()
@@ -157,7 +173,7 @@ class ActorShell(abc.ABC):
         extended, because such a ping may have waited until a stopped process went on.
         """
         now = time.monotonic()
-        if not self._receiver.is_alive():
+        if not self._is_receiving:
             self._lease_s = lease_s
         elif heard is None:
             self.lease = min(self.lease, now + lease_s)
@@ -179,11 +195,6 @@ class ActorShell(abc.ABC):
     def busy(self) -> bool:
         """True if there is more to do without a message."""
         return False
-
-    @property
-    def wait_ms(self) -> int:
-        """How long to wait for a message before looking whether there is more to do."""
-        return POLL_MS
 
     @abc.abstractmethod
     def handle(self, frames: list[Frame]) -> None:
@@ -250,26 +261,31 @@ class ActorShell(abc.ABC):
             if before is not None:
                 self.joined(peer)
 
+    def take_turn(self, wait_ms: int) -> bool:
+        """Handles the messages that come within `wait_ms`, changes of peers, and a tick that is
+        due. Returns whether it left messages for the next turn."""
+        data = self.links.receive(wait_ms)
+        frames: list[Frame] = []
+        with self.watched():
+            for _ in range(GROUP):
+                if data is None:
+                    break
+                frames += map(decode, data)
+                data = self.links.receive(0)
+            if self.failure:
+                return data is not None
+            self._connect_peers()
+            while self.links.gone:
+                self.lost(self.links.gone.popleft())
+            if frames or self.busy:
+                self.handle(frames)
+            if time.monotonic() >= self._tick_due:
+                self._tick_due = time.monotonic() + TICK_S
+                self.tick()
+                if self._recorder is not None:
+                    self._recorder.tick(self.status)
+        return data is not None
+
     def _receive_messages(self) -> None:
-        due = time.monotonic()
         while not self._stopping.is_set():
-            data = self.links.receive(0 if self.busy else self.wait_ms)
-            frames: list[Frame] = []
-            with self.watched():
-                for _ in range(GROUP):
-                    if data is None:
-                        break
-                    frames += map(decode, data)
-                    data = self.links.receive(0)
-                if self.failure:
-                    continue
-                self._connect_peers()
-                while self.links.gone:
-                    self.lost(self.links.gone.popleft())
-                if frames or self.busy:
-                    self.handle(frames)
-                if time.monotonic() >= due:
-                    due = time.monotonic() + TICK_S
-                    self.tick()
-                    if self._recorder is not None:
-                        self._recorder.tick(self.status)
+            self.take_turn(0 if self.busy else POLL_MS)

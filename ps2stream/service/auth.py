@@ -25,7 +25,7 @@ from ps2stream.errors import (
     Violation,
 )
 from ps2stream.security import AccessScope, PortSecurity
-from ps2stream.service.calls import HeldBack, complete
+from ps2stream.service.calls import HeldBack, begin_message, complete
 from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
 from ps2stream.service.identity import CallerIdentity, KnownIdentities
 from ps2stream.service.lanes import CONNECTION_STREAMS, HOST_STREAMS, CallLane, CallLanes
@@ -210,7 +210,7 @@ class CallGuard(grpc.GenericRpcHandler):
             return bytes(behaviour(data, call))
         with lane.count_one():
             call.has_begun = True
-            beginning = service_loop().run_on(lane.threads, behaviour, data, call)
+            beginning = begin_message(lane.threads, behaviour, data, call)
             del data  # the answer may take long
             begun = await beginning
             if not isinstance(begun, HeldBack):

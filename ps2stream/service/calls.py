@@ -36,7 +36,17 @@ class HeldBack(NamedTuple):
     finish: Callable[[], bytes]
 
 
-UnaryBehaviour: TypeAlias = Callable[[bytes, OpenCall], bytes | HeldBack | LaterAnswer]
+class QuickBehaviour(NamedTuple):
+    """The handling of a message that may be quick: `begin_at_once` runs on the loop, and returns
+    None for a message that it left to `begin`, on a thread."""
+
+    begin: Callable[[bytes, OpenCall], HeldBack | LaterAnswer]
+    begin_at_once: Callable[[bytes, OpenCall], HeldBack | LaterAnswer | None]
+
+
+UnaryBehaviour: TypeAlias = (
+    Callable[[bytes, OpenCall], bytes | HeldBack | LaterAnswer] | QuickBehaviour
+)
 """Answers the message of a call, on a thread of the call's lane."""
 StreamBehaviour: TypeAlias = Callable[[OpenCall], Awaitable[None]]
 """Reads and writes the messages of a call, on the service's loop."""
@@ -149,6 +159,19 @@ async def settle(future: Future[T], call: OpenCall) -> T:
         raise _no_answer(left) from None
 
 
+async def begin_message(
+    threads: Executor, behaviour: UnaryBehaviour, data: bytes, call: OpenCall
+) -> bytes | HeldBack | LaterAnswer:
+    """Begins to handle a message: at once if it is a quick one, and otherwise on a thread."""
+    if isinstance(behaviour, QuickBehaviour):
+        if (begun := behaviour.begin_at_once(data, call)) is not None:
+            return begun
+        behaviour = behaviour.begin
+    beginning = service_loop().run_on(threads, behaviour, data, call)
+    del data  # the answer may take long
+    return await beginning
+
+
 async def complete(begun: bytes | HeldBack | LaterAnswer) -> bytes:
     """Returns the answer that a behaviour has begun."""
     if isinstance(begun, HeldBack):
@@ -157,13 +180,11 @@ async def complete(begun: bytes | HeldBack | LaterAnswer) -> bytes:
     return begun if isinstance(begun, bytes) else await begun()
 
 
-async def pipelined(
-    call: OpenCall, threads: Executor, begin: Callable[[bytes], HeldBack | LaterAnswer]
-) -> None:
+async def pipelined(call: OpenCall, threads: Executor, behaviour: UnaryBehaviour) -> None:
     """Answers the messages of a call in order, with up to PIPELINE of them under way.
 
-    `begin` starts a message on a thread. While an answer is held back, nothing more is read. An
-    error ends the stream after the answers before it.
+    `behaviour` begins a message. While an answer is held back, nothing more is read. An error ends
+    the stream after the answers before it.
     """
     pending: asyncio.Queue[bytes | LaterAnswer | Exception | None] = asyncio.Queue(PIPELINE)
 
@@ -171,7 +192,7 @@ async def pipelined(
         request = await call.read()
         if request is None:
             return None
-        beginning = service_loop().run_on(threads, begin, request)
+        beginning = begin_message(threads, behaviour, request, call)
         del request  # nothing may hold a message until the next one comes
         begun = await beginning
         return await complete(begun) if isinstance(begun, HeldBack) else begun

@@ -31,6 +31,15 @@ class PublishGate:
         """The bytes that are accepted and not yet routed and synced."""
         return self._admission.held_bytes
 
+    def try_to_enter(self, caller: Hashable, size_bytes: int) -> AdmissionTicket | None:
+        """Returns a ticket if `caller` may go on at once, as from `enter`, and otherwise None."""
+        with self._lock:
+            ticket = self._admission.request(caller, size_bytes)
+            if ticket is None or ticket.admitted:
+                return ticket
+            self._wake_admitted(self._admission.leave(ticket))
+            return None
+
     def enter(self, caller: Hashable, size_bytes: int, wait_s: float) -> AdmissionTicket:
         """Returns a ticket once `caller` may go on. It then parses and analyses until `end_turn`,
         and holds its bytes until `leave`. Raises ResourceExhausted, naming the limit, when the

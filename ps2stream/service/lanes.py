@@ -8,9 +8,10 @@ threads. Streams have as many as there may be streams, since each handles one me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from ps2stream.errors import ResourceExhausted
 from ps2stream.service.half_open import PeerLimits, PeerShares
@@ -28,6 +29,15 @@ REFUSAL_S = 0.004
 """The pause between two refusals of a full service: a refusal costs as much as many objects, and a
 caller that waits for one sends nothing meanwhile. There is no pause while HELD_REFUSALS wait."""
 HELD_REFUSALS = 1024
+
+
+class CallerThread(Executor):
+    """Stands for threads where nothing blocks: the caller does the work."""
+
+    def submit(self, do: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(do(*args, **kwargs))
+        return done
 
 
 class CallLane:

@@ -16,6 +16,7 @@ import numpy as np
 from ps2stream.dispatcher.gateway import AcceptedBatch, DispatcherGateway, PublicationIdentity
 from ps2stream.errors import (
     AlreadyExists,
+    Cancelled,
     FailedPrecondition,
     InvalidArgument,
     OverQuota,
@@ -39,6 +40,7 @@ from ps2stream.service.gate import PublishGate
 from ps2stream.service.objects import RowRefusal, read_objects
 from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.peek import read_level_and_rows
+from ps2stream.service.quick import QuickReading, QuickTime
 from ps2stream.service.service_loop import service_loop
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
@@ -46,6 +48,9 @@ STREAM_WAIT_S = 5.0
 """The time that a full service holds a PublishStream back before it refuses the batch."""
 UNARY_WAIT_S = 1.0
 """The same for a call: longer than its lane takes, so that what was analysed is rarely refused."""
+
+QUICK_BYTES = 192 << 10
+"""The size up to which a publication is handled on the loop, if nothing there has to wait."""
 
 REASONS = ("invalid", "quota", "full", "unavailable", "shed")
 """The reasons to refuse objects. Shed are those of level NONE, because the service was full."""
@@ -84,6 +89,7 @@ class TenantPublications:
         self._rates = rates
         self._rates_lock = threading.Lock()
         self._refusing = threading.Lock()
+        self._reading = QuickReading(QUICK_BYTES)
         self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         """The number of objects that were not accepted, by reason."""
 
@@ -92,6 +98,11 @@ class TenantPublications:
         check_deadline(call)
         kind = pubsub_pb2.PublishRequest
         return self._begin_batch(kind, data, call, UNARY_WAIT_S, self._answer_call)
+
+    def publish_at_once(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer | None:
+        """Begins the batch of a Publish on the loop; returns None if that has to be on a thread."""
+        kind = pubsub_pb2.PublishRequest
+        return self._begin_at_once(kind, data, call, UNARY_WAIT_S, self._answer_call)
 
     def _answer_call(self, outcome: PublishOutcome) -> bytes:
         if outcome.error is not None:
@@ -110,6 +121,39 @@ class TenantPublications:
         kind = pubsub_pb2.PublishStreamRequest
         return self._begin_batch(kind, data, call, STREAM_WAIT_S, self._answer_in_stream)
 
+    def begin_at_once(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer | None:
+        """Begins one batch of a PublishStream on the loop; returns None if that has to be on a
+        thread."""
+        kind = pubsub_pb2.PublishStreamRequest
+        return self._begin_at_once(kind, data, call, STREAM_WAIT_S, self._answer_in_stream)
+
+    def _begin_at_once(
+        self,
+        kind: type[Request],
+        data: bytes,
+        call: OpenCall,
+        wait_s: float,
+        answer: Callable[[PublishOutcome], bytes],
+    ) -> HeldBack | LaterAnswer | None:
+        """Begins a batch on the loop, if it should be quick and need not wait; returns None if it
+        is not and does."""
+        if (ticket := self._enter_at_once(data, call)) is None:
+            return None
+        try:
+            return self._begin_batch(kind, data, call, wait_s, answer, ticket)
+        except Cancelled:  # it took too long
+            return None
+
+    def _enter_at_once(self, data: bytes, call: OpenCall) -> AdmissionTicket | None:
+        if not self._gateway.never_blocks or not self._reading.expects(len(data)):
+            return None
+        try:
+            with self._rates_lock:
+                self._rates.check(self._gateway.clock_ms())
+        except ResourceExhausted:
+            return None  # reading what is refused may have to wait
+        return self._gate.try_to_enter(call.peer(), len(data))
+
     def _answer_in_stream(self, outcome: PublishOutcome) -> bytes:
         answer = _fill_answer(pubsub_pb2.PublishStreamResponse(), outcome)
         if outcome.error is not None:
@@ -123,12 +167,13 @@ class TenantPublications:
         call: OpenCall,
         wait_s: float,
         answer: Callable[[PublishOutcome], bytes],
+        ticket: AdmissionTicket | None = None,
     ) -> HeldBack | LaterAnswer:
         """Begins a batch and returns what waits for its answer. An answer that nothing was accepted
         is held back, whatever the reason: finding out what is wrong with a large batch takes as
         long as a full service's refusal."""
         try:
-            taking = self._accept_batch(kind, data, call, wait_s)
+            taking = self._accept_batch(kind, data, call, wait_s, ticket)
         except (InvalidArgument, FailedPrecondition) as error:
             return self._hold_back_answer(len(data), _make_raiser(error), call)
         if isinstance(taking, PublishOutcome):
@@ -154,23 +199,34 @@ class TenantPublications:
         return HeldBack(seconds if left is None else min(seconds, left / 2), end)
 
     def _accept_batch(
-        self, kind: type[Request], data: bytes, call: OpenCall, wait_s: float
+        self,
+        kind: type[Request],
+        data: bytes,
+        call: OpenCall,
+        wait_s: float,
+        ticket: AdmissionTicket | None,
     ) -> Callable[[], Awaitable[PublishOutcome]] | PublishOutcome:
         """Hands the good rows to the gateway. Returns a function that waits until they are routed,
         or the outcome when nothing was accepted. Rows, rate and share are checked before anything
-        is built for the batch."""
-        rows = check_batch(kind, data, OBJECT_ROWS)
+        is built for the batch; `ticket` if it has entered already."""
         try:
-            with self._rates_lock:
-                self._rates.check(self._gateway.clock_ms())
-            ticket = self._gate.enter(call.peer(), len(data), wait_s)
-        except ResourceExhausted as error:
-            return self._refuse_unread(kind, data, rows, error)
-        try:
+            rows = check_batch(kind, data, OBJECT_ROWS)
+            try:
+                with self._rates_lock:
+                    self._rates.check(self._gateway.clock_ms())
+                if ticket is None:
+                    ticket = self._gate.enter(call.peer(), len(data), wait_s)
+            except ResourceExhausted as error:
+                self._leave(ticket)
+                return self._refuse_unread(kind, data, rows, error)
             return self._publish_admitted(ticket, kind, data, call, wait_s)
         except BaseException:
-            self._gate.leave(ticket)
+            self._leave(ticket)
             raise
+
+    def _leave(self, ticket: AdmissionTicket | None) -> None:
+        if ticket is not None:
+            self._gate.leave(ticket)
 
     def _publish_admitted(
         self,
@@ -181,11 +237,14 @@ class TenantPublications:
         wait_s: float,
     ) -> Callable[[], Awaitable[PublishOutcome]] | PublishOutcome:
         check_deadline(call)
+        on_loop = service_loop().is_here
+        time = QuickTime(is_limited=on_loop)
+        is_wanted = time.is_left if on_loop else call.is_active
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = resolve_level(request.level)
         identity = identify_publication(request)
         objects = read_objects(request.batch, self._gateway.clock_ms())
-        refused = objects.refusals(None if request.allow_partial else VIOLATIONS)
+        refused = objects.refusals(None if request.allow_partial else VIOLATIONS, is_wanted)
         if refused:
             good = np.ones(len(objects), np.bool_)
             good[[r.row for r in refused]] = False
@@ -202,7 +261,10 @@ class TenantPublications:
         except OverQuota as error:
             self._gate.leave(ticket)
             return self._refuse_batch(level, len(objects), error)
-        rows = objects.analyse(self._gateway.analyzer, call.is_active)
+        try:
+            rows = objects.analyse(self._gateway.analyzer, is_wanted)
+        finally:
+            self._reading.note(len(data), time.taken_s)
         self._gate.end_turn(ticket)
         durable = level == object_pb2.PUBLISH_LEVEL_DURABLE
         routing = self._gateway.publish(rows, wait_s, durable, identity)

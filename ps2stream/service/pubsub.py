@@ -6,7 +6,7 @@ deliveries pass unparsed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from typing import Literal
@@ -28,8 +28,8 @@ from ps2stream.service.admission import PublishRates
 from ps2stream.service.calls import (
     ID_ROWS,
     QUERY_ROWS,
-    HeldBack,
     LaterAnswer,
+    QuickBehaviour,
     StreamBehaviour,
     UnaryBehaviour,
     check_deadline,
@@ -49,10 +49,14 @@ from ps2stream.service.listing import page
 from ps2stream.service.objects import RowRefusal
 from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.publishing import TenantPublications
+from ps2stream.service.quick import QuickReading, QuickTime
 from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
 SERVICE = "ps2stream.v1.PubSub"
+QUICK_BYTES = 64 << 10
+QUICK_MESSAGE_BYTES = 4 << 10
+"""The sizes up to which updates, and queries as messages, are handled on the loop."""
 
 
 class PubSub:
@@ -77,6 +81,7 @@ class PubSub:
         self._gateway = gateway
         self._slots = slots
         self._threads = threads
+        self._reading = QuickReading(QUICK_BYTES)
         self.publishing = TenantPublications(gateway, gate, rates)
         self.delivering = DeliverStreams(gateway, held, puts)
         self.calls: dict[str, UnaryBehaviour] = {
@@ -84,24 +89,30 @@ class PubSub:
             "DeleteQuery": self._delete_query,
             "GetQuery": self._get_query,
             "ListQueries": self._list_queries,
-            "Publish": self.publishing.publish,
+            "Publish": QuickBehaviour(self.publishing.publish, self.publishing.publish_at_once),
             **InquiryCalls(gateway).calls,
         }
         self.streams: dict[str, StreamBehaviour] = {
-            "InsertQueries": self._pipeline(self._begin_insert, bulk),
-            "DeleteQueries": self._pipeline(self._begin_delete),
-            "PublishStream": self._pipeline(self.publishing.begin, bulk),
+            "InsertQueries": self._pipeline(
+                QuickBehaviour(self._begin_insert, self._begin_insert_at_once), bulk
+            ),
+            "DeleteQueries": self._pipeline(
+                QuickBehaviour(self._begin_delete, self._begin_delete_at_once)
+            ),
+            "PublishStream": self._pipeline(
+                QuickBehaviour(self.publishing.begin, self.publishing.begin_at_once), bulk
+            ),
             "Deliver": self._deliver_matches,
         }
 
     def _pipeline(
         self,
-        begin: Callable[[bytes, OpenCall], HeldBack | LaterAnswer],
+        behaviour: UnaryBehaviour,
         bulk: StreamSlots | None = None,
     ) -> StreamBehaviour:
         async def handle(call: OpenCall) -> None:
             with self._slots.one(), bulk.one() if bulk else nullcontext():
-                await pipelined(call, self._threads, lambda data: begin(data, call))
+                await pipelined(call, self._threads, behaviour)
 
         return handle
 
@@ -158,15 +169,39 @@ class PubSub:
 
     # --- many queries ---------------------------------------------------------
 
+    def _begin_insert_at_once(self, data: bytes, call: OpenCall) -> LaterAnswer | None:
+        """Begins a small batch on the loop. Queries as messages may have polygons, which take long
+        to read, so that there are fewer bytes of them."""
+        if not self._gateway.never_blocks or not self._reading.expects(len(data)):
+            return None
+        request = parse_batch(pubsub_pb2.InsertQueriesRequest, data, QUERY_ROWS)
+        if request.batch.queries and len(data) > QUICK_MESSAGE_BYTES:
+            return None
+        return self._begin_parsed(len(data), request, call)
+
     def _begin_insert(self, data: bytes, call: OpenCall) -> LaterAnswer:
         request = parse_batch(pubsub_pb2.InsertQueriesRequest, data, QUERY_ROWS)
+        return self._begin_parsed(len(data), request, call)
+
+    def _begin_parsed(
+        self, size_bytes: int, request: pubsub_pb2.InsertQueriesRequest, call: OpenCall
+    ) -> LaterAnswer:
         _check_request_id(request.request_id)
-        found = query_columns.read_queries(request.batch, self._gateway)
+        time = QuickTime(is_limited=False)
+        try:
+            found = query_columns.read_queries(request.batch, self._gateway)
+        finally:
+            self._reading.note(size_bytes, time.taken_s)
         answer = pubsub_pb2.InsertQueriesResponse()
         return self._begin_update(
             answer, found.n, found.at, found.rows, found.sessions, request.request_id,
             found.refused, call,
         )  # fmt: skip
+
+    def _begin_delete_at_once(self, data: bytes, call: OpenCall) -> LaterAnswer | None:
+        if not self._gateway.never_blocks or len(data) > QUICK_BYTES:
+            return None
+        return self._begin_delete(data, call)
 
     def _begin_delete(self, data: bytes, call: OpenCall) -> LaterAnswer:
         request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data, ID_ROWS)

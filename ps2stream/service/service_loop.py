@@ -1,7 +1,7 @@
 """The event loop on which gRPC moves messages, one for all servers of a process.
 
-The loop never waits and never computes for long: whatever calls a gateway, parses or analyses runs
-on a thread of a lane. What other threads have for the loop is gathered, and wakes it once.
+The loop never waits and never computes for long: what may do either runs on a thread of a lane.
+What other threads have for the loop is gathered, and wakes it once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,15 @@ class ServiceLoop:
         self._loop = asyncio.new_event_loop()
         self._posted: deque[Callable[[], object]] = deque()
         self._is_awake = False  # it will look at what is posted
-        threading.Thread(
+        self._thread = threading.Thread(
             target=self._loop.run_forever, daemon=True, name="ps2stream-service-loop"
-        ).start()
+        )
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs on the loop."""
+        return threading.get_ident() == self._thread.ident
 
     def post(self, do: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Has the loop call `do` soon; for any thread. What is posted before the loop wakes takes
@@ -54,7 +60,22 @@ class ServiceLoop:
         self._posted.append(functools.partial(do, *args, **kwargs))
         if not self._is_awake:
             self._is_awake = True
-            self._loop.call_soon_threadsafe(self._run_posted)
+            if self.is_here:
+                self._loop.call_soon(self._run_posted)
+            else:
+                self._loop.call_soon_threadsafe(self._run_posted)
+
+    def call_later(self, seconds: float, do: Callable[[], object]) -> asyncio.TimerHandle:
+        """Calls `do` in so many seconds, unless what is returned is cancelled; on the loop."""
+        return self._loop.call_later(seconds, do)
+
+    def watch(self, descriptor: int, do: Callable[[], object]) -> None:
+        """Calls `do` whenever the descriptor can be read, until `unwatch`; on the loop."""
+        self._loop.add_reader(descriptor, do)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Ends what `watch` began; on the loop."""
+        self._loop.remove_reader(descriptor)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Returns what the coroutine returns, or raises what it raises; for other threads."""
@@ -66,8 +87,14 @@ class ServiceLoop:
         if future.done():
             _copy_outcome(future, followed)
         else:
-            future.add_done_callback(lambda done: self.post(_copy_outcome, done, followed))
+            future.add_done_callback(lambda done: self._copy_soon(done, followed))
         return followed
+
+    def _copy_soon(self, done: Future[T], followed: asyncio.Future[T]) -> None:
+        if self.is_here:
+            _copy_outcome(done, followed)
+        else:
+            self.post(_copy_outcome, done, followed)
 
     async def run_on(
         self, threads: Executor, do: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs

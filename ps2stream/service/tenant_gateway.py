@@ -40,6 +40,10 @@ class TenantGateway:
         self._tenant = tenant
 
     @property
+    def never_blocks(self) -> bool:
+        return self._gateway.never_blocks
+
+    @property
     def analyzer(self) -> Analyzer:
         return self._gateway.analyzer
 

@@ -15,7 +15,7 @@ from ps2stream.service.calls import StreamBehaviour, UnaryBehaviour
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.identity import CallerIdentity
 from ps2stream.service.inbox import StreamInboxes
-from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
+from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS, CallerThread
 from ps2stream.service.methods import MethodKind, ServedMethod
 from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.publishing import REASONS
@@ -39,7 +39,9 @@ class TenantServices:
         self._gate = PublishGate(security.intake_bytes)
         gateway.tell_congestion(self._gate.set_congested)
         self._threads = threads
-        self._puts = ThreadPoolExecutor(1, "ps2stream-puts")
+        self._puts: Executor = (
+            CallerThread() if gateway.never_blocks else ThreadPoolExecutor(1, "ps2stream-puts")
+        )
         self._bulk = StreamSlots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()

@@ -333,6 +333,8 @@ class Silent:
     def clock_ms(self) -> int:
         return self.now
 
+    never_blocks = False
+
     def tell_congestion(self, *_: object) -> None:
         """There is none."""
 

@@ -54,10 +54,13 @@ class Busy:
 
 
 @contextmanager
-def running(tmp_path: Path, quota: int = 1 << 16) -> Iterator[tuple[str, Disk, Any]]:
+def running(
+    tmp_path: Path, quota: int = 1 << 16, never_blocks: bool = False
+) -> Iterator[tuple[str, Disk, Any]]:
     settings = Settings(runtime="local", workers=1, data_dir=tmp_path / "data")
     disk = Disk()
     runtime = LocalRuntime(Topology(fitted_plan(settings, None), session_quota=quota), disk)
+    runtime.edges[0].never_blocks = never_blocks
     edge: Any = Busy(runtime.edges[0])
     server = serve(edge, "127.0.0.1", 0)
     try:
@@ -72,6 +75,8 @@ class Nothing:
     @staticmethod
     def clock_ms() -> int:
         return 0
+
+    never_blocks = False
 
     def tell_congestion(self, *_: object) -> None:
         """There is none."""

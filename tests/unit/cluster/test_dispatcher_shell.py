@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +14,16 @@ import pytest
 
 from ps2stream.client.client import Client
 from ps2stream.cluster import dispatcher_shell
-from ps2stream.cluster.dispatcher_shell import ANSWERS_MS, DispatcherShell
-from ps2stream.cluster.links import POLL_MS
+from ps2stream.cluster.dispatcher_shell import DispatcherShell
+from ps2stream.cluster.links import PeerLinks
 from ps2stream.cluster.service import start
+from ps2stream.cluster.shell import ActorIncarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.dispatcher.events import AnswersDue
 from ps2stream.language.analyzer import Analysis
-from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.messages.updates import LedgerTip
 from ps2stream.routing.plan import text_plan
 from ps2stream.space.grid import Grid
 from tests.support.memory_log import MemoryLog
@@ -53,19 +57,62 @@ def test_progress_is_noted_and_then_synced(tmp_path: Path, monkeypatch: pytest.M
     assert done[-2:] == ["synced", "closed"]
 
 
-def test_a_shell_looks_again_soon_while_answers_wait(tmp_path: Path) -> None:
+def test_the_machine_is_informed_when_answers_have_waited_long_enough(tmp_path: Path) -> None:
     shell = run(MemoryLog(), tmp_path)
-    shell.stop()
-    handled: list[Any] = []
     machine: Any = shell.edge.machine
-    shell._events = SimpleNamespace(put=lambda *events: handled.extend(events))  # type: ignore[assignment]
-    assert (shell.wait_ms, shell.busy) == (POLL_MS, False)
-    machine.answers_due = time.monotonic() + 60
-    assert (shell.wait_ms, shell.busy) == (ANSWERS_MS, False)
-    machine.answers_due = time.monotonic()
-    assert (shell.wait_ms, shell.busy) == (ANSWERS_MS, True)
-    shell.handle([])
-    assert handled == [AnswersDue()]
+    informed = threading.Event()
+
+    def note(_: AnswersDue) -> None:
+        machine.router.__dict__.pop("release_late")
+        informed.set()
+
+    machine._handlers[AnswersDue] = note
+    due = time.monotonic() + 0.2
+    kind = type(machine.router)
+    late = property(lambda router: math.inf if informed.is_set() else due)
+    with pytest.MonkeyPatch.context() as patch:
+        machine.router.release_late = lambda now: []
+        patch.setattr(kind, "answers_due", late)
+        shell.joined(Address("worker", 0))
+        assert informed.wait(60)
+        assert time.monotonic() >= due
+    shell.stop()
+
+
+def test_a_message_of_a_peer_is_handled_on_the_loop_with_no_tick_between(tmp_path: Path) -> None:
+    shell = run(MemoryLog(), tmp_path)
+    handled = threading.Event()
+    names: list[str] = []
+
+    def note(frame: Any) -> list[Any]:
+        names.append(threading.current_thread().name)
+        handled.set()
+        return []
+
+    shell.edge.machine.router.on = note  # type: ignore[method-assign]
+    shell.tick = lambda: None  # type: ignore[method-assign]
+    peer = Address("sequencer", 0)
+    with closing(PeerLinks(peer, 1)) as links:
+        links.connect(shell.address, f"ipc://{tmp_path}/dispatcher-0.1", 1)
+        links.post([Send(shell.address, LedgerTip(0, 0))])
+        assert handled.wait(60)
+    assert names == ["ps2stream-service-loop"]
+    shell.stop()
+
+
+def test_a_peer_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = run(MemoryLog(), tmp_path)
+    gone = threading.Event()
+    peer = Address("worker", 0)
+    monkeypatch.setattr(shell, "lost", lambda _: gone.set())
+    with closing(PeerLinks(peer, 1)) as links:
+        shell.connect({peer: ActorIncarnation(links.bind(tmp_path), 1)})
+        links.connect(shell.address, f"ipc://{tmp_path}/dispatcher-0.1", 1)
+        while peer not in shell.links._outlets:
+            time.sleep(0.01)
+        time.sleep(0.3)  # until the sockets have met
+    assert gone.wait(60)
+    shell.stop()
 
 
 def test_a_log_that_does_not_answer_holds_up_no_stop(

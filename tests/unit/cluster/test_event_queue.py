@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
-from ps2stream.cluster.event_queue import MOST, TENURE_S, EventQueue
+from ps2stream.cluster.event_queue import MOST, EventQueue
 
 
 def test_an_event_is_handled_by_the_thread_that_brings_it() -> None:
@@ -95,31 +94,7 @@ def test_a_handler_that_fails_is_called_for_the_next_event() -> None:
     assert found == [[1], [2]]
 
 
-def test_who_is_at_work_for_long_is_relieved_though_events_go_on_coming() -> None:
-    names: list[str] = []
-    come = iter(range(10_000))
-
-    def handle(taken: list[int]) -> bool:
-        names.append(threading.current_thread().name)
-        time.sleep(TENURE_S / 2)
-        return next(come) < 20  # as if there were always more to do
-
-    events: EventQueue[int] = EventQueue(handle)
-    events.start_relief("relief")
-    events.put(1)
-    own = names.count(threading.current_thread().name)
-    assert own < 20
-    while len(names) < 21:
-        time.sleep(TENURE_S)
-    assert names == [threading.current_thread().name] * own + ["relief"] * (21 - own)
-    events.close()
-    events.put(2)
-    while len(names) < 22:
-        time.sleep(TENURE_S)
-
-
-@pytest.mark.parametrize("is_relieved", [False, True])
-def test_no_event_of_many_threads_is_lost_or_handled_twice(is_relieved: bool) -> None:
+def test_no_event_of_many_threads_is_lost_or_handled_twice() -> None:
     found: list[int] = []
     at_work = threading.Lock()
 
@@ -130,9 +105,6 @@ def test_no_event_of_many_threads_is_lost_or_handled_twice(is_relieved: bool) ->
         return False
 
     events: EventQueue[int] = EventQueue(handle)
-    if is_relieved:
-        events.start_relief("relief")
-        events._tenure_s = 0.0  # nobody handles anything but the thread of the queue's own
 
     def put_each(numbers: range) -> None:
         for number in numbers:
@@ -145,8 +117,4 @@ def test_no_event_of_many_threads_is_lost_or_handled_twice(is_relieved: bool) ->
         thread.start()
     for thread in threads:
         thread.join(60)
-    deadline = time.monotonic() + 60
-    while len(found) < 4000 and time.monotonic() < deadline:
-        time.sleep(TENURE_S)
-    events.close()
     assert sorted(found) == [*range(4000)]
