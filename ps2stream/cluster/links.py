@@ -31,8 +31,9 @@ LINK_BYTES = 128 << 20
 """Bytes that may wait in a sender for one peer."""
 INBOX_MESSAGES = 256
 """Messages of each peer that ZeroMQ reads ahead."""
-_TRACKED_BYTES = 1 << 14
-"""Bytes that are sent before ZeroMQ is again asked to report when they have left."""
+_TRACKED_BYTES = 4 << 20
+"""Bytes that are sent before ZeroMQ is again asked to report when they have left: each report wakes
+a thread of its own, and costs more than a copy of the message."""
 
 
 class _PeerOutlet:
