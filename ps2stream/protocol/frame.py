@@ -42,6 +42,7 @@ _VERSION = 1
 _HEAD = struct.Struct("<IHHI")  # magic, version, kind, number of fields
 _INT = 255
 _PADS = [bytes(n) for n in range(8)]
+_EMPTY = {dtype: np.frombuffer(b"", dtype) for dtype in _DTYPES}
 
 
 class FrameError(ValueError):
@@ -55,6 +56,7 @@ class Frame:
     KIND: ClassVar[int]
     _schema: ClassVar[tuple[tuple[str, np.dtype[Any] | None], ...]]
     _codes: ClassVar[tuple[int, ...]]
+    _heads: ClassVar[list[int]]  # code and size of each field, the sizes yet 0
     _layout: ClassVar[struct.Struct]  # of all that comes before the columns
     _by_kind: ClassVar[dict[int, type[Frame]]] = {}
 
@@ -74,24 +76,29 @@ class Frame:
                     schema.append((name, np.dtype(_ANNOTATED[note])))
         cls._schema = tuple(schema)
         cls._codes = tuple(_INT if dtype is None else _CODES[dtype] for _, dtype in schema)
+        cls._heads = [number for code in cls._codes for number in (code, 0)]
         cls._layout = struct.Struct("<IHHI4x" + "B7xq" * len(schema))
 
     def encode(self) -> bytes:
         """Returns one contiguous byte string; columns start at multiples of eight."""
-        heads: list[int] = []
-        bodies: list[bytes | memoryview] = [b""]
-        for (name, dtype), code in zip(self._schema, self._codes, strict=True):
-            value = getattr(self, name)
-            heads.append(code)
+        sizes: list[int] = []
+        bodies: list[Any] = [b""]  # bytes and columns
+        values = self.__dict__
+        for name, dtype in self._schema:
+            value = values[name]
             if dtype is None:
-                heads.append(value)
+                sizes.append(value)
                 continue
             column = np.ascontiguousarray(value, dtype)
-            heads.append(column.size)
-            bodies.append(column.data)
-            if pad := -column.nbytes % 8:
-                bodies.append(_PADS[pad])
-        bodies[0] = self._layout.pack(_MAGIC, _VERSION, self.KIND, len(self._schema), *heads)
+            size = column.size
+            sizes.append(size)
+            if size:
+                bodies.append(column)
+                if pad := -size * dtype.itemsize & 7:
+                    bodies.append(_PADS[pad])
+        heads = self._heads[:]
+        heads[1::2] = sizes
+        bodies[0] = self._layout.pack(_MAGIC, _VERSION, self.KIND, len(sizes), *heads)
         return b"".join(bodies)
 
     @classmethod
@@ -145,8 +152,8 @@ def decode(data: bytes | memoryview) -> Frame:
         nbytes = n * dtype.itemsize
         if n < 0 or body + nbytes > size:
             raise FrameError(f"{cls.__name__}.{name}: cut short")
-        values[name] = np.frombuffer(data, dtype, n, body)
-        body += nbytes + -nbytes % 8
+        values[name] = np.frombuffer(data, dtype, n, body) if n else _EMPTY[dtype]
+        body += nbytes + (-nbytes & 7)
     frame = object.__new__(cls)
     frame.__dict__.update(values)  # the constructor of a frozen dataclass sets each on its own
     return frame
@@ -165,10 +172,24 @@ def _describe_wrong_type(cls: type[Frame], codes: tuple[int, ...]) -> FrameError
 
 def strings_to_column(values: Iterable[str | bytes]) -> tuple[I64, U8]:
     """Returns (offsets int64[n + 1], UTF-8 bytes uint8[]); lone surrogates are kept as WTF-8."""
-    raw = [v if isinstance(v, bytes) else v.encode("utf-8", "surrogatepass") for v in values]
-    off = np.zeros(len(raw) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=off[1:])
-    return off, np.frombuffer(b"".join(raw), np.uint8)
+    rows: Sequence[str | bytes] = values if isinstance(values, list) else list(values)
+    data = _join_ascii(rows)
+    if data is None:
+        raw = [v if isinstance(v, bytes) else v.encode("utf-8", "surrogatepass") for v in rows]
+        rows, data = raw, b"".join(raw)
+    off = np.zeros(len(rows) + 1, np.int64)
+    np.fromiter(map(len, rows), np.int64, len(rows)).cumsum(out=off[1:])
+    return off, np.frombuffer(data, np.uint8)
+
+
+def _join_ascii(rows: Sequence[str | bytes]) -> bytes | None:
+    """Returns strings end to end as bytes, one a character; None if there are other characters,
+    or bytes among the rows."""
+    try:
+        text = "".join(rows)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    return text.encode() if text.isascii() else None
 
 
 def column_to_strings(off: I64, data: U8) -> list[str]:
