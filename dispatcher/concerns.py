@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.protocol.frame import I64
+from ps2stream.dispatcher.kernels import raise_last
+from ps2stream.protocol.frame import I64, sealed
+from ps2stream.routing.unit_kernels import U16
 
 
 class ReceiverConcerns:
@@ -29,17 +31,10 @@ class ReceiverConcerns:
         """Notes an update that concerns all."""
         self._all = max(self._all, lsn)
 
-    def note(self, index: I64, lsn: I64) -> I64:
-        """Notes that each `lsn` concerns the receiver of that index; returns these receivers, each
-        once, rising."""
-        if not len(index):
-            return np.zeros(0, np.int64)
-        found = np.zeros(int(index.max()) + 1, np.int64)
-        np.maximum.at(found, index, lsn)
-        if len(found) > len(self._last):
-            self._last = np.concatenate(
-                [self._last, np.zeros(len(found) - len(self._last), np.int64)]
-            )
-        known = self._last[: len(found)]
-        np.maximum(known, found, out=known)
-        return np.flatnonzero(found)
+    def note(self, off: I64, receiver: U16, lsn: I64) -> None:
+        """Notes that each update concerns some receivers: the one with lsn[i] those of index
+        receiver[off[i] : off[i + 1]]. off int64[n + 1], receiver uint16[], lsn int64[n]."""
+        columns = sealed(off), sealed(receiver), sealed(lsn)
+        if size := raise_last(*columns, self._last):
+            self._last = np.concatenate([self._last, np.zeros(size - len(self._last), np.int64)])
+            raise_last(*columns, self._last)

@@ -129,13 +129,11 @@ class Gridt:
         """Returns the tags of each worker, by worker number; a share may be empty."""
         return self._tagger.split(tags)
 
-    def list_concerned(self, tags: QueryTags, lsn: I64) -> tuple[I64, I64]:
-        """Returns (the workers that hold the tags, the LSN of each one's row), one row a tag and
-        owner; lsn int64[rows]."""
+    def list_holders(self, tags: QueryTags) -> QueryTags:
+        """Returns the tags with all workers that hold them, which during a migration are more than
+        their owners."""
         other = self._tagger.other
-        if other is not None:
-            tags = tags.with_owners(other.owners(tags.cell, tags.term))
-        return tags.worker.astype(np.int64), np.repeat(lsn, np.diff(tags.off))
+        return tags if other is None else tags.with_owners(other.owners(tags.cell, tags.term))
 
     def insert(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Counts the tags of inserted queries in H2. Their handles matter while plans coexist."""

@@ -48,6 +48,16 @@ class ShareColumns(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
+def _prefetch_slots(table: U64, count: U32, tag_cell: U32, tag_term: U64, start: int) -> None:
+    """Asks for the home slots of a chunk of tags, so that the cache misses overlap."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(start, min(start + CHUNK, len(tag_cell))):
+        slot = np.int64(mix(np.uint64(tag_cell[i]), tag_term[i]) & mask)
+        prefetch(table, slot)  # type: ignore[call-arg]
+        prefetch(count, slot)  # type: ignore[call-arg]
+
+
+@njit(cache=True, nogil=True)
 def count_up(
     table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64, tag_worker: U16, start: int
 ) -> int:
@@ -55,6 +65,8 @@ def count_up(
     became 5/8 full."""
     limit = len(table) // 8 * 5
     for i in range(start, len(tag_cell)):
+        if (i - start) % CHUNK == 0:
+            _prefetch_slots(table, count, tag_cell, tag_term, i)
         place = np.uint64(tag_cell[i])
         slot = find(table, place, tag_term[i])
         if slot < 0:
@@ -75,6 +87,8 @@ def count_down(table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64) 
     reaches 0 is removed from the table, and the records behind it close the gap."""
     mask = np.uint64(len(table) - 1)
     for i in range(len(tag_cell)):
+        if i % CHUNK == 0:
+            _prefetch_slots(table, count, tag_cell, tag_term, i)
         slot = find(table, np.uint64(tag_cell[i]), tag_term[i])
         if slot < 0:
             return i
@@ -295,3 +309,19 @@ def take_spans(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
     for i in range(len(rows)):
         out[out_off[i] : out_off[i + 1]] = data[off[rows[i]] : off[rows[i] + 1]]
     return out_off, out
+
+
+@njit(cache=True, nogil=True)
+def raise_last(off: I64, receiver: U16, lsn: I64, last: I64) -> int:
+    """Raises last[r] to the highest lsn[i] of the rows i that concern receiver r; the receivers of
+    row i are receiver[off[i] : off[i + 1]]. Returns the number of receivers that `last` must have
+    room for, if it has room for fewer; else 0, and only then all rows were noted."""
+    size = 0
+    for k in range(len(receiver)):
+        size = max(size, np.int64(receiver[k]) + 1)
+    if size > len(last):
+        return int(size)
+    for i in range(len(lsn)):
+        for k in range(off[i], off[i + 1]):
+            last[receiver[k]] = max(last[receiver[k]], lsn[i])
+    return 0

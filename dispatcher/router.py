@@ -266,6 +266,8 @@ class RouterMachine:
     def release_late(self, now: float) -> list[Out]:
         """Sends what workers have found in batches in which others have not answered for a
         while."""
+        if now < self._open.answers_due:
+            return []
         return [*self._open.release_late(now, self._describe_progress())]
 
     def _describe_progress(self) -> RoutingProgress:
@@ -456,10 +458,14 @@ class RouterMachine:
         if not whole:  # the batch repeats updates that are already applied
             rows = rows.take(np.flatnonzero(rows.lsn > self._stream.before))
         tags = self.gridt.expand(rows)
-        deleted = rows.kind == UpdateKind.DELETE
-        dead = int(deleted.sum())
-        self.gridt.insert(tags.of(~deleted) if dead else tags, rows.handle[~deleted])
-        if dead:
+        deleted = rows.kind == _DELETE
+        dead = int(np.count_nonzero(deleted))
+        if not dead:
+            self.gridt.insert(tags, rows.handle)
+        elif dead == len(rows):
+            self._deleted.append((int(rows.lsn.max()), tags, rows.handle))
+        else:
+            self.gridt.insert(tags.of(~deleted), rows.handle[~deleted])
             last = int(rows.lsn[deleted].max())
             self._deleted.append((last, tags.of(deleted), rows.handle[deleted]))
         self.counters.deletes += dead
@@ -481,22 +487,27 @@ class RouterMachine:
         """Notes whom a ledger batch concerns. If this dispatcher owns it, forwards it to them: to
         workers their rows, to mergers the names of the queries of their sessions."""
         workers, mergers = self._workers_concern, self._mergers_concern
-        of_merger = rows.session % self.mergers
+        n = len(rows)
+        of_merger = (
+            np.zeros(n, np.uint16)
+            if self.mergers == 1
+            else (rows.session % self.mergers).astype(np.uint16)
+        )
         is_plan_change = len(frame.strategy) > 0
         out: list[Out] = []
         if mine:
             to, watermark = frame.lsn_to, self.watermark
-            none, blank = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
+            none, blank = np.zeros(n + 1, np.int64), np.zeros(0, np.uint8)
             bare = rows.replace(id_off=none, id=blank, source_off=none, source=blank)
             for i, share in enumerate(self.gridt.split(tags)):
                 if len(share.row) or is_plan_change:
-                    held = bare if len(share.row) == len(rows) else bare.take(share.row)
+                    held = bare if len(share.row) == n else bare.take(share.row)
                     update = WorkerUpdates(
                         workers.of(i) + 1, to, self.index, watermark,
                         _encode_rows(held), share.off, share.cell, share.term, frame.strategy,
                     )  # fmt: skip
                     out.append(Send(Address("worker", i), update))
-            for i in np.unique(of_merger).tolist():
+            for i in np.flatnonzero(np.bincount(of_merger)).tolist():
                 own = rows if self.mergers == 1 else rows.take(np.flatnonzero(of_merger == i))
                 named = MergerQueries(
                     mergers.of(i) + 1, to, self.index, watermark,
@@ -507,8 +518,9 @@ class RouterMachine:
             workers.note_all(frame.lsn_to)
             mergers.note_all(frame.lsn_to)
         else:
-            workers.note(*self.gridt.list_concerned(tags, rows.lsn))
-            mergers.note(of_merger, rows.lsn)
+            held = self.gridt.list_holders(tags)
+            workers.note(held.off, held.worker, rows.lsn)
+            mergers.note(np.arange(n + 1), of_merger, rows.lsn)
         if is_plan_change:
             workers.note_all(frame.lsn_to)
         return out
@@ -519,6 +531,9 @@ class RouterMachine:
         while self._decided and self._decided[0][0] <= self._visible:
             out.append(Reply(heapq.heappop(self._decided)[2]))
         return out
+
+
+_DELETE = np.uint8(UpdateKind.DELETE)  # a member of an enumeration compares slowly with a column
 
 
 def _send_to_sequencer(frame: Frame) -> Send:

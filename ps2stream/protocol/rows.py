@@ -105,8 +105,12 @@ class QueryRows(Frame):
         return QueryRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
 
     def replace(self, **columns: object) -> QueryRows:
-        """Returns the rows with some columns replaced."""
-        return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
+        """Returns the rows with some columns replaced. Raises TypeError for an unknown one."""
+        if not columns.keys() <= self.__dict__.keys():
+            raise TypeError(f"QueryRows has no columns {columns.keys() - self.__dict__.keys()}")
+        rows = object.__new__(QueryRows)
+        rows.__dict__.update(self.__dict__, **columns)  # the constructor sets each on its own
+        return rows
 
     @classmethod
     def concat(cls, parts: list[QueryRows]) -> QueryRows:

@@ -56,7 +56,7 @@ class H1:
             moves=np.array(moves, np.uint16).reshape(-1, 2),
             table=empty_table(max(4, (2 * listed).bit_length())),
         )
-        self._arrays = (*arrays,)
+        self.arrays = (*arrays,)  # of LeafArrays, as kernels take them
         for number, leaf in enumerate(leaves):
             if leaf.term is not None and leaf.owner is not None:
                 place = np.full(len(leaf.term), number, np.uint32)
@@ -69,7 +69,7 @@ class H1:
         owners(
             np.ascontiguousarray(tag_cell, np.uint32),
             np.ascontiguousarray(tag_term, np.uint64),
-            self._arrays,
+            self.arrays,
             self.workers,
             out,
         )
@@ -78,5 +78,5 @@ class H1:
     @property
     def bytes(self) -> int:
         """The memory of all arrays."""
-        arrays: tuple[Array, ...] = self._arrays
+        arrays: tuple[Array, ...] = self.arrays
         return sum(int(a.nbytes) for a in arrays)

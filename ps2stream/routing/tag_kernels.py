@@ -7,18 +7,22 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import I64, U32, U64
-from ps2stream.routing.unit_kernels import U16
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+from ps2stream.routing.unit_kernels import U16, owners
+from ps2stream.space.space_kernels import cover_cells, cover_sizes
 
 _ONE = np.uint64(1)
 
 
 class SplitTags(NamedTuple):
-    """The tags of all workers, one worker's behind the other's: row int64[k] and the number of
-    its tags, size int64[k]; cell uint32[], term uint64[]. C-contiguous, writable."""
+    """The tags of all workers, one worker's behind the other's. Worker w has the rows row_at[w] to
+    row_at[w + 1] of `row` int64[], the tags tag_at[w] to tag_at[w + 1] of cell uint32[] and term
+    uint64[], and the offsets from row_at[w] + w on in `off` int64[], one more than rows."""
 
+    row_at: I64
+    tag_at: I64
     row: I64
-    size: I64
+    off: I64
     cell: U32
     term: U64
 
@@ -52,43 +56,77 @@ def expand_tags(
 
 
 @njit(cache=True, nogil=True)
-def group_tags(tag_off: I64, tag_worker: U16, workers: int, row_n: I64, tag_n: I64) -> None:
-    """Adds to row_n[w] the number of rows with a tag of worker w, and to tag_n[w] the number of
-    these tags."""
-    seen = np.full(workers, -1, np.int64)
-    for r in range(len(tag_off) - 1):
-        for k in range(tag_off[r], tag_off[r + 1]):
-            w = tag_worker[k]
-            tag_n[w] += 1
-            if seen[w] != r:
-                seen[w] = r
-                row_n[w] += 1
+def measure_tags(
+    boxes: tuple[I64, F64], grid: tuple[int, int, int], post: U64, level: U8, off: I64
+) -> None:
+    """Fills level uint8[n] and off int64[2, n + 1]: the offsets of the cells and of the tags of
+    each row. boxes: offsets and boxes as in QueryRows; grid: the fields of Grid."""
+    lon_bits, lat_bits, max_cells = grid
+    box_off, box = boxes
+    cover_sizes(box_off, box, lon_bits, lat_bits, max_cells, level, off[0])
+    tag_sizes(off[0], post, off[1])
+
+
+@njit(cache=True, nogil=True)
+def list_tags(
+    boxes: tuple[I64, F64],
+    grid: tuple[int, int, int],
+    terms: tuple[U64, I64, U64],
+    level: U8,
+    off: I64,
+    h1: tuple[U32, U8, I64, U16, U32, I64, U16, U64],
+    workers: int,
+    tags: tuple[U32, U64, U16],
+) -> None:
+    """Fills in the tags of rows that `measure_tags` has measured: cells, terms and owners by H1.
+    terms: the columns `post`, `term_off` and `term` of QueryRows; h1: as in `owners`."""
+    lon_bits, lat_bits, _ = grid
+    box_off, box = boxes
+    post, term_off, term = terms
+    tag_cell, tag_term, tag_worker = tags
+    cell = np.empty(off[0, len(post)], np.uint32)
+    cover_cells(box_off, box, lon_bits, lat_bits, level, off[0], cell)
+    expand_tags(off[0], cell, post, term_off, term, tag_cell, tag_term)
+    owners(tag_cell, tag_term, h1, workers, tag_worker)
 
 
 @njit(cache=True, nogil=True)
 def split_tags(
-    tags: tuple[I64, U32, U64, U16],
-    row_at: I64,
-    tag_at: I64,
-    shares: tuple[I64, I64, U32, U64],
-) -> None:
-    """Groups tags by worker and keeps the order of rows and tags. Worker w's rows and sizes go to
-    the columns of `shares` from row_at[w] on, and its tags from tag_at[w] on; row_at and tag_at
-    are advanced. tags, shares: plain tuples of the fields of QueryTags and SplitTags, which a
-    kernel takes faster from Python than the classes themselves."""
+    tags: tuple[I64, U32, U64, U16], workers: int
+) -> tuple[I64, I64, I64, I64, U32, U64]:
+    """Groups tags by worker and keeps the order of rows and tags; returns the fields of SplitTags.
+    tags: a plain tuple of the fields of QueryTags, which a kernel takes faster from Python than
+    the class itself."""
     tag_off, tag_cell, tag_term, tag_worker = tags
-    out = SplitTags(*shares)
-    out_row, out_size, out_cell, out_term = out.row, out.size, out.cell, out.term
-    seen = np.full(len(row_at), -1, np.int64)
+    row_at, tag_at = np.zeros(workers + 1, np.int64), np.zeros(workers + 1, np.int64)
+    seen = np.full(workers, -1, np.int64)
     for r in range(len(tag_off) - 1):
         for k in range(tag_off[r], tag_off[r + 1]):
             w = tag_worker[k]
+            tag_at[w + 1] += 1
             if seen[w] != r:
                 seen[w] = r
-                out_row[row_at[w]] = r
-                out_size[row_at[w]] = 0
-                row_at[w] += 1
-            out_size[row_at[w] - 1] += 1
-            out_cell[tag_at[w]] = tag_cell[k]
-            out_term[tag_at[w]] = tag_term[k]
-            tag_at[w] += 1
+                row_at[w + 1] += 1
+    for w in range(workers):
+        row_at[w + 1] += row_at[w]
+        tag_at[w + 1] += tag_at[w]
+    row = np.empty(row_at[workers], np.int64)
+    off = np.empty(row_at[workers] + workers, np.int64)
+    cell = np.empty(tag_at[workers], np.uint32)
+    term = np.empty(tag_at[workers], np.uint64)
+    to_row, to_tag = row_at.copy(), tag_at.copy()
+    for w in range(workers):
+        seen[w] = -1
+        off[row_at[w] + w] = 0
+    for r in range(len(tag_off) - 1):
+        for k in range(tag_off[r], tag_off[r + 1]):
+            w = np.int64(tag_worker[k])
+            if seen[w] != r:
+                seen[w] = r
+                row[to_row[w]] = r
+                to_row[w] += 1
+            cell[to_tag[w]] = tag_cell[k]
+            term[to_tag[w]] = tag_term[k]
+            to_tag[w] += 1
+            off[to_row[w] + w] = to_tag[w] - tag_at[w]
+    return row_at, tag_at, row, off, cell, term

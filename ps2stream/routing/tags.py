@@ -13,7 +13,7 @@ import numpy as np
 from ps2stream.protocol.frame import I64, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.tag_kernels import expand_tags, group_tags, split_tags, tag_sizes
+from ps2stream.routing.tag_kernels import SplitTags, list_tags, measure_tags, split_tags
 from ps2stream.routing.unit_kernels import U16
 from ps2stream.space.grid import Grid
 
@@ -73,20 +73,24 @@ class QueryTagger:
         self.young = young
         self.apart = apart
         self.grid = grid
+        self._sizes = grid.lon_bits, grid.lat_bits, grid.max_cells
 
     def expand(self, rows: QueryRows) -> QueryTags:
         """Returns the tags of inserts or deletes: cells of the bounding boxes times posting
         terms."""
-        cell_off, cell = self.grid.cover(rows.box_off, rows.box)
-        off = np.zeros(len(rows) + 1, np.int64)
-        tag_sizes(cell_off, sealed(rows.post), off)
-        tag_cell = np.empty(off[-1], np.uint32)
-        tag_term = np.empty(off[-1], np.uint64)
-        expand_tags(
-            cell_off, cell, sealed(rows.post), sealed(rows.term_off), sealed(rows.term),
-            tag_cell, tag_term,
+        n = len(rows)
+        boxes, post = (sealed(rows.box_off), sealed(rows.box)), sealed(rows.post)
+        level, offsets = np.empty(n, np.uint8), np.zeros((2, n + 1), np.int64)
+        measure_tags(boxes, self._sizes, post, level, offsets)
+        off = offsets[1]
+        tags = int(off[n])
+        tag_cell, tag_term = np.empty(tags, np.uint32), np.empty(tags, np.uint64)
+        worker = np.empty(tags, np.uint16)
+        terms = post, sealed(rows.term_off), sealed(rows.term)
+        list_tags(
+            boxes, self._sizes, terms, level, offsets,
+            self.h1.arrays, self.h1.workers, (tag_cell, tag_term, worker),
         )  # fmt: skip
-        worker = self.h1.owners(tag_cell, tag_term)
         if self.young is not None:
             new = np.repeat(rows.handle > self.apart, np.diff(off))
             worker[new] = self.young.owners(tag_cell[new], tag_term[new])
@@ -97,18 +101,17 @@ class QueryTagger:
         m = max(h1.workers for h1 in (self.h1, self.other, self.young) if h1 is not None)
         if self.other is not None:
             tags = tags.with_owners(self.other.owners(tags.cell, tags.term))
-        row_n, tag_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        group_tags(tags.off, tags.worker, m, row_n, tag_n)
-        row_at, tag_at = starts(row_n), starts(tag_n)
-        row, size = np.empty(row_at[-1], np.int64), np.empty(row_at[-1], np.int64)
-        cell, term = np.empty(tag_at[-1], np.uint32), np.empty(tag_at[-1], np.uint64)
-        split_tags((*tags,), row_at[:-1].copy(), tag_at[:-1].copy(), (row, size, cell, term))
-        shares = []
-        for w in range(m):
-            a, b = row_at[w : w + 2]
-            c, d = tag_at[w : w + 2]
-            shares.append(TagShare(row[a:b], starts(size[a:b]), cell[c:d], term[c:d]))
-        return shares
+        split = SplitTags(*split_tags((*tags,), m))
+        row_at, tag_at = split.row_at.tolist(), split.tag_at.tolist()
+        return [
+            TagShare(
+                split.row[row_at[w] : row_at[w + 1]],
+                split.off[row_at[w] + w : row_at[w + 1] + w + 1],
+                split.cell[tag_at[w] : tag_at[w + 1]],
+                split.term[tag_at[w] : tag_at[w + 1]],
+            )
+            for w in range(m)
+        ]
 
 
 def starts(sizes: I64) -> I64:

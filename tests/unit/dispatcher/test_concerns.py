@@ -64,12 +64,13 @@ def test_the_last_update_of_each_receiver_is_that_of_the_twin(seed: int) -> None
             concerns.note_all(lsn)
             of_all = max(of_all, lsn)
         else:
-            several = [(rng.randint(0, rng.choice([1, 6, 40])), lsn - rng.randint(0, 2))
-                       for _ in range(rng.randint(0, 5))]  # fmt: skip
-            index, lsns = np.array(several, np.int64).reshape(-1, 2).T
-            assert concerns.note(index, lsns).tolist() == sorted({i for i, _ in several})
-            for i, at in several:
-                last[i] = max(last[i], at)
+            several = [rng.randint(0, rng.choice([1, 6, 40])) for _ in range(rng.randint(0, 5))]
+            off = np.array([0, *sorted(rng.choices(range(len(several) + 1), k=2)), len(several)])
+            lsns = np.array([lsn - rng.randint(0, 2) for _ in range(3)])
+            concerns.note(off, np.array(several, np.uint16), lsns)
+            for row, at in enumerate(lsns.tolist()):
+                for i in several[off[row] : off[row + 1]]:
+                    last[i] = max(last[i], at)
         assert [concerns.of(i) for i in range(50)] == [max(last[i], of_all) for i in range(50)]
 
 
@@ -79,7 +80,7 @@ def test_before_any_update_nothing_concerns_anybody() -> None:
 
 def test_what_concerns_all_concerns_those_that_are_yet_to_come() -> None:
     concerns = ReceiverConcerns()
-    concerns.note(np.array([1]), np.array([9]))
+    concerns.note(np.array([0, 1]), np.array([1], np.uint16), np.array([9]))
     concerns.note_all(5)
     assert [concerns.of(i) for i in (0, 1, 2, 1000)] == [5, 9, 5, 5]
     concerns.note_all(3)  # an older one that is taken later

@@ -9,6 +9,8 @@ import pytest
 
 from ps2stream.protocol.frame import I64
 from ps2stream.routing import tag_kernels as kernels
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.space.grid import Grid
 
 Tag = tuple[int, int, int]
 """The cell, term and worker of a tag."""
@@ -67,18 +69,40 @@ def test_tags_are_divided_as_by_the_twin(seed: int) -> None:
     worker = rng.integers(0, workers, off[-1]).astype(np.uint16)
     tags = list(zip(cell.tolist(), term.tolist(), worker.tolist(), strict=True))
     want = divided(off.tolist(), tags, workers)
-    row_n, tag_n = np.zeros(workers, np.int64), np.zeros(workers, np.int64)
-    kernels.group_tags(off, worker, workers, row_n, tag_n)
-    assert row_n.tolist() == [len(rows) for rows in want]
-    assert tag_n.tolist() == [sum(len(some) for _, some in rows) for rows in want]
-    row_at, tag_at = np.cumsum(np.r_[0, row_n[:-1]]), np.cumsum(np.r_[0, tag_n[:-1]])
-    rows, tags_ = int(row_n.sum()), int(tag_n.sum())
-    row, size = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    out_cell, out_term = np.zeros(tags_, np.uint32), np.zeros(tags_, np.uint64)
-    kernels.split_tags((off, cell, term, worker), row_at, tag_at, (row, size, out_cell, out_term))
-    assert row.tolist() == [r for rows_ in want for r, _ in rows_]
-    assert size.tolist() == [len(some) for rows_ in want for _, some in rows_]
-    flat = [(c, t) for rows_ in want for _, some in rows_ for c, t, _ in some]
-    assert list(zip(out_cell.tolist(), out_term.tolist(), strict=True)) == flat
-    assert row_at.tolist() == np.cumsum(row_n).tolist()
-    assert tag_at.tolist() == np.cumsum(tag_n).tolist()
+    split = kernels.SplitTags(*kernels.split_tags((off, cell, term, worker), workers))
+    assert split.row_at.tolist() == np.cumsum([0, *map(len, want)]).tolist()
+    sizes = [[len(some) for _, some in rows] for rows in want]
+    assert split.tag_at.tolist() == np.cumsum([0, *map(sum, sizes)]).tolist()
+    assert split.row.tolist() == [r for rows in want for r, _ in rows]
+    assert split.off.tolist() == [at for some in sizes for at in np.cumsum([0, *some]).tolist()]
+    flat = [(c, t) for rows in want for _, some in rows for c, t, _ in some]
+    assert list(zip(split.cell.tolist(), split.term.tolist(), strict=True)) == flat
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_tags_of_queries_are_those_of_the_steps(seed: int) -> None:
+    """Both kernels do at once what the grid, the expansion and H1 do one after the other."""
+    rng = np.random.default_rng(seed)
+    grid, n = Grid(int(rng.integers(2, 9)), int(rng.integers(2, 9)), int(rng.integers(1, 9))), 40
+    h1 = H1(3, np.zeros(grid.columns() * grid.rows(), np.uint32), [HashedLeaf((1,))])
+    low = rng.uniform(-80, 60, (n, 2)) * [2.0, 1.0]
+    box_off, box = 4 * np.arange(n + 1), np.hstack([low, low + rng.uniform(0, 20, (n, 2))]).ravel()
+    term_off = ragged(rng, n, 5)
+    term = rng.integers(0, 2**64, term_off[-1], np.uint64)
+    post = rng.integers(0, 2**64, n, np.uint64)
+    post &= np.array([(1 << int(size)) - 1 for size in np.diff(term_off)], np.uint64)
+    cell_off, cell = grid.cover(box_off, box)
+    tag_off = np.zeros(n + 1, np.int64)
+    kernels.tag_sizes(cell_off, post, tag_off)
+    want_cell, want_term = np.zeros(tag_off[-1], np.uint32), np.zeros(tag_off[-1], np.uint64)
+    kernels.expand_tags(cell_off, cell, post, term_off, term, want_cell, want_term)
+    sizes = grid.lon_bits, grid.lat_bits, grid.max_cells
+    level, off = np.zeros(n, np.uint8), np.zeros((2, n + 1), np.int64)
+    kernels.measure_tags((box_off, box), sizes, post, level, off)
+    assert off.tolist() == [cell_off.tolist(), tag_off.tolist()]
+    size = int(off[1, n])
+    tags = np.zeros(size, np.uint32), np.zeros(size, np.uint64), np.zeros(size, np.uint16)
+    kernels.list_tags((box_off, box), sizes, (post, term_off, term), level, off, h1.arrays, 3, tags)
+    assert tags[0].tolist() == want_cell.tolist()
+    assert tags[1].tolist() == want_term.tolist()
+    assert tags[2].tolist() == h1.owners(want_cell, want_term).tolist()
