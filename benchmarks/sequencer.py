@@ -25,6 +25,8 @@ import numpy as np
 from ps2stream.benchmarks.kept import open_fresh_place
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.cluster.allocator import return_free_memory
+from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.warm import load_kernels
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
@@ -33,7 +35,9 @@ from ps2stream.protocol.frame import I64, U8, decode, strings_to_column
 from ps2stream.protocol.messages.updates import AppliedReport, UpdateDecision, UpdateRequest
 from ps2stream.protocol.ports import LedgerChange, Store
 from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.routing.plan import built_in_plan
 from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.space.grid import Grid
 from ps2stream.store.ledger import Ledger
 
 BATCH = 512  # updates
@@ -163,6 +167,8 @@ def run_sequencer(
     first, unmeasured. `directory` holds the ledger while it is measured."""
     analyzer = Analyzer(Analysis(salt=seed))
     load = make(workload, group, queries, batches * BATCH, 10_000, seed, analyzer)
+    # As in the service: no update waits for a kernel to be loaded.
+    load_kernels(Topology(built_in_plan(Analysis(salt=seed), Grid(), 2)))
     with open_fresh_place(directory, None) as place:
         ledger = place.open_ledger(_ANALYSIS)
         under = SequencerLoad(load, analyzer, TimedStore(ledger))

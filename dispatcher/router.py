@@ -518,8 +518,8 @@ class RouterMachine:
             workers.note_all(frame.lsn_to)
             mergers.note_all(frame.lsn_to)
         else:
-            held = self.gridt.list_holders(tags)
-            workers.note(held.off, held.worker, rows.lsn)
+            holders = self.gridt.list_holders(tags)
+            workers.note(holders.off, holders.worker, rows.lsn)
             mergers.note(np.arange(n + 1), of_merger, rows.lsn)
         if is_plan_change:
             workers.note_all(frame.lsn_to)

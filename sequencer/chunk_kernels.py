@@ -39,7 +39,7 @@ _ROW: Final = (1 << ROW_BITS) - 1
 # Addresses of columns, and numbers.
 HANDLE, OFF, DATA, TERMS, BASE, COUNT, BYTES, TERM_COUNT, DEAD, DEAD_BYTES = range(10)
 FIELDS: Final = 10
-PARTS: Final = 16  # of the bytes of a chunk; when one is dead, the dead bytes are dropped
+PARTS: Final = 8  # of the bytes of a chunk; when one is dead, the dead bytes are dropped
 TERM, PROGRAM, BOX, GEOM, SOURCE, ID = range(6)  # columns of the sizes
 _ABOVE = np.uint32(HANDLES)
 _DEAD = np.uint32(DEAD_BIT)

@@ -56,6 +56,11 @@ class ChunkTable:
         """Returns the places of the rows `at` of a chunk."""
         return chunk.number << ROW_BITS | at
 
+    def number_span(self, chunk: QueryChunk, first: int, end: int) -> I64:
+        """Returns the places of the rows first..end - 1 of a chunk."""
+        base = chunk.number << ROW_BITS
+        return np.arange(base + first, base + end)
+
     def find_handles(self, order: I64, handles: I64) -> I64:
         """Returns the places of these handles, which must be there; order: the numbers of the
         chunks in the order of their handles."""

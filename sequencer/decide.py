@@ -16,7 +16,7 @@ from ps2stream.protocol.ports import DeleteRequests
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import decide_kernels
 from ps2stream.sequencer.columns import StringColumn, find_first_rows, take_strings
-from ps2stream.sequencer.kernels import NONE
+from ps2stream.sequencer.kernels import NONE, has_one_string
 from ps2stream.sequencer.packed_rows import encode_rows, list_columns
 from ps2stream.sequencer.registry import PreparedRows, QueryRegistry
 from ps2stream.sequencer.remembered import DeleteKeys, RememberedDeletes
@@ -115,11 +115,7 @@ def _number_sessions(
     first_name = data[:size].tobytes()
     # Most often there is one session, which is known.
     known = sessions.get(first_name, 0) if size else 0
-    if (
-        known
-        and first_name * n == data.tobytes()
-        and (off == np.arange(0, n * size + 1, size)).all()
-    ):
+    if known and has_one_string(sealed(off), sealed(data)):
         return np.full(n, known, np.int64), {}
     hashes, insert = live.hash(off, data), kind == UpdateKind.INSERT
     code, _ = find_first_rows(off, data, hashes)

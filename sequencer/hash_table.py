@@ -51,22 +51,26 @@ class HashTable:
         """The slots, as the kernels have them."""
         return self._slots
 
-    def find(self, hashes: U64, slot: I64) -> I64:
+    def find(self, hashes: U64, slot: I64) -> tuple[I64, int]:
         """Moves each slot to the next one with that hash from there on, or from the beginning
-        for NONE; returns the rows there, NONE where there is no other."""
+        for NONE; returns the rows there, NONE where there is no other, and how many there are."""
         rows = np.empty(len(hashes), np.int64)
-        kernels.find_slots(self._slots, hashes, slot, rows)
-        return rows
+        found: int = kernels.find_slots(self._slots, hashes, slot, rows)
+        return rows, found
 
     def insert(self, hashes: U64, rows: I64) -> None:
         """Adds rows."""
-        self._count += len(rows)
+        kernels.insert_rows(self.make_room(len(rows)), hashes, rows)
+
+    def make_room(self, more: int) -> U64:
+        """Counts rows that the caller is going to add; returns the slots, with room for them."""
+        self._count += more
         if self._count > _FULL * len(self._slots):
             old = self._slots
             size = max(int(_GROWTH * len(old)), int(self._count / _FULL) + 1)
             self._slots = np.zeros(size, np.uint64)
             kernels.move_records(old, self._slots)
-        kernels.insert_rows(self._slots, hashes, rows)
+        return self._slots
 
     def remove(self, hashes: U64, rows: I64) -> None:
         """Removes rows. Raises KeyError for one that is not there."""

@@ -51,10 +51,10 @@ def _find_home(record: np.uint64, size: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def find_slots(slots: U64, hashes: U64, slot: I64, rows: I64) -> None:
+def find_slots(slots: U64, hashes: U64, slot: I64, rows: I64) -> int:
     """Moves each slot to the next one with that hash from there on, NONE if there is none; finds
-    the rows there, or NONE. NONE begins at the hash's home."""
-    size = len(slots)
+    the rows there, or NONE. NONE begins at the hash's home. Returns how many were found."""
+    size, found = len(slots), 0
     first = slots.ctypes.data
     for i in range(len(hashes)):
         prefetch(first + 8 * _find_home(hashes[i], size))
@@ -65,12 +65,16 @@ def find_slots(slots: U64, hashes: U64, slot: I64, rows: I64) -> None:
             at = at + 1 if at + 1 < size else 0
         slot[i] = at if slots[at] else NONE
         rows[i] = np.int64(slots[at] & _LOW) - 1
+        found += slots[at] != 0
+    return found
 
 
 @njit(cache=True, nogil=True)
 def insert_rows(slots: U64, hashes: U64, rows: I64) -> None:
     """Adds records; there must be room for them."""
-    size = len(slots)
+    size, first = len(slots), slots.ctypes.data
+    for i in range(len(hashes)):
+        prefetch(first + 8 * _find_home(hashes[i], size))
     for i in range(len(hashes)):
         at = _find_home(hashes[i], size)
         while slots[at]:
@@ -260,6 +264,63 @@ def take_strings(off: I64, data: U8, rows: I64, out_off: I64, out: U8) -> int:
         to = _put_bytes(out, to, data, off[rows[i]], off[rows[i] + 1])
         out_off[i + 1] = to
     return to
+
+
+@njit(cache=True, nogil=True)
+def has_one_string(off: I64, data: U8) -> bool:
+    """Returns whether all rows of a column of strings, of which there is one, are the same."""
+    size = off[1] - off[0]
+    for i in range(1, len(off) - 1):
+        if off[i + 1] - off[i] != size or not is_same(data, off[0], data, off[i], size):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def part_updates(
+    kind: U8, source: I64, handle: I64, hashes: U64, places: I64
+) -> tuple[I64, I64, U64, I64, U64, I64, int]:
+    """Returns, of the inserts among committed rows: sources, handles and hashes; and of the
+    deletes: their rows, hashes and places, and how many of these are NONE."""
+    n, born, gone, unknown = len(kind), 0, 0, 0
+    to_source, to_handle, to_row, to_place = np.empty((4, n), np.int64)
+    to_hash, gone_hash = np.empty((2, n), np.uint64)
+    for i in range(n):
+        if kind[i] == _INSERT:
+            to_source[born], to_handle[born], to_hash[born] = source[i], handle[i], hashes[i]
+            born += 1
+        else:
+            to_row[gone], gone_hash[gone], to_place[gone] = i, hashes[i], places[i]
+            gone += 1
+            unknown += places[i] == NONE
+    return (
+        to_source[:born], to_handle[:born], to_hash[:born],
+        to_row[:gone], gone_hash[:gone], to_place[:gone], unknown,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def append_keys(
+    slots: U64, hashes: U64, first: int, number: int,
+    columns: tuple[I64, I64, U8], new: tuple[I64, I64, U8],
+) -> None:  # fmt: skip
+    """Appends keys to the remembered ones as rows from `first` on, for which there is room
+    everywhere. columns, new: the LSNs, offsets and bytes of all and of the new ones; `number` is
+    that of row 0 in the slots, as in find_repeats."""
+    all_lsn, all_off, all_keys = columns
+    lsn, off, keys = new
+    begin, size, address = all_off[first], len(slots), slots.ctypes.data
+    for i in range(len(hashes)):
+        prefetch(address + 8 * _find_home(hashes[i], size))
+    _put_bytes(all_keys, begin, keys, 0, off[len(lsn)])
+    for i in range(len(lsn)):
+        all_lsn[first + i] = lsn[i]
+        all_off[first + i + 1] = begin + off[i + 1]
+        at = _find_home(hashes[i], size)
+        while slots[at]:
+            at = at + 1 if at + 1 < size else 0
+        row = (first + i + number) % NUMBERS
+        slots[at] = (hashes[i] >> _HALF) << _HALF | np.uint64(row + 1)
 
 
 @njit(cache=True, nogil=True)

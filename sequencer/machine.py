@@ -256,7 +256,10 @@ class SequencerMachine:
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
             self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
             return []
-        self._outcomes += np.bincount(status, minlength=len(UpdateStatus))
+        if status.any():
+            self._outcomes += np.bincount(status, minlength=len(self._outcomes))
+        else:
+            self._outcomes[UpdateStatus.OK] += len(status)
         decisions.update(zip(requests, (a.decision for a in answers), strict=True))
         return [Send(to, applied) for to in self._dispatchers] if applied else []
 

@@ -17,6 +17,7 @@ from ps2stream.sequencer.row_kernels import DEAD_BIT, HANDLES
 
 _NO_SLOTS = np.zeros(0, np.uint32)
 _FIRST_ROWS = 16  # of a new chunk, which doubles its room when it is full
+_SLACK = 32  # a chunk with less spare room than one part in so many is not copied to free it
 _MOST_BYTES = 1 << 29  # numbers of terms may take five times as much when rows are moved
 
 
@@ -42,9 +43,14 @@ class QueryChunk:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all columns."""
-        columns = (self._handle, self._off, self._data, self._terms, self._slots)
-        return sum(column.nbytes for column in columns)
+        """The bytes of all columns, without room that was never written to: it takes no memory."""
+        rows, size = self.extent
+        return 8 * rows + 4 + size + self._terms.nbytes + self._slots.nbytes
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The number of rows, and their bytes."""
+        return self._count, int(self._off[self._count])
 
     @property
     def live(self) -> NDArray[np.bool_]:
@@ -120,11 +126,22 @@ class QueryChunk:
         out._addresses = ()
         return out
 
+    def expect(self, rows: int, size: int) -> None:
+        """Makes room in this empty chunk for as many rows and bytes as the one before it had:
+        to grow step by step would copy all of them, and room without use takes no memory."""
+        self._resize(max(rows, _FIRST_ROWS), min(size + size // _SLACK, _MOST_BYTES))
+
     def seal(self) -> None:
-        """Frees the room that no more rows will fill."""
-        self._resize(self._count, int(self._off[self._count]))
+        """Frees the room that no more rows will fill, unless there is little of it."""
+        rows, size = self._count, int(self._off[self._count])
+        fits = (
+            len(self._handle) - rows <= rows // _SLACK and len(self._data) - size <= size // _SLACK
+        )
+        if not fits:
+            self._resize(rows, size)
         self._terms = self._terms[: self._term_count].copy()
         self._slots = _NO_SLOTS
+        self._addresses = ()
 
     def handles(self, at: I64) -> I64:
         """Returns the handles of the rows `at`."""

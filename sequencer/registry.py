@@ -2,7 +2,7 @@
 
 A table of salted hashes (hash_table.py) only finds candidates: the ids of their rows decide.
 Handles rise with time, so a chunk's handles are sorted and a row is found by two binary searches.
-The bytes of dead rows are dropped when they are a sixteenth of a chunk, and the chunk is rewritten
+The bytes of dead rows are dropped when they are an eighth of a chunk, and the chunk is rewritten
 when half of its rows are dead; one call does little of this at a time.
 """
 
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import F64, I64, U8, U64
+from ps2stream.protocol.frame import F64, I64, U8, U64, sealed
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer.chunk_kernels import BYTES, COUNT, DEAD, DEAD_BYTES, PARTS, ROW_BITS
 from ps2stream.sequencer.chunk_table import ChunkTable, FoundQueries
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
-from ps2stream.sequencer.kernels import NONE
+from ps2stream.sequencer.kernels import NONE, part_updates
 from ps2stream.sequencer.packed_rows import QueryChunk, list_columns, unpack_inserts
 
 CHUNK = 1 << ROW_BITS  # rows
@@ -129,16 +129,18 @@ class QueryRegistry:
         """Finds the live queries that have the ids of a ragged column."""
         n = len(hashes)
         slot = np.full(n, NONE, np.int64)
-        place = self._table.find(hashes, slot)
+        place, there = self._table.find(hashes, slot)
         found = FoundQueries(place, np.empty(n, np.int64), np.empty(n, np.int64))
-        pending = np.flatnonzero(place != NONE)
+        if not there:
+            return found
+        pending = np.arange(n) if there == n else np.flatnonzero(place != NONE)
         while len(pending):
             same = self._places.match_ids(found, off, ids, pending)
             if same.all():
                 break
             pending = pending[~same]
             later = slot[pending] + 1
-            place[pending] = self._table.find(hashes[pending], later)
+            place[pending], _ = self._table.find(hashes[pending], later)
             slot[pending] = later
             pending = pending[place[pending] != NONE]
         return found
@@ -172,19 +174,22 @@ class QueryRegistry:
     def apply_prepared(self, rows: PreparedRows) -> None:
         """Applies committed rows in LSN order, above all earlier ones, as decide.py prepares
         them."""
-        gone = np.flatnonzero(rows.kind == UpdateKind.DELETE)
-        if len(gone) < len(rows.kind):
-            self._append(rows)
+        born, handles, fresh, gone, hashes, places, missing = part_updates(
+            sealed(rows.kind), sealed(rows.source), sealed(rows.handle),
+            sealed(rows.hashes), sealed(rows.places),
+        )  # fmt: skip
+        if len(born):
+            self._append(rows.columns, born, handles, fresh)
         if len(gone):
             dying = DyingQueries(rows.rows, gone, int(rows.lsn[gone[-1]]))
             # A batch that is kept for few of its rows costs too much.
             few = 4 * len(gone) < len(rows.kind)
             self._dying.append(dying.copy() if few else dying)
-            places = rows.places[gone]
-            if (unknown := np.flatnonzero(places == NONE)).size:
-                handles = rows.handle[gone[unknown]]
-                places[unknown] = self._places.find_handles(self._order, handles)
-            self._table.remove(rows.hashes[gone], places)
+            if missing:
+                unknown = np.flatnonzero(places == NONE)
+                lost = rows.handle[gone[unknown]]
+                places[unknown] = self._places.find_handles(self._order, lost)
+            self._table.remove(hashes, places)
             self._is_stale |= self._places.mark_dead(places)
         if self._is_stale:
             self._rewrite_stale_chunks(len(gone))
@@ -277,26 +282,25 @@ class QueryRegistry:
             low = high
         return pieces
 
-    def _append(self, rows: PreparedRows) -> None:
-        """Appends the inserts among these rows."""
-        born = np.flatnonzero(rows.kind == UpdateKind.INSERT)
-        at, handles = rows.source[born], rows.handle[born]
+    def _append(self, columns: tuple[Any, ...], at: I64, handles: I64, hashes: U64) -> None:
+        """Appends the rows `at` of RowColumns as queries with these handles and hashes."""
         places, done = np.empty(len(at), np.int64), 0
         chunk = self._chunks[-1] if self._chunks else None
         while done < len(at):
             if chunk is not None:
                 first = len(chunk)
-                more = chunk.append(rows.columns, at[done:], handles[done:], CHUNK)
-                new = np.arange(first, first + more)
-                places[done : done + more] = self._places.number_rows(chunk, new)
+                more = chunk.append(columns, at[done:], handles[done:], CHUNK)
+                places[done : done + more] = self._places.number_span(chunk, first, first + more)
                 done += more
                 self._places.update(chunk)
             if done < len(at):
-                if chunk is not None:
-                    chunk.seal()
-                    self._places.update(chunk)
+                before = chunk
                 chunk = self._add_chunk(len(self._chunks), int(handles[done]))
-        self._table.insert(rows.hashes[born], places)
+                if before is not None:
+                    before.seal()
+                    self._places.update(before)
+                    chunk.expect(*before.extent)
+        self._table.insert(hashes, places)
 
     def _add_chunk(self, index: int, base: int) -> QueryChunk:
         """Inserts an empty chunk into the order of chunks."""
@@ -342,7 +346,7 @@ class QueryRegistry:
             fresh = self._add_chunk(first, old[0].base)
             fresh.move_live_rows(old)
             self._places.update(fresh)
-            places = self._places.number_rows(fresh, np.arange(len(fresh)))
+            places = self._places.number_span(fresh, 0, len(fresh))
             before = [self._places.number_rows(c, np.flatnonzero(c.live)) for c in old]
             hashes = self.hash(*self._places.read_ids(places))
             self._table.replace(hashes, np.concatenate(before), places)

@@ -134,10 +134,13 @@ class RememberedDeletes:
             )
             keys = self._join_keys(np.full(n, UpdateKind.DELETE, np.uint8), ids, request_ids)
         begin, self._end = int(self._off[old]), old + n
-        self._lsn = _write_into(self._lsn, old, requests.lsn)
-        self._off = _write_into(self._off, old + 1, keys.off[1:] + begin)
-        self._keys = _write_into(self._keys, begin, keys.data)
-        self._table.insert(keys.hashes, self._number_rows(old, old + n))
+        self._lsn = _make_room(self._lsn, old, old + n)
+        self._off = _make_room(self._off, old + 1, old + n + 1)
+        self._keys = _make_room(self._keys, begin, begin + len(keys.data))
+        kernels.append_keys(
+            self._table.make_room(n), keys.hashes, old, self._number,
+            (self._lsn, self._off, self._keys), (sealed(requests.lsn), keys.off, keys.data),
+        )  # fmt: skip
         if (end := self._end - self._bound) > self._first:
             hashes = self._hash.hash(self._off[self._first : end + 1], self._keys)
             self._table.remove(hashes, self._number_rows(self._first, end))
@@ -163,24 +166,24 @@ class RememberedDeletes:
 
     def _drop_forgotten(self) -> None:
         """Moves what is remembered to the beginning of the columns."""
-        first, end = self._first, self._end
+        first, end, n = self._first, self._end, self._end - self._first
         self._number = (self._number + first) % NUMBERS
-        self._keys = self._keys[self._off[first] : self._off[end]].copy()
-        self._off = self._off[first : end + 1] - self._off[first]
-        self._lsn = self._lsn[first:end].copy()
-        self._first, self._end = 0, end - first
+        begin, size = int(self._off[first]), int(self._off[end] - self._off[first])
+        self._keys[:size] = self._keys[begin : begin + size]
+        self._off[: n + 1] = self._off[first : end + 1]
+        self._off[: n + 1] -= begin
+        self._lsn[:n] = self._lsn[first:end]
+        self._first, self._end = 0, n
 
     def _number_rows(self, first: int, end: int) -> I64:
         """Returns the numbers that rows have in the table. They outlast the forgotten rows."""
         return (np.arange(first, end) + self._number) % NUMBERS
 
 
-def _write_into(column: Array, at: int, values: Array) -> Array:
-    """Writes values at a place of a column, or of a copy that has more room."""
-    end = at + len(values)
-    if end > len(column):
-        grown = np.zeros(end + end // 4 + 64, column.dtype)
-        grown[:at] = column[:at]
-        column = grown
-    column[at:end] = values
-    return column
+def _make_room(column: Array, used: int, end: int) -> Array:
+    """Returns a column with room up to `end`: the same one, or a copy of what is used of it."""
+    if end <= len(column):
+        return column
+    grown = np.zeros(end + end // 4 + 64, column.dtype)
+    grown[:used] = column[:used]
+    return grown

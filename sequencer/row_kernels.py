@@ -7,8 +7,8 @@ source, for a plain source without the shape and the region that it begins with.
 numbers are varints. Everything else is copied bit by bit, so that a row is read back as it was.
 """
 
-# Numba takes any integer for any other one.
-# mypy: disable-error-code="arg-type, assignment, return-value"
+# Numba takes any integer for any other one, and gives an intrinsic its first argument.
+# mypy: disable-error-code="arg-type, assignment, call-arg, return-value"
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
@@ -19,6 +19,7 @@ from numba import njit
 from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.rows import RegionShape
 from ps2stream.protocol.wire_kernels import read_varint
+from ps2stream.sequencer.pointers import prefetch
 
 # The head: form in two bits, shape in two, and these.
 PLAIN_REGION: Final = 16
@@ -140,16 +141,36 @@ def have_same_bytes(data: U8, at: int, other: U8, begin: int, size: int) -> bool
 
 
 @njit(inline="always")
+def _find_term_slot(term: np.uint64, slots: U32) -> np.uint64:
+    """Returns the slot at which the search for a term begins."""
+    return (term ^ (term >> np.uint64(32))) & np.uint64(len(slots) - 1)
+
+
+@njit(inline="always")
 def _number_term(term: np.uint64, terms: U64, slots: U32, count: int) -> int:
     """Returns the number of a term; `count` for one that was not known, which is added."""
     mask = np.uint64(len(slots) - 1)
-    slot = (term ^ (term >> np.uint64(32))) & mask
+    slot = _find_term_slot(term, slots)
     while slots[slot] and terms[np.uint64(slots[slot]) - np.uint64(1)] != term:
         slot = (slot + np.uint64(1)) & mask
     if not slots[slot]:
         terms[count] = term
         slots[slot] = np.uint32(count + 1)
     return np.int64(slots[slot]) - 1
+
+
+@njit(inline="always")
+def _prefetch_terms(rows: I64, term_off: I64, term: U64, terms: U64, slots: U32) -> None:
+    """Asks for the slots of the terms of some rows, and then for what is compared with them, so
+    that the cache misses overlap."""
+    at_slots, at_terms = slots.ctypes.data, terms.ctypes.data
+    for i in range(len(rows)):
+        for k in range(term_off[rows[i]], term_off[rows[i] + 1]):
+            prefetch(at_slots + 4 * np.int64(_find_term_slot(term[k], slots)))
+    for i in range(len(rows)):
+        for k in range(term_off[rows[i]], term_off[rows[i] + 1]):
+            number = np.int64(slots[_find_term_slot(term[k], slots)])
+            prefetch(at_terms + 8 * (number - 1))
 
 
 @njit(cache=True, nogil=True)
@@ -174,6 +195,7 @@ def append_rows(
     terms, slots = dictionary
     count, known, base = state[0], state[1], state[2]
     at = np.int64(off[count])
+    _prefetch_terms(rows, term_off, term, terms, slots)
     for i in range(len(rows)):
         row = rows[i]
         ids = id_off[row + 1] - id_off[row]

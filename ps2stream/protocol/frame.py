@@ -105,15 +105,19 @@ class Frame:
     def allocate(cls, sizes: Sequence[int]) -> tuple[U64, list[int]]:
         """Returns room for an encoded frame of columns alone, with the number of elements of each,
         and where each one begins in it, in bytes. The head is written, and the pads are zero."""
-        heads: list[int] = []
-        starts, end = [], cls._layout.size
-        for (_, dtype), code, n in zip(cls._schema, cls._codes, sizes, strict=True):
-            heads += code, n
+        starts, pads, end = [], [], cls._layout.size
+        for (_, dtype), n in zip(cls._schema, sizes, strict=True):
             starts.append(end)
-            end += -(-n * (8 if dtype is None else dtype.itemsize) // 8) * 8
+            end += n * (8 if dtype is None else dtype.itemsize)
+            if end & 7:
+                pads.append(end // 8)
+                end = (end | 7) + 1
         room = np.empty(end // 8, np.uint64)
-        room[[start // 8 - 1 for start in starts[1:]] + [-1]] = 0
-        cls._layout.pack_into(room.data, 0, _MAGIC, _VERSION, cls.KIND, len(heads) // 2, *heads)
+        for word in pads:
+            room[word] = 0
+        heads = cls._heads[:]
+        heads[1::2] = sizes
+        cls._layout.pack_into(room.data, 0, _MAGIC, _VERSION, cls.KIND, len(sizes), *heads)
         return room, starts
 
     @classmethod

@@ -15,7 +15,7 @@ def candidates(table: HashTable, hash: int) -> list[int]:
     found = []
     slot = np.full(1, NONE)
     hashes = np.array([hash], np.uint64)
-    while (row := int(table.find(hashes, slot)[0])) != NONE:
+    while (row := int(table.find(hashes, slot)[0][0])) != NONE:
         found.append(row)
         slot += 1
     return sorted(found)

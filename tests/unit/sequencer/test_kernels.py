@@ -126,3 +126,45 @@ def test_a_removed_record_leaves_no_gap() -> None:
                     at += 1
                 assert other in seen
         assert not slots.any()
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([b"", b"a", b"ab", b"b"]), min_size=1, max_size=4))
+def test_a_column_of_one_string_is_recognised(names: list[bytes]) -> None:
+    off, data = strings_to_column(names)
+    assert kernels.has_one_string(sealed(off), sealed(data)) == (len({*names}) == 1)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(-1, 5)), max_size=20))
+def test_updates_are_parted_into_inserts_and_deletes(rows: list[tuple[int, int]]) -> None:
+    n = len(rows)
+    kind = np.array([kind for kind, _ in rows], np.uint8)
+    places = np.array([place for _, place in rows], np.int64)
+    source, handle, hashes = np.arange(n) + 50, np.arange(n) + 90, np.arange(n, dtype=np.uint64)
+    *parts, unknown = kernels.part_updates(
+        sealed(kind), sealed(source), sealed(handle), sealed(hashes), sealed(places)
+    )
+    born = [i for i in range(n) if kind[i] == 1]
+    gone = [i for i in range(n) if kind[i] == 2]
+    want = [[50 + i for i in born], [90 + i for i in born], born, gone, gone]
+    assert [part.tolist() for part in parts] == [*want, places[gone].tolist()]
+    assert unknown == places[gone].tolist().count(NONE)
+
+
+@pytest.mark.parametrize("number", [0, kernels.NUMBERS - 2])
+def test_keys_are_appended_as_by_single_steps(number: int) -> None:
+    keys = [b"one", b"", b"three", b"four"]
+    off, data = strings_to_column(keys)
+    hashes = np.array([7, 7, 1, 3], np.uint64) << np.uint64(61)
+    slots = np.zeros(8, np.uint64)
+    twin = slots.copy()
+    columns = np.zeros(9, np.int64), np.zeros(10, np.int64), np.zeros(40, np.uint8)
+    columns[1][:4] = 0, 2, 4, 6  # three rows are there already
+    new = sealed(np.arange(4) + 20), sealed(off), sealed(data)
+    kernels.append_keys(slots, hashes, 3, number, columns, new)
+    assert columns[0].tolist() == [0, 0, 0, 20, 21, 22, 23, 0, 0]
+    assert columns[1][3:8].tolist() == (6 + off).tolist()
+    assert columns[2][6 : 6 + len(data)].tobytes() == b"".join(keys)
+    kernels.insert_rows(twin, hashes, (number + 3 + np.arange(4)) % kernels.NUMBERS)
+    assert slots.tolist() == twin.tolist()

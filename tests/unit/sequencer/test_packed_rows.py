@@ -34,8 +34,30 @@ def test_a_chunk_keeps_its_rows_while_it_grows() -> None:
     before = chunk.nbytes
     chunk.seal()
     assert chunk.nbytes < before
+    assert len(chunk._data) <= 33 * chunk.extent[1] / 32
     assert chunk.take(at).encode() == rows.take(at).encode()
     assert (chunk.read_sessions(np.arange(500)) == 1).all()
+
+
+def test_a_chunk_says_where_its_columns_are_after_each_change() -> None:
+    """Kernels read at these addresses, also after a chunk was sealed that had nothing to free."""
+    rows = query_rows([insert(str(i), f"z{i}") for i in range(40)], 1)
+    chunk = QueryChunk(0, 1)
+
+    def check() -> None:
+        columns = chunk._handle, chunk._off, chunk._data, chunk._terms
+        assert chunk.describe()[:4] == tuple(column.ctypes.data for column in columns)
+
+    chunk.expect(40, 4000)
+    for change in (
+        lambda: chunk.append(*inserts(rows, np.arange(20)), 40),
+        lambda: chunk.append(*inserts(rows, np.arange(20, 40)), 40),
+        chunk.seal,
+        chunk.seal,
+    ):
+        check()
+        change()
+    check()
 
 
 def test_dead_rows_have_no_bytes_in_a_copy() -> None:
