@@ -15,6 +15,7 @@ from ps2stream.language.analyzer_kernels import TOP, probe_count, token_hash
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import ExpressionForm
+from ps2stream.space.prefetch import prefetch
 
 _ALL = np.uint8(ExpressionForm.ALL)
 _ANY = np.uint8(ExpressionForm.ANY)
@@ -121,6 +122,26 @@ def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> 
 
 
 @njit(cache=True, nogil=True)
+def _choose_postings(
+    form: U8, post: U64, term_off: I64, term: U64, by_text: U64, table_term: U64, table_count: I64
+) -> None:
+    """Posts each conjunction of several terms under the rarest one, of equally rare ones under the
+    first by its text."""
+    for row in range(form.shape[0]):
+        first, end = term_off[row], term_off[row + 1]
+        if form[row] != _ALL or end - first < 2:
+            continue
+        least, fewest = by_text[first], np.int64(-1)
+        for i in range(first, end):
+            count = probe_count(table_term, table_count, by_text[i])
+            if fewest < 0 or count < fewest:
+                least, fewest = by_text[i], count
+        for i in range(first, end):
+            if term[i] == least:
+                post[row] = _ONE << np.uint64(i - first)
+
+
+@njit(cache=True, nogil=True)
 def compile_rows(
     off: I64,
     source: U8,
@@ -141,6 +162,7 @@ def compile_rows(
     begin = np.empty(EXPRESSION_TERMS, np.int64)
     size = np.empty(EXPRESSION_TERMS, np.int64)
     mine = np.empty(EXPRESSION_TERMS, np.uint64)
+    by_text = np.empty(term.shape[0], np.uint64)  # the terms of a row in the order of their texts
     n = 0  # terms
     m = 0  # bytes of text
     for row in range(off.shape[0] - 1):
@@ -178,17 +200,10 @@ def compile_rows(
             begin[j] = b
             size[j] = s
             k += 1
-        least = _ONE - _ONE
-        fewest = np.int64(-1)
         glue = _OR_TEXT if either else _AND_TEXT
         width = 0
         for i in range(k):
             mine[i] = token_hash(keys, source, begin[i], begin[i] + size[i], lut)
-            if not either:
-                count = probe_count(table_term, table_count, mine[i])
-                if fewest < 0 or count < fewest:
-                    fewest = count
-                    least = mine[i]
             width += size[i] + (glue.shape[0] if i else 0)
         if width > EXPRESSION_BYTES:
             continue
@@ -204,16 +219,15 @@ def compile_rows(
             term[j] = h
         if clash:
             continue
-        bits = ~(_ONE - _ONE) >> np.uint64(64 - k)
-        if not either or k == 1:
-            if either:
-                least = mine[0]
-            bits = _ONE - _ONE
-            for i in range(k):
-                if term[n + i] == least:
-                    bits = _ONE << np.uint64(i)
         form[row] = _ANY if either and k > 1 else _ALL
-        post[row] = bits
+        post[row] = ~(_ONE - _ONE) >> np.uint64(64 - k)
+        if form[row] == _ALL and k > 1:
+            # One term is posted, which `_choose_postings` chooses once the counts are at hand.
+            for i in range(k):
+                by_text[n + i] = mine[i]
+                at = np.int64(mine[i] & np.uint64(table_term.shape[0] - 1))
+                prefetch(table_term, at)  # type: ignore[call-arg]
+                prefetch(table_count, at)  # type: ignore[call-arg]
         n += k
         for i in range(k):
             if i:
@@ -226,3 +240,4 @@ def compile_rows(
         slow[row] = 0
     term_off[off.shape[0] - 1] = n
     text_off[off.shape[0] - 1] = m
+    _choose_postings(form, post, term_off, term, by_text, table_term, table_count)

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.language import row_kernels
 from ps2stream.language.expression import CompiledColumn
 from ps2stream.limits import ID_BYTES
+from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import F64, I64, U8, sealed, take_ragged
 from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.space import space_kernels as kernels
@@ -34,6 +36,7 @@ from ps2stream.space.regions import RECT_FIELDS, Region, World
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
 
 _WORDS = {RegionShape.WORLD: 0, RegionShape.RECT: 4, RegionShape.CIRCLE: 3}
+_INSERT, _DELETE = int(UpdateKind.INSERT), int(UpdateKind.DELETE)  # NumPy takes members slowly
 _WORLD_BOX = (-180.0, -90.0, 180.0, 90.0)
 
 
@@ -59,22 +62,43 @@ class RectColumns:
     def __len__(self) -> int:
         return len(self.lon_min)
 
-    def rects(self) -> F64:
-        """Returns float64[n, 4], -0.0 as 0.0, rows without a region as the whole world."""
-        out = np.column_stack([getattr(self, f) for f in RECT_FIELDS]).astype(np.float64) + 0.0
-        if self.world is not None:
-            out[self.world] = _WORLD_BOX
-        return out
+    def count_bad_rows(self) -> int:
+        """Returns how many rectangles `list_problems` would describe."""
+        return int(kernels.count_bad_rects(*self._list_sides(), self._list_world()))
 
-    def boxes(self) -> tuple[I64, F64]:
-        """Returns the column `box` of QueryRows: ragged, four values a box."""
-        off, box = np.empty(len(self) + 1, np.int64), np.empty((2 * len(self), 4))
-        boxes = kernels.rect_boxes(self.rects(), off, box)
-        return off, box[:boxes].ravel()
+    def list_problems(self) -> list[tuple[int, str, str]]:
+        """Returns (row, `region.<side>`, description) of bad rectangles, in row order."""
+        if not self.count_bad_rows():
+            return []
+        rects = np.column_stack(self._list_sides())
+        rects[self.is_world()] = _WORLD_BOX
+        return rect_problems(rects)
+
+    def pack(self) -> tuple[U8, tuple[I64, F64], tuple[I64, F64]]:
+        """Returns the columns shape, geom and box of QueryRows, the last two ragged; -0.0 is 0.0
+        in them, and rows without a region have the whole world as their box."""
+        n = len(self)
+        shape, off = np.empty(n, np.uint8), np.empty((2, n + 1), np.int64)
+        geom, box = np.empty(4 * n), np.empty((2 * n, 4))
+        words, boxes = kernels.pack_rects(
+            self._list_sides(), self._list_world(), shape, off, geom, box
+        )
+        return shape, (off[0], geom[:words]), (off[1], box[:boxes].ravel())
 
     def is_world(self) -> Bool:
         """Returns which rows have no region."""
         return np.zeros(len(self), np.bool_) if self.world is None else self.world
+
+    def _list_sides(self) -> tuple[F64, F64, F64, F64]:
+        """Returns the four sides, for kernels."""
+        west, south, east, north = (
+            sealed(np.asarray(getattr(self, name), np.float64)) for name in RECT_FIELDS
+        )
+        return west, south, east, north
+
+    def _list_world(self) -> U8:
+        """Returns which rows have no region, for kernels; empty where all have one."""
+        return nothing() if self.world is None else self.world.view(np.uint8)
 
 
 Regions = Sequence[Region] | RectColumns
@@ -89,11 +113,11 @@ def check_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) ->
     problems = [RowProblem(*p) for p in id_problems(ids)]
     problems += [RowProblem(row, "expression", str(error)) for row, error in compiled.errors]
     if isinstance(regions, RectColumns):
-        problems += [RowProblem(*p) for p in rect_problems(regions.rects())]
+        problems += [RowProblem(*p) for p in regions.list_problems()]
         world = regions.is_world()
     else:
         world = np.fromiter((isinstance(r, World) for r in regions), np.bool_, n)
-    empty = np.diff(compiled.canonical_off) == 0
+    empty = compiled.canonical_off[1:] == compiled.canonical_off[:-1]
     empty[[row for row, _ in compiled.errors]] = False
     problems += [
         RowProblem(row, "expression", "a query needs an expression or a region")
@@ -105,6 +129,8 @@ def check_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) ->
 def id_problems(ids: StringColumn) -> list[tuple[int, str, str]]:
     """Returns (row, "id", description) of the ids that are not 1 to 128 bytes of UTF-8."""
     off, data = ids
+    if not row_kernels.count_odd_ids(sealed(off), sealed(data), ID_BYTES):
+        return []
     size = np.diff(off)
     bad = (size < 1) | (size > ID_BYTES)
     problems = [
@@ -141,9 +167,16 @@ def build_rows(
     problems = check_rows(ids, compiled, regions)
     if problems:
         raise InvalidArgument([Violation(f"queries[{row}].{f}", text) for row, f, text in problems])
+    return build_checked_rows(ids, compiled, regions, typed)
+
+
+def build_checked_rows(
+    ids: StringColumn, compiled: CompiledColumn, regions: Regions, typed: StringColumn | None = None
+) -> QueryRows:
+    """Builds inserts as `build_rows` does, of rows in which `check_rows` has found no problem."""
     n = len(regions)
     if isinstance(regions, RectColumns):
-        shape, geom, box = _rect_columns(regions)
+        shape, geom, box = regions.pack()
     else:
         shape = np.fromiter(map(shape_of, regions), np.uint8, n)
         geom = _join_rows([geom_of(r) for r in regions])
@@ -152,7 +185,7 @@ def build_rows(
     text = _shift_to_zero(compiled.canonical_off, compiled.canonical)
     source_off, source = _build_sources(shape, geom, text, text if typed is None else typed)
     return QueryRows(
-        kind=np.full(n, UpdateKind.INSERT, np.uint8),
+        kind=np.full(n, _INSERT, np.uint8),
         lsn=np.zeros(n, np.int64),
         handle=np.zeros(n, np.int64),
         session=np.zeros(n, np.int64),
@@ -184,7 +217,7 @@ def delete_rows(ids: StringColumn) -> QueryRows:
     off = np.zeros(n + 1, np.int64)
     id_off, id_ = _shift_to_zero(*ids)
     return QueryRows(
-        kind=np.full(n, UpdateKind.DELETE, np.uint8),
+        kind=np.full(n, _DELETE, np.uint8),
         lsn=np.zeros(n, np.int64),
         handle=np.zeros(n, np.int64),
         session=np.zeros(n, np.int64),
@@ -228,30 +261,19 @@ def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:
     return list(map(data.__getitem__, map(slice, off[:-1].tolist(), end.tolist())))
 
 
-def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64, F64]]:
-    """Returns shape, ragged geom and ragged box."""
-    n = len(columns)
-    rects, held = columns.rects(), ~columns.is_world()
-    geom_off = np.zeros(n + 1, np.int64)
-    np.cumsum(held * 4, out=geom_off[1:])
-    shape = np.where(held, np.uint8(RegionShape.RECT), np.uint8(RegionShape.WORLD))
-    return shape, (geom_off, rects[held].ravel()), columns.boxes()
-
-
 def _build_sources(
     shape: U8, geom: tuple[I64, F64], text: StringColumn, typed: StringColumn
 ) -> StringColumn:
     """Returns the column `source`."""
     text_off, canonical = sealed(text[0]), sealed(text[1])
     typed_off, written = sealed(typed[0]), sealed(typed[1])
-    more = np.empty(len(shape), np.int64)
-    kernels.measure_typed(text_off, canonical, typed_off, written, more)
-    off = np.zeros(len(shape) + 1, np.int64)
-    np.cumsum(1 + 8 * np.diff(geom[0]) + np.diff(text_off) + more, out=off[1:])
+    geom_off = sealed(geom[0])
+    off = np.empty(len(shape) + 1, np.int64)
+    row_kernels.measure_sources(geom_off, text_off, canonical, typed_off, written, off)
     out = np.empty(off[-1], np.uint8)
     words = np.ascontiguousarray(geom[1], "<f8").view(np.uint8)
-    kernels.write_sources(
-        shape, (sealed(geom[0]), words), (text_off, canonical), (typed_off, written), off, out
+    row_kernels.write_sources(
+        shape, (geom_off, words), (text_off, canonical), (typed_off, written), off, out
     )
     return off, out
 
@@ -265,4 +287,5 @@ def _join_rows(rows: list[F64]) -> tuple[I64, F64]:
 
 def _shift_to_zero(off: I64, data: U8) -> StringColumn:
     """Returns the same ragged column with offsets that begin at 0."""
-    return off - off[0], data[off[0] : off[-1]]
+    first = off[0]
+    return (off - first if first else off), data[first : off[-1]]

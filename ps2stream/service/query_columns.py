@@ -11,7 +11,13 @@ import numpy as np
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import InvalidArgument, Violation, invalid
 from ps2stream.language.expression import compile_column
-from ps2stream.language.query_rows import RectColumns, Regions, build_rows, check_rows, delete_rows
+from ps2stream.language.query_rows import (
+    RectColumns,
+    Regions,
+    build_checked_rows,
+    check_rows,
+    delete_rows,
+)
 from ps2stream.language.query_rows import describe as describe_source
 from ps2stream.limits import BATCH_BYTES, POLYGON_VERTICES
 from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column, take_ragged
@@ -150,7 +156,7 @@ def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryI
         RowRefusal(*p) for p in check_rows(found.id, compiled, found.regions)
     ]
     if not refused:
-        rows = build_rows(found.id, compiled, found.regions, found.expression)
+        rows = build_checked_rows(found.id, compiled, found.regions, found.expression)
         return QueryInserts(n, list(range(n)), rows, found.sessions, [])
     at = np.setdiff1d(np.arange(n), [r.row for r in refused])
     refused.sort()
@@ -163,7 +169,9 @@ def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryI
 def _read_arrow(data: bytes, session: str) -> _QueryColumns:
     batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
     lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
-    world = np.logical_and.reduce([arrow.nulls(batch, f) for f in RECT_FIELDS])
+    absent = [arrow.nulls(batch, f) for f in RECT_FIELDS if batch.column(f).null_count]
+    # A row without a region lacks all sides.
+    world = np.logical_and.reduce(absent) if len(absent) == len(RECT_FIELDS) else None
     return _QueryColumns(
         arrow.strings(batch, "id"),
         arrow.strings(batch, "expression"),

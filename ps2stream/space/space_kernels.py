@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from ps2stream.limits import LAT_MAX, LON_MAX
 from ps2stream.protocol.frame import F64, I64, U8, U32
 from ps2stream.protocol.rows import RegionShape
 from ps2stream.space import sphere
@@ -228,50 +229,47 @@ def verify_simple(
 
 
 @njit(cache=True, nogil=True)
-def measure_typed(text_off: I64, text: U8, typed_off: I64, typed: U8, out: I64) -> None:
-    """Sets out[i] to the bytes that row i needs to keep its typed text beside the canonical one:
-    1 for a NUL, and the text; 0 if both are the same or the canonical one is empty."""
-    for i in range(len(out)):
-        a, b = text_off[i], typed_off[i]
-        size = typed_off[i + 1] - b
-        differs = text_off[i + 1] - a != size
-        if not differs:
-            for k in range(size):
-                if text[a + k] != typed[b + k]:
-                    differs = True
-                    break
-        out[i] = size + 1 if differs and text_off[i + 1] > a else 0
+def count_bad_rects(lon_min: F64, lat_min: F64, lon_max: F64, lat_max: F64, world: U8) -> int:
+    """Returns how many rectangles have a side beyond its limit or south above north. Rows of
+    `world`, which is empty where there are none, count as good."""
+    bad = 0
+    for i in range(len(lon_min)):
+        good = abs(lon_min[i]) <= LON_MAX and abs(lon_max[i]) <= LON_MAX
+        good = good and abs(lat_min[i]) <= LAT_MAX and abs(lat_max[i]) <= LAT_MAX
+        good = good and lat_min[i] <= lat_max[i]
+        bad += not good and not (len(world) and world[i])
+    return bad
 
 
 @njit(cache=True, nogil=True)
-def write_sources(
+def pack_rects(
+    sides: tuple[F64, F64, F64, F64],
+    world: U8,
     shape: U8,
-    geometry: tuple[I64, U8],
-    canonical: tuple[I64, U8],
-    written: tuple[I64, U8],
     off: I64,
-    out: U8,
-) -> None:
-    """Writes row i of `out`: its shape, the bytes of its geometry (whose offsets count float64
-    elements), its canonical text, and, where `off` leaves room for it, a NUL and the text as it
-    was typed. `off` is already filled. Ragged columns are pairs (int64[n + 1], uint8[])."""
-    geom_off, geom = geometry
-    text_off, text = canonical
-    typed_off, typed = written
+    geom: F64,
+    box: F64,
+) -> tuple[int, int]:
+    """Fills the columns of n rectangles, -0.0 as 0.0: shape uint8[n]; the offsets of geometries and
+    boxes, off int64[2, n + 1]; geom float64[4 n] and box float64[2 n, 4]. Returns how many numbers
+    of `geom` and boxes there are. sides: lon_min, lat_min, lon_max, lat_max; `world` as in
+    `count_bad_rects`: these rows have no geometry, and the whole world as their box."""
+    lon_min, lat_min, lon_max, lat_max = sides
+    used = boxes = 0
+    off[0, 0] = off[1, 0] = 0
     for i in range(len(shape)):
-        at = off[i]
-        out[at] = shape[i]
-        at += 1
-        for k in range(8 * geom_off[i], 8 * geom_off[i + 1]):
-            out[at] = geom[k]
-            at += 1
-        for k in range(text_off[i], text_off[i + 1]):
-            out[at] = text[k]
-            at += 1
-        if at == off[i + 1]:
-            continue
-        out[at] = 0
-        at += 1
-        for k in range(typed_off[i], typed_off[i + 1]):
-            out[at] = typed[k]
-            at += 1
+        if len(world) and world[i]:
+            shape[i] = _WORLD
+            box[boxes, 0], box[boxes, 1] = -LON_MAX, -LAT_MAX
+            box[boxes, 2], box[boxes, 3] = LON_MAX, LAT_MAX
+            boxes += 1
+        else:
+            shape[i] = _RECT
+            geom[used], geom[used + 1] = lon_min[i] + 0.0, lat_min[i] + 0.0
+            geom[used + 2], geom[used + 3] = lon_max[i] + 0.0, lat_max[i] + 0.0
+            west, south, east, north = geom[used], geom[used + 1], geom[used + 2], geom[used + 3]
+            boxes += boxes_of(west, south, east, north, box[boxes : boxes + 2])
+            used += 4
+        off[0, i + 1] = used
+        off[1, i + 1] = 4 * boxes
+    return used, boxes

@@ -1,4 +1,4 @@
-"""The sources of queries, byte by byte, against a twin that joins bytes."""
+"""Kernels over positions and rectangles, against twins that take one at a time."""
 
 from __future__ import annotations
 
@@ -7,51 +7,61 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.protocol.frame import I64, U8
+from ps2stream.errors import InvalidArgument
+from ps2stream.protocol.frame import F64
 from ps2stream.protocol.rows import RegionShape
 from ps2stream.space import space_kernels as kernels
+from ps2stream.space.region_rows import boxes_of, geom_of, shape_of
+from ps2stream.space.regions import Rect, World
 from tests import naive
 
-ROWS = st.lists(
-    st.tuples(
-        st.sampled_from(RegionShape),
-        st.lists(st.floats(allow_nan=False), max_size=4),
-        st.binary(max_size=6),
-        st.none() | st.binary(max_size=6),
-    ),
-    max_size=9,
-)
+LON = st.sampled_from([-180.0, -0.0, 0.0, 17.5, 180.0])
+LAT = st.sampled_from([-90.0, -0.0, 0.0, 33.25, 90.0])
+WRONG = st.sampled_from([float("nan"), float("inf"), -181.0, 90.5])
+SIDES = st.tuples(LON, LAT, LON, LAT)
 
 
-def ragged(parts: list[bytes]) -> tuple[I64, U8]:
-    off = np.cumsum([0, *map(len, parts)])
-    return off, np.frombuffer(b"".join(parts), np.uint8)
+def columns(rows: list[tuple[float, ...]]) -> tuple[F64, F64, F64, F64]:
+    west, south, east, north = np.array(rows, np.float64).reshape(-1, 4).T.copy()
+    return west, south, east, north
 
 
-@given(ROWS)
-def test_sources_are_those_of_the_twin(
-    rows: list[tuple[RegionShape, list[float], bytes, bytes | None]],
+@given(st.lists(st.tuples(*[LON | WRONG, LAT | WRONG] * 2, st.booleans())))
+def test_bad_rectangles_are_counted(rows: list[tuple[float, float, float, float, bool]]) -> None:
+    def is_bad(sides: tuple[float, ...]) -> bool:
+        try:
+            Rect(*sides)
+        except InvalidArgument:
+            return True
+        return False
+
+    sides, world = [row[:4] for row in rows], np.array([row[4] for row in rows], np.uint8)
+    bad = [is_bad(row) for row in sides]
+    assert kernels.count_bad_rects(*columns(sides), np.zeros(0, np.uint8)) == sum(bad)
+    left = [row for row, is_world in zip(bad, world, strict=True) if not is_world]
+    assert kernels.count_bad_rects(*columns(sides), world) == sum(left)
+
+
+@given(st.lists(st.tuples(SIDES, st.booleans())), st.booleans())
+def test_rectangles_are_packed_as_one_by_one(
+    rows: list[tuple[tuple[float, float, float, float], bool]], some: bool
 ) -> None:
-    """Without text typed otherwise, a source ends with the canonical one."""
-    shape = np.array([row[0] for row in rows], np.uint8)
-    geom = [np.array(row[1], "<f8").tobytes() for row in rows]
-    canonical = ragged([row[2] for row in rows])
-    typed = [row[2] if row[3] is None else row[3] for row in rows]
-    written = ragged(typed)
-    tails = [
-        b"\0" + t if t != row[2] and row[2] else b"" for row, t in zip(rows, typed, strict=True)
-    ]
-    more = np.full(len(rows), -1, np.int64)
-    kernels.measure_typed(*canonical, *written, more)
-    assert more.tolist() == [len(tail) for tail in tails]
-    want = [
-        bytes([row[0]]) + g + row[2] + tail for row, g, tail in zip(rows, geom, tails, strict=True)
-    ]
-    off = np.cumsum([0, *map(len, want)])
-    out = np.zeros(off[-1], np.uint8)
-    geom_off, words = ragged(geom)
-    kernels.write_sources(shape, (geom_off // 8, words), canonical, written, off, out)
-    assert out.tobytes() == b"".join(want)
+    rows = [(sides, world and some) for sides, world in rows if sides[1] <= sides[3]]
+    n = len(rows)
+    world = np.array([world for _, world in rows] if some else [], np.uint8)
+    shape, off = np.zeros(n, np.uint8), np.zeros((2, n + 1), np.int64)
+    geom, box = np.zeros(4 * n), np.zeros((2 * n, 4))
+    used, boxes = kernels.pack_rects(
+        columns([row[0] for row in rows]), world, shape, off, geom, box
+    )
+    regions = [World() if is_world else Rect(*sides) for sides, is_world in rows]
+    assert shape.tolist() == list(map(shape_of, regions))
+    geoms, several = [geom_of(r) for r in regions], [boxes_of(r) for r in regions]
+    assert off[0].tolist() == np.cumsum([0, *map(len, geoms)]).tolist()
+    assert off[1].tolist() == np.cumsum([0, *(4 * len(b) for b in several)]).tolist()
+    assert geom[:used].tobytes() == (np.concatenate([np.zeros(0), *geoms]) + 0.0).tobytes()
+    want = np.concatenate([np.zeros((0, 4)), *several]) + 0.0
+    assert box[:boxes].tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize("seed", range(4))
