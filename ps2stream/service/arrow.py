@@ -8,7 +8,7 @@ before any view is handed out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ FIELD = "batch.arrow"
 STRING = "string or large_string"
 DOUBLE = "double"
 TIME = "timestamp, or int64 Unix milliseconds"
+_STRING_IDS, _DOUBLE_ID = (pa.string().id, pa.large_string().id), pa.float64().id
 _RECORD_BATCH = 3  # MessageHeader.RecordBatch
 _MILLISECONDS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # negative: divide
 
@@ -34,17 +35,11 @@ def open_batch(data: bytes, columns: Mapping[str, str], required: Sequence[str])
     Raises InvalidArgument, naming the column.
     """
     try:
-        source = pa.BufferReader(data)
-        with pa.ipc.open_stream(source) as reader:
-            schema = reader.schema
-        bad = _find_violations(schema, columns, required)
-        if bad:
+        messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
+        schema = pa.ipc.read_schema(next(messages))
+        if bad := _find_violations(schema, columns, required):
             raise InvalidArgument(bad)
-        source.seek(0)
-        _check_heads(source)
-        source.seek(0)
-        with pa.ipc.open_stream(source) as reader:
-            batch = reader.read_next_batch()
+        batch = pa.ipc.read_record_batch(_find_batch(messages), schema)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
         raise invalid(FIELD, f"is not an Arrow IPC stream of one record batch: {error}") from None
@@ -129,7 +124,9 @@ def _view_values(column: pa.Array, dtype: type[np.generic]) -> Any:
 def _find_violations(
     schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str]
 ) -> list[Violation]:
-    names = list(schema.names)
+    names, types = schema.names, schema.types
+    if names == list(required) and all(map(_has_type, types, map(columns.__getitem__, names))):
+        return []
     if len(names) > 2 * len(columns):
         problem = f"contains {len(names)} columns; allowed are: {', '.join(columns)}"
         return [Violation(FIELD, problem)]
@@ -138,7 +135,7 @@ def _find_violations(
         for name in required
         if name not in names
     ]
-    for name, kind in zip(names, schema.types, strict=True):
+    for name, kind in zip(names, types, strict=True):
         at = f"{FIELD}.{name}"
         if name not in columns:
             bad.append(Violation(at, f"unknown column; allowed are: {', '.join(columns)}"))
@@ -151,9 +148,9 @@ def _find_violations(
 
 def _has_type(kind: pa.DataType, expected: str) -> bool:
     if expected == STRING:
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        return kind.id in _STRING_IDS
     if expected == DOUBLE:
-        return bool(pa.types.is_float64(kind))
+        return bool(kind.id == _DOUBLE_ID)
     return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
 
 
@@ -183,21 +180,23 @@ def _read_head(message: Any) -> _MessageHead:
     return _MessageHead(1, max(rows, 0), _find_slot(head, table, 3) is not None)
 
 
-def _check_heads(source: pa.BufferReader) -> None:
-    """Reads the heads of the messages before any column. Raises InvalidArgument unless there is
-    one record batch of at most BATCH_ROWS rows, not compressed."""
-    batches = 0
-    for message in pa.ipc.MessageReader.open_stream(source):
+def _find_batch(messages: Iterable[Any]) -> Any:
+    """Reads the heads of the messages before any column. Returns the record batch; raises
+    InvalidArgument unless there is one, of at most BATCH_ROWS rows, not compressed."""
+    found = None
+    for message in messages:
         head = _read_head(message)
-        batches += head.batches
-        if batches > 1:
+        if head.batches and found is not None:
             raise invalid(FIELD, "expected one record batch, got 2 or more")
         if head.compressed:
             raise invalid(FIELD, "compressed buffers are not supported")
         if head.rows > BATCH_ROWS:
             raise invalid(FIELD, rows_problem())
-    if not batches:
+        if head.batches:
+            found = message
+    if found is None:
         raise invalid(FIELD, "expected one record batch, got 0")
+    return found
 
 
 def _find_slot(head: memoryview, table: int, index: int) -> int | None:
