@@ -31,10 +31,22 @@ class ReceiverConcerns:
         """Notes an update that concerns all."""
         self._all = max(self._all, lsn)
 
+    def note_one(self, index: int, lsn: int) -> None:
+        """Notes an update that concerns one receiver."""
+        if index >= len(self._last):
+            self._last = np.concatenate(
+                [self._last, np.zeros(index + 1 - len(self._last), np.int64)]
+            )
+        self._last[index] = max(int(self._last[index]), lsn)
+
     def note(self, off: I64, receiver: U16, lsn: I64) -> None:
         """Notes that each update concerns some receivers: the one with lsn[i] those of index
         receiver[off[i] : off[i + 1]]. off int64[n + 1], receiver uint16[], lsn int64[n]."""
         columns = sealed(off), sealed(receiver), sealed(lsn)
         if size := raise_last(*columns, self._last):
-            self._last = np.concatenate([self._last, np.zeros(size - len(self._last), np.int64)])
+            self._make_room(size)
             raise_last(*columns, self._last)
+
+    def _make_room(self, size: int) -> None:
+        if (more := size - len(self._last)) > 0:
+            self._last = np.concatenate([self._last, np.zeros(more, np.int64)])

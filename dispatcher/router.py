@@ -189,10 +189,14 @@ class RouterMachine:
     @property
     def watermark(self) -> int:
         """The LSN below which no batch, under way or to come, is stamped."""
+        applied = self.applied
+        lowest = self._open.watermark(applied)
         # A higher offset never has a lower LSN.
-        replay = self._replay[0].lsn if self._replay else self.applied
-        reserved = next((lsn for lsn, _ in self._reserved.values()), self.applied)
-        return min(replay, reserved, self._open.watermark(self.applied), self.applied)
+        if self._replay:
+            lowest = min(lowest, self._replay[0].lsn)
+        if self._reserved:
+            lowest = min(lowest, next(iter(self._reserved.values()))[0])
+        return min(lowest, applied)
 
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send]]:
         """Accepts a whole batch. Returns (the offset of its first object, the LSN as of which it
@@ -378,7 +382,8 @@ class RouterMachine:
                     record.batch, record.lsn, ObjectRows.decode(record.rows.data)
                 )
         self.counters.in_flight = len(self._open)
-        self._retire_deleted()
+        if self._deleted:
+            self._retire_deleted()
         return out
 
     def _split_fatal_batches(self) -> list[Out]:
@@ -488,11 +493,7 @@ class RouterMachine:
         workers their rows, to mergers the names of the queries of their sessions."""
         workers, mergers = self._workers_concern, self._mergers_concern
         n = len(rows)
-        of_merger = (
-            np.zeros(n, np.uint16)
-            if self.mergers == 1
-            else (rows.session % self.mergers).astype(np.uint16)
-        )
+        of_merger = None if self.mergers == 1 else (rows.session % self.mergers).astype(np.uint16)
         is_plan_change = len(frame.strategy) > 0
         out: list[Out] = []
         if mine:
@@ -507,8 +508,8 @@ class RouterMachine:
                         _encode_rows(held), share.off, share.cell, share.term, frame.strategy,
                     )  # fmt: skip
                     out.append(Send(Address("worker", i), update))
-            for i in np.flatnonzero(np.bincount(of_merger)).tolist():
-                own = rows if self.mergers == 1 else rows.take(np.flatnonzero(of_merger == i))
+            for i in [0] if of_merger is None else np.flatnonzero(np.bincount(of_merger)).tolist():
+                own = rows if of_merger is None else rows.take(np.flatnonzero(of_merger == i))
                 named = MergerQueries(
                     mergers.of(i) + 1, to, self.index, watermark,
                     own.kind, own.lsn, own.handle, own.session, own.id_off, own.id,
@@ -520,7 +521,10 @@ class RouterMachine:
         else:
             holders = self.gridt.list_holders(tags)
             workers.note(holders.off, holders.worker, rows.lsn)
-            mergers.note(np.arange(n + 1), of_merger, rows.lsn)
+            if of_merger is None:
+                mergers.note_one(0, int(rows.lsn.max(initial=0)))
+            else:
+                mergers.note(np.arange(n + 1), of_merger, rows.lsn)
         if is_plan_change:
             workers.note_all(frame.lsn_to)
         return out

@@ -6,9 +6,12 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import I64, U8, U32
+from ps2stream.protocol.rows import UpdateKind
 
 OBJECT_BYTES = 48
 """The bytes that an object counts with besides its id and its text."""
+
+_INSERT = np.uint8(UpdateKind.INSERT)
 
 
 @njit(cache=True, nogil=True)
@@ -92,6 +95,31 @@ def take_spans(start: I64, end: I64, data: U8, rows: I64) -> tuple[I64, U8]:
     for i in range(len(rows)):
         out[off[i] : off[i + 1]] = data[start[rows[i]] : end[rows[i]]]
     return off, out
+
+
+@njit(cache=True, nogil=True)
+def part_updates(
+    kind: U8, lsn: I64, handle: I64, session: I64, merger: tuple[int, int], before: int
+) -> tuple[I64, I64, bool]:
+    """Returns the inserts and the deletes with an LSN above `before` that are of the sessions of a
+    merger (its index, their number), as rows; and whether the handles of these inserts and the LSNs
+    of these deletes rise."""
+    index, mergers = merger
+    inserts, deletes = np.empty(len(kind), np.int64), np.empty(len(kind), np.int64)
+    born = gone = 0
+    rise = True
+    for i in range(len(kind)):
+        if lsn[i] <= before or (mergers > 1 and session[i] % mergers != index):
+            continue
+        if kind[i] == _INSERT:
+            rise &= born == 0 or handle[inserts[born - 1]] < handle[i]
+            inserts[born] = i
+            born += 1
+        else:
+            rise &= gone == 0 or lsn[deletes[gone - 1]] < lsn[i]
+            deletes[gone] = i
+            gone += 1
+    return inserts[:born], deletes[:gone], rise
 
 
 @njit(cache=True, nogil=True)

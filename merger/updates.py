@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.merger.forgotten import ForgottenNames
+from ps2stream.merger.kernels import part_updates, take_spans
 from ps2stream.merger.names import QueryNames
 from ps2stream.merger.records import DeadNamesRecord
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.follower import LedgerFollower
-from ps2stream.protocol.frame import I64, U8, concat_ragged, take_ragged
+from ps2stream.protocol.frame import I64, concat_ragged, sealed, take_ragged
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, MergerQueries
-from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.protocol.rows import QueryRows
 from ps2stream.protocol.wire import StringColumn
 
 
@@ -120,13 +121,20 @@ class MergerUpdates:
 
     def _apply_rows(self, rows: MergerQueries | QueryRows) -> None:
         """Applies the rows that are new and of this merger's sessions."""
-        mine = (rows.session % self._mergers == self._index) & (rows.lsn > self._stream.before)
-        inserts = np.flatnonzero(mine & (rows.kind == UpdateKind.INSERT))
-        deletes = np.flatnonzero(mine & (rows.kind == UpdateKind.DELETE))
-        inserts = inserts[np.argsort(rows.handle[inserts], kind="stable")]
-        deletes = deletes[np.argsort(rows.lsn[deletes], kind="stable")]
-        ids: tuple[I64, U8] = take_ragged(rows.id_off, rows.id, inserts)
-        self.names.add(rows.handle[inserts], *ids)
+        inserts, deletes, rise = part_updates(
+            sealed(rows.kind), sealed(rows.lsn), sealed(rows.handle), sealed(rows.session),
+            (self._index, self._mergers), self._stream.before,
+        )  # fmt: skip
+        if not rise:
+            inserts = inserts[np.argsort(rows.handle[inserts], kind="stable")]
+            deletes = deletes[np.argsort(rows.lsn[deletes], kind="stable")]
+        if len(inserts):
+            off, ids = rows.id_off, rows.id
+            if len(inserts) == len(rows.kind) and rise:
+                self.names.add(rows.handle, off, ids)
+            else:
+                ends = sealed(off[:-1]), sealed(off[1:])
+                self.names.add(rows.handle[inserts], *take_spans(*ends, sealed(ids), inserts))
         if len(deletes):
             columns = (rows.lsn, rows.handle, rows.session)
             self._deleted.append(_DeletedQueries(*(column[deletes] for column in columns)))

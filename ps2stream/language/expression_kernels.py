@@ -227,7 +227,7 @@ def compile_rows(
                 by_text[n + i] = mine[i]
                 at = np.int64(mine[i] & np.uint64(table_term.shape[0] - 1))
                 prefetch(table_term, at)  # type: ignore[call-arg]
-                prefetch(table_count, at)  # type: ignore[call-arg]
+                prefetch(table_count, at)
         n += k
         for i in range(k):
             if i:

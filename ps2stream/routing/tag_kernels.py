@@ -91,6 +91,18 @@ def list_tags(
 
 
 @njit(cache=True, nogil=True)
+def find_only_owner(tag_off: I64, tag_worker: U16) -> int:
+    """Returns the worker that owns all tags, if there is one and each row has a tag; else -1."""
+    for r in range(len(tag_off) - 1):
+        if tag_off[r + 1] == tag_off[r]:
+            return -1
+    for k in range(len(tag_worker)):
+        if tag_worker[k] != tag_worker[0]:
+            return -1
+    return int(tag_worker[0]) if len(tag_worker) else -1
+
+
+@njit(cache=True, nogil=True)
 def split_tags(
     tags: tuple[I64, U32, U64, U16], workers: int
 ) -> tuple[I64, I64, I64, I64, U32, U64]:

@@ -13,7 +13,13 @@ import numpy as np
 from ps2stream.protocol.frame import I64, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.tag_kernels import SplitTags, list_tags, measure_tags, split_tags
+from ps2stream.routing.tag_kernels import (
+    SplitTags,
+    find_only_owner,
+    list_tags,
+    measure_tags,
+    split_tags,
+)
 from ps2stream.routing.unit_kernels import U16
 from ps2stream.space.grid import Grid
 
@@ -53,6 +59,11 @@ class TagShare(NamedTuple):
     off: I64
     cell: U32
     term: U64
+
+
+_NO_SHARE = TagShare(
+    np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint64)
+)
 
 
 class QueryTagger:
@@ -101,6 +112,10 @@ class QueryTagger:
         m = max(h1.workers for h1 in (self.h1, self.other, self.young) if h1 is not None)
         if self.other is not None:
             tags = tags.with_owners(self.other.owners(tags.cell, tags.term))
+        if (only := find_only_owner(tags.off, tags.worker)) >= 0:
+            shares = [_NO_SHARE] * m
+            shares[only] = TagShare(np.arange(len(tags.off) - 1), *tags[:3])
+            return shares
         split = SplitTags(*split_tags((*tags,), m))
         row_at, tag_at = split.row_at.tolist(), split.tag_at.tolist()
         return [

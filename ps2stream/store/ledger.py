@@ -173,7 +173,8 @@ class Ledger(FileTokens, LedgerTables):
             self._put_row("meta", notes_row(notes))
 
     def _grow_extent(self, more: LedgerExtent) -> None:
-        self._extent = LedgerExtent(*map(sum, zip(self._extent, more, strict=True)))
+        (a, b, c), (d, e, f) = self._extent, more
+        self._extent = LedgerExtent(a + d, b + e, c + f)
         with contextlib.suppress(OSError):  # a mark that lags behind is still true
             self._mark.set(self._extent)
 

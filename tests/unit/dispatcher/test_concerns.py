@@ -63,6 +63,10 @@ def test_the_last_update_of_each_receiver_is_that_of_the_twin(seed: int) -> None
         if rng.random() < 0.1:
             concerns.note_all(lsn)
             of_all = max(of_all, lsn)
+        elif rng.random() < 0.2:
+            index, at = rng.randint(0, 40), lsn - rng.randint(0, 2)
+            concerns.note_one(index, at)
+            last[index] = max(last[index], at)
         else:
             several = [rng.randint(0, rng.choice([1, 6, 40])) for _ in range(rng.randint(0, 5))]
             off = np.array([0, *sorted(rng.choices(range(len(several) + 1), k=2)), len(several)])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ps2stream.merger import kernels
+from ps2stream.protocol.frame import sealed
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -72,3 +73,20 @@ def test_long_rows_are_sorted_too(seed: int) -> None:
     found = kernels.distinct_pairs(row.astype(np.uint32), handle, handle * 7, 4)
     want = sorted(set(zip(row.tolist(), handle.tolist(), strict=True)))
     assert list(zip(*(c.tolist() for c in found), strict=True)) == [(r, h, 7 * h) for r, h in want]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_updates_are_parted_as_by_the_twin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, mergers = int(rng.integers(0, 12)), int(rng.choice([1, 3]))
+    kind, session = rng.integers(1, 3, n).astype(np.uint8), rng.integers(1, 9, n)
+    lsn, handle = rng.permutation(n) + 5, rng.permutation(n) + 5
+    if seed % 2:
+        lsn, handle = np.sort(lsn), np.sort(handle)
+    columns = [sealed(column) for column in (kind, lsn, handle, session)]
+    inserts, deletes, rise = kernels.part_updates(*columns, (1 % mergers, mergers), 7)
+    mine = [i for i in range(n) if session[i] % mergers == 1 % mergers and lsn[i] > 7]
+    assert inserts.tolist() == [i for i in mine if kind[i] == 1]
+    assert deletes.tolist() == [i for i in mine if kind[i] == 2]
+    orders = handle[inserts].tolist(), lsn[deletes].tolist()
+    assert rise == all(order == sorted(order) for order in orders)

@@ -79,6 +79,21 @@ def test_tags_are_divided_as_by_the_twin(seed: int) -> None:
     assert list(zip(split.cell.tolist(), split.term.tolist(), strict=True)) == flat
 
 
+@pytest.mark.parametrize(
+    ("off", "worker", "only"),
+    [
+        ([0], [], -1),
+        ([0, 1], [7], 7),
+        ([0, 1, 3], [7, 7, 7], 7),
+        ([0, 1, 3], [7, 7, 6], -1),
+        ([0, 1, 1], [7], -1),
+    ],
+)
+def test_the_only_owner_of_tags_is_found(off: list[int], worker: list[int], only: int) -> None:
+    """None if a row has no tag: its share would lack this row."""
+    assert kernels.find_only_owner(np.array(off), np.array(worker, np.uint16)) == only
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_tags_of_queries_are_those_of_the_steps(seed: int) -> None:
     """Both kernels do at once what the grid, the expansion and H1 do one after the other."""
