@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.kernels import list_rows, take_spans
-from ps2stream.protocol.frame import I64, U8, U32, sealed
+from ps2stream.dispatcher.object_kernels import take_named_objects
+from ps2stream.protocol.frame import sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.rows import ObjectRows, take_opaque
 
@@ -37,7 +38,7 @@ def gather_matches(
 
     Raises ValueError if a worker names a row that the batch does not have.
     """
-    cuts = [np.concatenate(([0], np.cumsum(answer.count))).tolist() for answer in answers]
+    cuts = [list(itertools.accumulate(answer.count.tolist(), initial=0)) for answer in answers]
     out: list[tuple[int, MatchRelease]] = []
     for merger, last in enumerate(needs):
         parts = [
@@ -63,22 +64,20 @@ def _gather_for_one(
         pair_row = np.concatenate([answer.row[span] for answer, span in parts])
         handle = np.concatenate([answer.handle[span] for answer, span in parts])
         session = np.concatenate([answer.session[span] for answer, span in parts])
-    row = list_rows(sealed(pair_row), len(rows))
+    ids, texts = (sealed(rows.id_off), sealed(rows.id)), (sealed(rows.text_off), sealed(rows.text))
+    columns = sealed(rows.time), sealed(rows.lon), sealed(rows.lat)
+    row, id_off, id_, time, lon, lat, text_off, text = take_named_objects(
+        sealed(pair_row), ids, texts, columns
+    )
     if len(row) > len(rows):
         raise ValueError(f"a match names row {pair_row.max()} of a batch of {len(rows)}")
-    ids, texts = (rows.id_off, rows.id), (rows.text_off, rows.text)
     opaque = rows.opaque_off, rows.opaque
-    time, lon, lat = rows.time, rows.lon, rows.lat
     if len(row) < len(rows):
-        ids, texts = _take_strings(*ids, row), _take_strings(*texts, row)
         opaque = take_opaque(*opaque, row)
-        time, lon, lat = time[row], lon[row], lat[row]
+    else:
+        id_off, id_, text_off, text = rows.id_off, rows.id, rows.text_off, rows.text
+        time, lon, lat = rows.time, rows.lon, rows.lat
     return MatchRelease(
-        *head, row, ids[0], ids[1], time, lon, lat, texts[0], texts[1],
+        *head, row, id_off, id_, time, lon, lat, text_off, text,
         opaque[0], opaque[1], pair_row, handle, session,
     )  # fmt: skip
-
-
-def _take_strings(off: I64, data: U8, rows: U32) -> tuple[I64, U8]:
-    out: tuple[I64, U8] = take_spans(sealed(off), sealed(data), rows)
-    return out

@@ -17,26 +17,23 @@ import numpy as np
 
 from ps2stream.dispatcher.kernels import (
     ALL,
+    NEWER,
     count_candidates,
     count_down,
     count_postings,
     count_queries,
     count_up,
     rehash,
-    scatter_objects,
-    select_workers,
-    share_sizes,
+    route_objects,
 )
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.plan_follower import CompiledRoutes
-from ps2stream.routing.tags import QueryTagger, QueryTags, TagShare, starts
+from ps2stream.routing.tags import QueryTagger, QueryTags, TagShare
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, empty_table
 from ps2stream.space.grid import Grid
 
-NEWER = 8
-"""Levels of the grid; levels from this one on are of the newer of two coexisting plans."""
 _ONE = np.uint64(1)
 _NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
 
@@ -167,42 +164,23 @@ class Gridt:
 
         lon and lat are degrees, float64[n]; terms are ragged, uint64.
         """
-        m = self.workers
-        n = len(lon)
-        words = (m + 63) // 64
-        by_term = np.zeros((int(term_off[-1] - term_off[0]), words), np.uint64)
-        by_row = np.empty((n, words), np.uint64)
-        select_workers(self._table, self._find_cells(lon, lat), term_off, term, by_term)
-        row_n, term_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        discarded = share_sizes(by_term, by_row, term_off, row_n, term_n)
-        selected = np.flatnonzero(row_n)
-        if not len(selected):
-            return [], discarded
-        index = np.full(m, -1, np.int64)
-        index[selected] = np.arange(len(selected))
-        row_at, term_at, byte_at = starts(row_n), starts(term_n), starts(term_n + 7 >> 3)
-        row = np.empty(row_at[-1], np.uint32)
-        out_lon, out_lat = np.empty(len(row)), np.empty(len(row))
-        off = np.empty(len(row) + len(selected), np.int64)
-        out = np.empty(term_at[-1], np.uint64)
-        chosen = np.zeros(byte_at[-1], np.uint8)
-        scatter_objects(
-            by_term,
-            by_row,
-            (sealed(lon), sealed(lat), sealed(term_off), sealed(term)),
-            row_at[:-1].copy(),
-            term_at[:-1].copy(),
-            byte_at,
-            index,
-            (row, out_lon, out_lat, off, out, chosen),
+        objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
+        bits = self.grid.lon_bits, self.grid.lat_bits
+        discarded, *starts, row, out_lon, out_lat, off, out_term, chosen = route_objects(
+            self._table, self._used, bits, objects, self.workers
         )
-        shares = []
-        for i, w in enumerate(selected.tolist()):
+        if self.workers == 1:  # it has all that is not discarded
+            all_ = ObjectShare(0, row, out_lon, out_lat, off, out_term, chosen)
+            return ([all_] if len(row) else []), discarded
+        shares: list[ObjectShare] = []
+        row_at, term_at, byte_at = (column.tolist() for column in starts)
+        for w in range(self.workers):
             a, b = row_at[w : w + 2]
-            c, d = term_at[w : w + 2]
-            e, f = byte_at[w : w + 2]
-            columns = row[a:b], out_lon[a:b], out_lat[a:b], off[a + i : b + i + 1], out[c:d]
-            shares.append(ObjectShare(w, *columns, chosen[e:f]))
+            if a < b:
+                i, terms = len(shares), slice(term_at[w], term_at[w + 1])
+                columns = row[a:b], out_lon[a:b], out_lat[a:b], off[a + i : b + i + 1]
+                bits_of = chosen[byte_at[w] : byte_at[w + 1]]
+                shares.append(ObjectShare(w, *columns, out_term[terms], bits_of))
         return shares, discarded
 
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:

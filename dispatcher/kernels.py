@@ -15,8 +15,12 @@ from numba import njit
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
 from ps2stream.space.prefetch import prefetch
+from ps2stream.space.space_kernels import find_cells
 
 ALL = 16  # index of `used`
+NEWER = 8
+"""Levels of the grid; levels from this one on are of the newer of two coexisting plans."""
+_NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
 CHUNK = 128  # probes in progress together; their buffers stay in the first-level cache
 _S16, _S32 = np.uint64(16), np.uint64(32)
 _LOW16 = np.uint64(0xFFFF)
@@ -54,7 +58,7 @@ def _prefetch_slots(table: U64, count: U32, tag_cell: U32, tag_term: U64, start:
     for i in range(start, min(start + CHUNK, len(tag_cell))):
         slot = np.int64(mix(np.uint64(tag_cell[i]), tag_term[i]) & mask)
         prefetch(table, slot)  # type: ignore[call-arg]
-        prefetch(count, slot)  # type: ignore[call-arg]
+        prefetch(count, slot)
 
 
 @njit(cache=True, nogil=True)
@@ -283,6 +287,51 @@ def scatter_objects(
 
 
 @njit(cache=True, nogil=True)
+def route_objects(
+    table: U64, used: I64, bits: tuple[int, int], objects: tuple[F64, F64, I64, U64], workers: int
+) -> tuple[int, I64, I64, I64, U32, F64, F64, I64, U64, U8]:
+    """Routes objects, a plain tuple of the fields of RoutedColumns; bits: those of longitude and
+    latitude of the grid. Returns how many go to no worker; where the rows, the terms and the bytes
+    of `chosen` of each worker begin, int64[workers + 1] each; and the fields of ShareColumns. A
+    worker without rows has no offsets."""
+    lon, lat, term_off, term = objects
+    n, words = len(lon), (workers + 63) // 64
+    cells = np.empty((np.count_nonzero(used[:ALL]), n), np.uint32)
+    levels = 0
+    for level in range(ALL):
+        if used[level]:
+            find_cells(lon, lat, bits[0], bits[1], level % NEWER, cells[levels])
+            if level >= NEWER:
+                for i in range(n):
+                    cells[levels, i] |= _NEWER_BIT
+            levels += 1
+    by_term = np.zeros((term_off[n] - term_off[0], words), np.uint64)
+    by_row = np.empty((n, words), np.uint64)
+    select_workers(table, cells, term_off, term, by_term)
+    row_n, term_n = np.zeros(workers, np.int64), np.zeros(workers, np.int64)
+    discarded = share_sizes(by_term, by_row, term_off, row_n, term_n)
+    row_at, term_at = np.zeros(workers + 1, np.int64), np.zeros(workers + 1, np.int64)
+    byte_at, index = np.zeros(workers + 1, np.int64), np.full(workers, -1, np.int64)
+    shares = 0
+    for w in range(workers):
+        row_at[w + 1] = row_at[w] + row_n[w]
+        term_at[w + 1] = term_at[w] + term_n[w]
+        byte_at[w + 1] = byte_at[w] + ((term_n[w] + 7) >> 3)
+        if row_n[w]:
+            index[w] = shares
+            shares += 1
+    rows = row_at[workers]
+    row, out_lon, out_lat = np.empty(rows, np.uint32), np.empty(rows), np.empty(rows)
+    off, out_term = np.empty(rows + shares, np.int64), np.empty(term_at[workers], np.uint64)
+    chosen = np.zeros(byte_at[workers], np.uint8)
+    scatter_objects(
+        by_term, by_row, objects, row_at[:-1].copy(), term_at[:-1].copy(), byte_at, index,
+        (row, out_lon, out_lat, off, out_term, chosen),
+    )  # fmt: skip
+    return discarded, row_at, term_at, byte_at, row, out_lon, out_lat, off, out_term, chosen
+
+
+@njit(cache=True, nogil=True)
 def list_rows(pair_row: U32, rows: int) -> U32:
     """Returns the distinct rows of pairs, rising; rows + 1 of them if one is not below `rows`."""
     hit = np.zeros(rows, np.bool_)
@@ -318,7 +367,7 @@ def raise_last(off: I64, receiver: U16, lsn: I64, last: I64) -> int:
     room for, if it has room for fewer; else 0, and only then all rows were noted."""
     size = 0
     for k in range(len(receiver)):
-        size = max(size, np.int64(receiver[k]) + 1)
+        size = max(size, int(receiver[k]) + 1)
     if size > len(last):
         return int(size)
     for i in range(len(lsn)):

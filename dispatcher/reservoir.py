@@ -14,7 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.dispatcher.kernels import take_spans
-from ps2stream.protocol.frame import F64, I64, U8, U64, concat_ragged, sealed, take_ragged
+from ps2stream.dispatcher.object_kernels import take_objects
+from ps2stream.protocol.frame import (
+    F64,
+    I64,
+    U8,
+    U32,
+    U64,
+    Array,
+    concat_ragged,
+    sealed,
+    take_ragged,
+)
 from ps2stream.protocol.rows import ObjectRows
 
 WINDOW_MS = 600_000
@@ -137,26 +148,47 @@ class ObjectReservoir:
             if 4 * self._size < self._capacity and 4 * self._bytes < self._most_bytes:
                 self._join_fresh()  # whose rows had the chance before
                 self._chance *= 2
-        count = self._rng.binomial(len(rows), self._chance)
+        count = self._draw_count(len(rows))
         if not count:
             return
-        chosen = np.sort(self._rng.choice(len(rows), count, replace=False, shuffle=False))
-        taken = ObjectSample(
-            *take_spans(sealed(rows.id_off), sealed(rows.id), chosen),
-            rows.time[chosen],
-            rows.lon[chosen],
-            rows.lat[chosen],
-            *take_spans(sealed(rows.text_off), sealed(rows.text), chosen),
-            *take_spans(sealed(rows.term_off), sealed(rows.term), chosen),
-            np.full(count, 1 / self._chance),
-            np.full(count, now_ms),
-        )
+        chosen = self._choose_rows(len(rows), count)
+        ids, texts = (rows.id_off, rows.id), (rows.text_off, rows.text)
+        columns = sealed(rows.time), sealed(rows.lon), sealed(rows.lat)
+        objects = take_objects(chosen, _seal_both(*ids), _seal_both(*texts), columns)
+        terms = take_spans(*_seal_both(rows.term_off, rows.term), chosen)
+        weight, accepted = np.empty(count), np.empty(count, np.int64)
+        weight[:], accepted[:] = 1 / self._chance, now_ms
+        taken = ObjectSample(*objects, *terms, weight, accepted)
         ticket = self._rng.random(count) * self._chance
         self._fresh.append(_SampleChunk(now_ms, ticket, self._chance, taken))
         self._size += count
         self._bytes += taken.nbytes
         if self._is_over_limit:
             self._shrink_sample(now_ms)
+
+    def _draw_count(self, rows: int) -> int:
+        """Draws how many of so many rows are sampled, of a binomial distribution: of few rows by
+        inversion, which takes half as long as NumPy's call."""
+        chance = self._chance
+        if chance == 1:
+            return rows
+        if rows * chance > 1:
+            return int(self._rng.binomial(rows, chance))
+        count, left = 0, self._rng.random()
+        share = (1 - chance) ** rows
+        while left >= share and count < rows:
+            left -= share
+            count += 1
+            share *= chance / (1 - chance) * (rows - count + 1) / count
+        return count
+
+    def _choose_rows(self, rows: int, count: int) -> U32:
+        """Returns so many of the rows, rising."""
+        if count == rows:
+            return np.arange(rows, dtype=np.uint32)
+        chosen = self._rng.choice(rows, count, replace=False, shuffle=False)
+        chosen.sort()
+        return chosen.astype(np.uint32)
 
     def sample(self) -> ObjectSample:
         """Returns the whole sample, oldest rows first."""
@@ -221,6 +253,10 @@ class ObjectReservoir:
             )
             self._size = sum(len(chunk.ticket) for chunk in self._chunks)
             self._bytes = sum(chunk.rows.nbytes for chunk in self._chunks)
+
+
+def _seal_both(off: I64, data: Array) -> tuple[I64, Array]:
+    return sealed(off), sealed(data)
 
 
 def _has_rows(chunk: _SampleChunk) -> bool:

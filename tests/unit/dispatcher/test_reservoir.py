@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -132,3 +133,14 @@ def test_long_texts_are_bounded_in_bytes_and_stand_for_the_stream() -> None:
     for first in range(n, 2 * n, 20):  # once these are of yesterday, short ones fill it again
         reservoir.add(rows(first, 20), 2 * WINDOW_MS + first)
     assert len(reservoir) > 400
+
+
+@pytest.mark.parametrize(("rows", "chance"), [(1, 0.5), (3, 0.25), (40, 0.5), (5, 1 / 64)])
+def test_counts_are_drawn_as_of_a_binomial_distribution(rows: int, chance: float) -> None:
+    reservoir = ObjectReservoir(10, seed=1)
+    reservoir._chance = chance
+    n = 40_000
+    found = np.bincount([reservoir._draw_count(rows) for _ in range(n)], minlength=rows + 1)
+    for count, times in enumerate(found.tolist()):
+        p = math.comb(rows, count) * chance**count * (1 - chance) ** (rows - count)
+        assert abs(times - n * p) <= 5 * math.sqrt(n * p * (1 - p)) + 5
