@@ -113,11 +113,12 @@ def _number_sessions(
     off, data = names
     n, size = len(off) - 1, int(off[1] - off[0]) if len(off) > 1 else 0
     first_name = data[:size].tobytes()
-    # Most often there is one session, which is known.
-    known = sessions.get(first_name, 0) if size else 0
-    if known and has_one_string(sealed(off), sealed(data)):
+    # Most often there is one session, which is known, and deletes name none.
+    known = sessions.get(first_name, 0)
+    is_plain = known or not np.count_nonzero(kind == _INSERT)
+    if n and is_plain and has_one_string(sealed(off), sealed(data)):
         return np.full(n, known, np.int64), {}
-    hashes, insert = live.hash(off, data), kind == UpdateKind.INSERT
+    hashes, insert = live.hash(off, data), kind == _INSERT
     code, _ = find_first_rows(off, data, hashes)
     number = np.zeros(len(hashes), np.int64)
     first = np.flatnonzero(code == np.arange(len(code)))
@@ -152,4 +153,5 @@ def _collect_requests(
     return DeleteRequests(lsn[at], *ids, *take_strings(request_ids, at))
 
 
+_INSERT = np.uint8(UpdateKind.INSERT)  # a member of an enumeration compares slowly with a column
 _NO_SOURCES = _list_sources(no_queries())

@@ -256,7 +256,7 @@ class SequencerMachine:
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
             self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
             return []
-        if status.any():
+        if np.count_nonzero(status):
             self._outcomes += np.bincount(status, minlength=len(self._outcomes))
         else:
             self._outcomes[UpdateStatus.OK] += len(status)

@@ -81,6 +81,11 @@ class DeleteKeys(NamedTuple):
     hashes: U64
 
 
+_NO_KEYS = DeleteKeys(
+    np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.uint64)
+)
+
+
 class FoundDeletes(NamedTuple):
     """What is known of n rows. lsn int64[n]: of the earlier delete that each row repeats, else 0;
     first int64[n]: the first row with the same id and request id, NONE for an insert or a row
@@ -116,6 +121,8 @@ class RememberedDeletes:
         """Finds the earlier deletes that the rows repeat."""
         n = len(rows)
         lsn, first = np.zeros(n, np.int64), np.full(n, NONE, np.int64)
+        if not len(request_ids[1]):
+            return FoundDeletes(lsn, first, _NO_KEYS)
         keys = self._join_keys(rows.kind, (rows.id_off, rows.id), request_ids)
         if len(keys.at):
             kernels.find_repeats(*keys, self._list_known(), first, lsn)
