@@ -26,6 +26,10 @@ CHUNK = 1 << ROW_BITS  # rows
 _REWRITTEN = 12  # rows that are rewritten for each deleted one, beyond a first chunk
 
 
+_INSERT = np.uint8(UpdateKind.INSERT)  # a member of an enumeration compares slowly with a column
+_NO_ROWS = np.zeros(0, np.int64)
+
+
 class PreparedRows(NamedTuple):
     """n committed rows in LSN order, and what is needed to apply them. rows: as QueryRows, or
     encoded ones; kind, lsn, handle: of each row; columns, source: for inserts, RowColumns and the
@@ -167,23 +171,32 @@ class QueryRegistry:
         n = len(rows)
         hashes, unknown = self.hash(rows.id_off, rows.id), np.full(n, NONE, np.int64)
         columns = list_columns(rows), np.arange(n)
+        handle = rows.handle.copy()  # writable as in decide.py, so that kernels have one form
         self.apply_prepared(
-            PreparedRows(rows, rows.kind, rows.lsn, rows.handle, *columns, hashes, unknown)
+            PreparedRows(rows, rows.kind, rows.lsn, handle, *columns, hashes, unknown)
         )
 
     def apply_prepared(self, rows: PreparedRows) -> None:
         """Applies committed rows in LSN order, above all earlier ones, as decide.py prepares
         them."""
-        born, handles, fresh, gone, hashes, places, missing = part_updates(
-            sealed(rows.kind), sealed(rows.source), sealed(rows.handle),
-            sealed(rows.hashes), sealed(rows.places),
-        )  # fmt: skip
-        if len(born):
+        kind, hashes, places, n = rows.kind, rows.hashes, rows.places, len(rows.kind)
+        inserts = int(np.count_nonzero(kind == _INSERT))
+        if inserts == n:
+            self._append(rows.columns, rows.source, rows.handle, hashes)
+            gone, missing = _NO_ROWS, 0
+        elif not inserts:
+            gone, missing = np.arange(n), int(np.count_nonzero(places == NONE))
+            places = places.copy() if missing else places
+        else:
+            born, handles, fresh, gone, hashes, places, missing = part_updates(
+                sealed(kind), sealed(rows.source), sealed(rows.handle),
+                sealed(hashes), sealed(places),
+            )  # fmt: skip
             self._append(rows.columns, born, handles, fresh)
         if len(gone):
             dying = DyingQueries(rows.rows, gone, int(rows.lsn[gone[-1]]))
             # A batch that is kept for few of its rows costs too much.
-            few = 4 * len(gone) < len(rows.kind)
+            few = 4 * len(gone) < n
             self._dying.append(dying.copy() if few else dying)
             if missing:
                 unknown = np.flatnonzero(places == NONE)
