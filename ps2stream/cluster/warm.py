@@ -22,7 +22,7 @@ from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.language.expression import compile_column
-from ps2stream.language.query_rows import build_rows, delete_rows
+from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
 from ps2stream.merger.kernels import count_fitting, count_slice_bytes, distinct_pairs
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.protocol.frame import sealed, strings_to_column
@@ -109,7 +109,9 @@ def warm(topology: Topology) -> None:
     edge.update(rows, sessions[: QUERIES // 4], no_requests[: QUERIES // 4])
     one = ids[0][:2], ids[1][: ids[0][1]]
     compiled = compile_column(*strings_to_column(["warm"]), edge.analyzer, edge.frequencies)
-    rows = QueryRows.concat([build_rows(one, compiled, regions[:1]), delete_rows(one)])
+    point = np.zeros(1)
+    columns = RectColumns(point, point, point, point)  # as of an Arrow batch
+    rows = QueryRows.concat([build_rows(one, compiled, columns), delete_rows(one)])
     edge.update(rows, ["warm", ""], ["", ""])
     # Most are deleted by a request, which comes again: the sequencer rewrites what is left.
     most = QUERIES * 2 // 3

@@ -98,7 +98,7 @@ class RectColumns:
 
     def _list_world(self) -> U8:
         """Returns which rows have no region, for kernels; empty where all have one."""
-        return nothing() if self.world is None else self.world.view(np.uint8)
+        return sealed(nothing() if self.world is None else self.world.view(np.uint8))
 
 
 Regions = Sequence[Region] | RectColumns
