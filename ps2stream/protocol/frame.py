@@ -56,6 +56,7 @@ class Frame:
     KIND: ClassVar[int]
     _schema: ClassVar[tuple[tuple[str, np.dtype[Any] | None], ...]]
     _codes: ClassVar[tuple[int, ...]]
+    _widths: ClassVar[tuple[int, ...]]  # bytes of an element
     _heads: ClassVar[list[int]]  # code and size of each field, the sizes yet 0
     _layout: ClassVar[struct.Struct]  # of all that comes before the columns
     _by_kind: ClassVar[dict[int, type[Frame]]] = {}
@@ -76,6 +77,7 @@ class Frame:
                     schema.append((name, np.dtype(_ANNOTATED[note])))
         cls._schema = tuple(schema)
         cls._codes = tuple(_INT if dtype is None else _CODES[dtype] for _, dtype in schema)
+        cls._widths = tuple(8 if dtype is None else dtype.itemsize for _, dtype in schema)
         cls._heads = [number for code in cls._codes for number in (code, 0)]
         cls._layout = struct.Struct("<IHHI4x" + "B7xq" * len(schema))
 
@@ -84,7 +86,7 @@ class Frame:
         sizes: list[int] = []
         bodies: list[Any] = [b""]  # bytes and columns
         values = self.__dict__
-        for name, dtype in self._schema:
+        for (name, dtype), width in zip(self._schema, self._widths, strict=True):
             value = values[name]
             if dtype is None:
                 sizes.append(value)
@@ -94,7 +96,7 @@ class Frame:
             sizes.append(size)
             if size:
                 bodies.append(column)
-                if pad := -size * dtype.itemsize & 7:
+                if pad := -size * width & 7:
                     bodies.append(_PADS[pad])
         heads = self._heads[:]
         heads[1::2] = sizes
@@ -106,9 +108,9 @@ class Frame:
         """Returns room for an encoded frame of columns alone, with the number of elements of each,
         and where each one begins in it, in bytes. The head is written, and the pads are zero."""
         starts, pads, end = [], [], cls._layout.size
-        for (_, dtype), n in zip(cls._schema, sizes, strict=True):
+        for width, n in zip(cls._widths, sizes, strict=True):
             starts.append(end)
-            end += n * (8 if dtype is None else dtype.itemsize)
+            end += n * width
             if end & 7:
                 pads.append(end // 8)
                 end = (end | 7) + 1
@@ -148,18 +150,18 @@ def decode(data: bytes | memoryview) -> Frame:
     heads = cls._layout.unpack_from(data)
     if heads[4::2] != cls._codes:
         raise _describe_wrong_type(cls, heads[4::2])
-    values: dict[str, Any] = {}
-    for (name, dtype), n in zip(cls._schema, heads[5::2], strict=True):
+    frame = object.__new__(cls)
+    values = frame.__dict__  # the constructor of a frozen dataclass sets each on its own
+    view = np.frombuffer
+    for (name, dtype), width, n in zip(cls._schema, cls._widths, heads[5::2], strict=True):
         if dtype is None:
             values[name] = n
             continue
-        nbytes = n * dtype.itemsize
+        nbytes = n * width
         if n < 0 or body + nbytes > size:
             raise FrameError(f"{cls.__name__}.{name}: cut short")
-        values[name] = np.frombuffer(data, dtype, n, body) if n else _EMPTY[dtype]
-        body += nbytes + (-nbytes & 7)
-    frame = object.__new__(cls)
-    frame.__dict__.update(values)  # the constructor of a frozen dataclass sets each on its own
+        values[name] = view(data, dtype, n, body) if n else _EMPTY[dtype]
+        body += (nbytes + 7) & -8
     return frame
 
 
