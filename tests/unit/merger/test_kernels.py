@@ -83,8 +83,9 @@ def test_updates_are_parted_as_by_the_twin(seed: int) -> None:
     lsn, handle = rng.permutation(n) + 5, rng.permutation(n) + 5
     if seed % 2:
         lsn, handle = np.sort(lsn), np.sort(handle)
-    columns = [sealed(column) for column in (kind, lsn, handle, session)]
-    inserts, deletes, rise = kernels.part_updates(*columns, (1 % mergers, mergers), 7)
+    inserts, deletes, rise = kernels.part_updates(
+        sealed(kind), sealed(lsn), sealed(handle), sealed(session), (1 % mergers, mergers), 7
+    )
     mine = [i for i in range(n) if session[i] % mergers == 1 % mergers and lsn[i] > 7]
     assert inserts.tolist() == [i for i in mine if kind[i] == 1]
     assert deletes.tolist() == [i for i in mine if kind[i] == 2]

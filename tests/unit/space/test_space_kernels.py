@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ WRONG = st.sampled_from([float("nan"), float("inf"), -181.0, 90.5])
 SIDES = st.tuples(LON, LAT, LON, LAT)
 
 
-def columns(rows: list[tuple[float, ...]]) -> tuple[F64, F64, F64, F64]:
+def columns(rows: Sequence[tuple[float, ...]]) -> tuple[F64, F64, F64, F64]:
     west, south, east, north = np.array(rows, np.float64).reshape(-1, 4).T.copy()
     return west, south, east, north
 
