@@ -53,7 +53,7 @@ def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
 
 def of_rects(id: list[str], op: Any, time: Any, expression: list[str], rect: F64) -> Any:
     """Returns a batch of UPDATES. op, time int64[n]; rect float64[n, 4], as in RectColumns."""
-    off, box = RectColumns(*rect.T).boxes()
+    _, _, (off, box) = RectColumns(*rect.T).pack()
     raw = box.astype("<f8").tobytes()
     at = (off * 8).tolist()
     parts = [raw[a:b] for a, b in itertools.pairwise(at)]
