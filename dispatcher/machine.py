@@ -139,11 +139,13 @@ class DispatcherMachine:
         if not self.router.undecided:  # otherwise updates gather while the sequencer is busy
             for update in self._updates.take():
                 self._take_out(self.router.update(update))
-        publications = self.publications
-        # What the events have caused leaves before a batch is routed, which takes longer.
-        self.busy = (bool(self._out) and publications.has_work) or (
-            publications.route_batch(now, now_ms) and publications.has_work
-        )
+        publications, self.busy = self.publications, False
+        if not publications.has_work:
+            publications.look_for_congestion()
+        elif self._out:
+            self.busy = True  # what the events have caused leaves before a batch is routed
+        else:
+            self.busy = publications.route_batch(now, now_ms) and publications.has_work
         out = self._out[:]
         self._out.clear()
         return out

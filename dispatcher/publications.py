@@ -146,7 +146,7 @@ class PublicationPipeline:
             except Ps2StreamError as error:
                 for waiting in taken:
                     self._refuse_one(waiting, error)
-        self._look_for_congestion()
+        self.look_for_congestion()
         return bool(taken)
 
     def completed(self, batches: Sequence[int], now: float) -> None:
@@ -224,7 +224,8 @@ class PublicationPipeline:
             self.identified.answer(waiting.call, batch)
             batch = batch._replace(offset=batch.offset + len(waiting.rows))
 
-    def _look_for_congestion(self) -> None:
+    def look_for_congestion(self) -> None:
+        """Announces a change of whether routed batches wait."""
         most = self._router.max_in_flight
         congested = (
             self.open_bytes >= OPEN_BYTES or self._router.in_flight >= most - most // RESERVED
