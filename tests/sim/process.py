@@ -6,6 +6,7 @@ peers. What a shell takes for the outside world is replaced for a run by `patche
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,7 +16,13 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 from unittest import mock
 
-from ps2stream.cluster import actor_shells, dispatcher_driver, dispatcher_edge, shell
+from ps2stream.cluster import (
+    actor_shells,
+    dispatcher_driver,
+    dispatcher_edge,
+    dispatcher_shell,
+    shell,
+)
 from ps2stream.cluster.actor_shells import MergerShell, WorkerShell
 from ps2stream.cluster.dispatcher_shell import DispatcherShell
 from ps2stream.cluster.fence import MessageHead
@@ -23,6 +30,7 @@ from ps2stream.cluster.shell import GROUP, ActorIncarnation, ActorShell
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame, decode
+from ps2stream.protocol.ports import Log
 from ps2stream.service.inbox import StreamInboxes
 from tests.sim.clock import Clock
 from tests.sim.disk import PowerCut
@@ -43,6 +51,23 @@ class Host(Protocol):
 
     def ended(self, process: Process, why: str) -> None: ...
     def wrong(self, what: str) -> None: ...
+
+
+class SimLoop:
+    """The service's loop of one process: whoever calls is on it, and what is posted to it runs
+    later, by the clock."""
+
+    is_here = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.run: Callable[[Callable[[], object]], None] = lambda do: None
+
+    def post(self, do: Callable[..., object], *args: Any) -> None:
+        self._clock.after(0, self.run, partial(do, *args))
+
+    def call_later(self, seconds: float, do: Callable[[], object]) -> None:
+        self._clock.after(math.ceil(1000 * seconds), self.run, do)
 
 
 class Process:
@@ -72,6 +97,9 @@ class Process:
         self._syncing = False
         self._saving = False
         self._paces = random.Random(f"{seed} {self.name} snapshots")
+        if isinstance(shell, DispatcherShell):
+            loop: Any = shell._loop
+            loop.run = lambda do: self.do(partial(self.run, do))
 
     @property
     def edge(self) -> Any:
@@ -205,6 +233,11 @@ def _let_fail(_: ActorShell) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _trim_at_once(log: Log) -> Log:
+    """Returns a log that is trimmed at once, so that what is gone is gone as early as may be."""
+    return log
+
+
 @contextmanager
 def patched(clock: Clock, network: Network) -> Iterator[None]:
     """Clock and network of the simulator in the place of those of the machine. Nobody waits for
@@ -213,7 +246,15 @@ def patched(clock: Clock, network: Network) -> Iterator[None]:
     time = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None)
     with (
         mock.patch.multiple(shell, PeerLinks=partial(SimLinks, network), time=time, GRACE_S=0.0),
-        mock.patch.multiple(actor_shells, time=time, wall_clock_ms=clock.wall_ms),
+        mock.patch.multiple(
+            actor_shells, time=time, wall_clock_ms=clock.wall_ms, TrimmedLater=_trim_at_once
+        ),
+        mock.patch.multiple(
+            dispatcher_shell,
+            time=time,
+            service_loop=partial(SimLoop, clock),
+            TrimmedLater=_trim_at_once,
+        ),
         mock.patch.multiple(dispatcher_driver, time=time, wall_clock_ms=clock.wall_ms),
         mock.patch.multiple(dispatcher_edge, time=time, wall_clock_ms=clock.wall_ms),
         mock.patch.object(ActorShell, "watched", _let_fail),
