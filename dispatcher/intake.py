@@ -14,8 +14,8 @@ from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.rows import ObjectRows
 
-EAGER = 2
-"""Batches under way up to which the next leaves at once, however small."""
+EAGER = 1
+"""The batches under way from which on publications wait, so that they join."""
 ROWS = 8192
 """The number of rows from which a batch leaves without waiting for more."""
 TEXT_BYTES = 1 << 20

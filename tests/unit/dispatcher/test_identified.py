@@ -23,6 +23,8 @@ from ps2stream.protocol.ports import Log
 from tests.support.desk import Desk, Router, frames, rows
 from tests.support.edges import LoneEdge
 
+pytestmark = pytest.mark.usefixtures("two_leave_at_once")
+
 DIGEST = bytes(16)
 OWN, FOREIGN = (next(p for p in "abcdefgh" if find_owner(p, 2) == i) for i in range(2))
 """Producers that dispatcher 0 and dispatcher 1 of two remember."""

@@ -68,6 +68,8 @@ from tests.support import routers
 from tests.support.routers import EAST, insert, posts
 from tests.support.routing import Row, object_rows, query_rows
 
+pytestmark = pytest.mark.usefixtures("two_leave_at_once")
+
 I = TypeVar("I")  # noqa: E741
 NONE = np.zeros(0, np.uint8)
 

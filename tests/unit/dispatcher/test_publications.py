@@ -16,6 +16,8 @@ from ps2stream.protocol.rows import ObjectRows
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from tests.support.desk import Desk, rows
 
+pytestmark = pytest.mark.usefixtures("two_leave_at_once")
+
 
 @pytest.fixture
 def desk() -> Desk:
