@@ -9,7 +9,6 @@ the sequencer. Lists are purged once every dispatcher's watermark has passed the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -29,9 +28,9 @@ from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, WorkerUp
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.routing.plan_follower import PlanFollower
 from ps2stream.routing.tags import QueryTagger
-from ps2stream.space.grid import Grid
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Index, IndexStats, Parts, SavedIndex, StoredCensus
+from ps2stream.workers.index import IndexStats, Parts, SavedIndex, StoredCensus
+from ps2stream.workers.indexes import IndexFactory
 from ps2stream.workers.load import LoadCounter
 from ps2stream.workers.pending import WaitingObjects
 from ps2stream.workers.portion import OwnedUnits
@@ -40,12 +39,6 @@ STRATEGY = "strategy"  # the part of a snapshot that holds the plans
 SWEEP = 64  # lists searched with every update
 FORCED_SWEEP = 1 << 15  # instead, while more than FORCED of the live queries are tombstones
 FORCED = 0.1
-
-
-class IndexFactory(Protocol):
-    """Makes an index, empty or from its parts."""
-
-    def __call__(self, grid: Grid, parts: Parts | None = None, /) -> Index: ...
 
 
 class WorkerMachine:

@@ -1,4 +1,4 @@
-"""Queries and objects for the tests of GI2, and the definition of what it must emit."""
+"""Queries and objects for the tests of indexes, and the definition of what one must emit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ps2stream.protocol.rows import (
 from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import encode
 from ps2stream.space.space_kernels import boxes_of, cell_at
-from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.index import Index
 
 GRID = Grid(5, 4)
 # Equal high halves, equal low halves, zero and the largest: nothing may rest on a half.
@@ -217,7 +217,7 @@ def objects(rng: np.random.Generator, n: int) -> tuple[F64, F64, I64, U64]:
 
 
 def check(
-    index: GI2, queries: list[Query], lsn: int, objects: tuple[F64, F64, I64, U64], *copies: GI2
+    index: Index, queries: list[Query], lsn: int, objects: tuple[F64, F64, I64, U64], *copies: Index
 ) -> int:
     lon, lat, off, term = objects
     texts = [set(term[off[i] : off[i + 1]].tolist()) for i in range(len(lon))]

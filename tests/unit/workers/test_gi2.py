@@ -9,6 +9,7 @@ from ps2stream.protocol.frame import Array
 from ps2stream.protocol.rows import NEVER, ExpressionForm
 from ps2stream.workers.arrays import MatchBuffers
 from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.indexes import IndexFactory
 from tests.support.postings import (
     GRID,
     VOCABULARY,
@@ -22,9 +23,11 @@ from tests.support.postings import (
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_equals_the_definition_while_queries_come_and_go(seed: int) -> None:
+def test_equals_the_definition_while_queries_come_and_go(
+    seed: int, new_index: IndexFactory
+) -> None:
     rng = np.random.default_rng(seed)
-    index, queries, lsn, watermark, pairs = GI2(GRID), [], 0, 0, 0
+    index, queries, lsn, watermark, pairs = new_index(GRID), [], 0, 0, 0
     history: list[Query] = []
     for _ in range(25):
         new = [random_query(rng, lsn + i + 1) for i in range(int(rng.integers(0, 30)))]
@@ -58,7 +61,7 @@ def test_equals_the_definition_while_queries_come_and_go(seed: int) -> None:
     assert index.stats()[:3] == (0, 0, 0)
 
 
-def test_room_grows_without_losing_a_match() -> None:
+def test_room_grows_without_losing_a_match(new_index: IndexFactory) -> None:
     queries = [
         Query(
             i + 1, ExpressionForm.ALL, [5], 1, [(-1.0, -1.0, 1.0, 1.0)], rect=(-1.0, -1.0, 1.0, 1.0)
@@ -67,7 +70,7 @@ def test_room_grows_without_losing_a_match() -> None:
     ]
     for q in queries:
         q.tags = {(c, 5) for c in touched(q)}
-    index = GI2(GRID)
+    index = new_index(GRID)
     index.insert(*columns(queries))
     n = 10
     found = index.match(
@@ -118,8 +121,8 @@ def test_nothing_is_written_beyond_a_full_buffer(lists: int, each: int, room: in
         assert (memory == 99).all(), name
 
 
-def test_ten_thousand_terms_and_empty_batches() -> None:
-    index, rng = GI2(GRID), np.random.default_rng(1)
+def test_ten_thousand_terms_and_empty_batches(new_index: IndexFactory) -> None:
+    index, rng = new_index(GRID), np.random.default_rng(1)
     queries = [random_query(rng, i + 1) for i in range(50)]
     empty = (np.zeros(0), np.zeros(0), np.zeros(1, np.int64), np.zeros(0, np.uint64))
     assert len(index.match(9, *empty).row) == 0
@@ -134,8 +137,8 @@ def test_ten_thousand_terms_and_empty_batches() -> None:
     assert check(index, queries, 50, (np.full(2, 11.25), np.full(2, 11.25), off, many)) > 0
 
 
-def test_a_repeated_insert_changes_nothing() -> None:
-    index, rng = GI2(GRID), np.random.default_rng(2)
+def test_a_repeated_insert_changes_nothing(new_index: IndexFactory) -> None:
+    index, rng = new_index(GRID), np.random.default_rng(2)
     queries = [random_query(rng, i + 1) for i in range(40)]
     index.insert(*columns(queries))
     before = index.stats()[:3]

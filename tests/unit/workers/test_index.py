@@ -11,8 +11,8 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.protocol.rows import NEVER
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.routing.tags import QueryTags
-from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import MatchColumns, Parts
+from ps2stream.workers.index import Index, MatchColumns, Parts
+from ps2stream.workers.indexes import IndexFactory
 from tests.support.postings import GRID, Query, check, columns, objects, random_query
 
 
@@ -26,7 +26,7 @@ class History:
         self.lsn = 0
         self.watermark = 0
 
-    def step(self, *indexes: GI2) -> None:
+    def step(self, *indexes: Index) -> None:
         rng = self.rng
         new = [random_query(rng, self.lsn + i + 1) for i in range(int(rng.integers(0, 30)))]
         self.lsn += len(new)
@@ -48,7 +48,7 @@ class History:
             index.purge(self.watermark)
             index.sweep(budget)
 
-    def match(self, index: GI2, *copies: GI2) -> int:
+    def match(self, index: Index, *copies: Index) -> int:
         as_of = int(self.rng.integers(self.watermark, self.lsn + 1))
         some = objects(self.rng, 15)
         return check(index, self.queries, as_of, some, *copies)
@@ -59,9 +59,11 @@ def copied(parts: Parts) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_snapshot_and_what_followed_equal_the_original(seed: int) -> None:
-    history, index = History(seed), GI2(GRID)
-    copies: deque[GI2] = deque(maxlen=2)
+def test_a_snapshot_and_what_followed_equal_the_original(
+    seed: int, new_index: IndexFactory
+) -> None:
+    history, index = History(seed), new_index(GRID)
+    copies: deque[Index] = deque(maxlen=2)
     pairs = 0
     for _ in range(30):
         history.step(index, *copies)
@@ -69,7 +71,7 @@ def test_a_snapshot_and_what_followed_equal_the_original(seed: int) -> None:
         for copy in copies:
             assert copy.stats()[:2] == index.stats()[:2]
         if history.rng.random() < 0.4:
-            copies.append(GI2(GRID, copied(index.hold())))
+            copies.append(new_index(GRID, copied(index.hold())))
             index.release()
     assert pairs > 100
     watermark = history.lsn + 1
@@ -83,8 +85,10 @@ def test_a_snapshot_and_what_followed_equal_the_original(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_while_it_is_held_objects_are_matched_and_nothing_changes(seed: int) -> None:
-    history, index = History(seed), GI2(GRID)
+def test_while_it_is_held_objects_are_matched_and_nothing_changes(
+    seed: int, new_index: IndexFactory
+) -> None:
+    history, index = History(seed), new_index(GRID)
     pairs = 0
     for _ in range(12):
         history.step(index)
@@ -105,8 +109,10 @@ def test_while_it_is_held_objects_are_matched_and_nothing_changes(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_with_the_terms_that_a_dispatcher_has_chosen_everything_is_found(seed: int) -> None:
-    history, index = History(seed), GI2(GRID)
+def test_with_the_terms_that_a_dispatcher_has_chosen_everything_is_found(
+    seed: int, new_index: IndexFactory
+) -> None:
+    history, index = History(seed), new_index(GRID)
     gridt = Gridt(
         H1(1, np.zeros(GRID.rows() * GRID.columns(), np.uint32), [HashedLeaf((0,))]), GRID
     )
@@ -137,10 +143,12 @@ def test_with_the_terms_that_a_dispatcher_has_chosen_everything_is_found(seed: i
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_under_a_term_that_is_not_chosen_nothing_is_found(seed: int) -> None:
+def test_under_a_term_that_is_not_chosen_nothing_is_found(
+    seed: int, new_index: IndexFactory
+) -> None:
     """A query is found under the smallest of its posting terms that the object has, or not at
     all."""
-    history, index = History(seed), GI2(GRID)
+    history, index = History(seed), new_index(GRID)
     rng, pairs, missed = history.rng, 0, 0
     for _ in range(20):
         history.step(index)
@@ -175,8 +183,8 @@ def pairs_of(found: MatchColumns) -> list[tuple[int, int]]:
     return sorted(zip(found.row.tolist(), found.handle.tolist(), strict=True))
 
 
-def test_an_empty_one_begins_anew() -> None:
-    index = GI2(GRID, copied(GI2(GRID).hold()))
+def test_an_empty_one_begins_anew(new_index: IndexFactory) -> None:
+    index = new_index(GRID, copied(new_index(GRID).hold()))
     assert index.stats()[:3] == (0, 0, 0)
     history = History(3)
     history.step(index)

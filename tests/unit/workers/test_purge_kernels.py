@@ -9,7 +9,7 @@ from ps2stream.protocol.frame import U64
 from ps2stream.protocol.rows import ExpressionForm
 from ps2stream.workers import layout
 from ps2stream.workers import purge_kernels as kd
-from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.indexes import IndexFactory
 from ps2stream.workers.layout import BUCKET
 from tests.support.postings import (
     GRID,
@@ -24,10 +24,12 @@ from tests.support.postings import (
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_handle_is_found_again_until_it_is_deleted(seed: int) -> None:
+def test_every_handle_is_found_again_until_it_is_deleted(
+    seed: int, new_index: IndexFactory
+) -> None:
     """Handles collide in the table of places; a delete must not hide the ones behind it."""
     rng = np.random.default_rng(seed)
-    index, live, lsn = GI2(GRID), set[int](), 10**6
+    index, live, lsn = new_index(GRID), set[int](), 10**6
     for round_ in range(12):
         new = rng.choice(np.arange(1, 10**5), 800, replace=False).tolist()
         queries = plain_queries(rng, [h * 16 + round_ for h in new])
@@ -50,10 +52,10 @@ def test_every_handle_is_found_again_until_it_is_deleted(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_list_is_found_again_until_it_is_empty(seed: int) -> None:
+def test_every_list_is_found_again_until_it_is_empty(seed: int, new_index: IndexFactory) -> None:
     """Tags fill the table of lists to its limit; a list that goes must not hide another."""
     rng = np.random.default_rng(seed)
-    index, box = GI2(GRID), (1.0, 1.0, 2.0, 2.0)
+    index, box = new_index(GRID), (1.0, 1.0, 2.0, 2.0)
     cell = cell_of(1.5, 1.5, 0)
     terms = np.unique(rng.integers(1, 2**64, 2_000, np.uint64))
     queries = [
@@ -117,8 +119,8 @@ def find(table: U64, key: int, cell: int) -> tuple[int, int]:
     raise AssertionError("no bucket with room")
 
 
-def test_slots_are_reused_but_old_postings_stay_dead() -> None:
-    index, rng = GI2(GRID), np.random.default_rng(3)
+def test_slots_are_reused_but_old_postings_stay_dead(new_index: IndexFactory) -> None:
+    index, rng = new_index(GRID), np.random.default_rng(3)
     held = 0
     for round_ in range(60):
         queries = [random_query(rng, round_ * 1000 + i + 1) for i in range(100)]

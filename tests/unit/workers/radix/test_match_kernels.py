@@ -1,0 +1,68 @@
+"""Matching in the radix GI2 around the size of a block of objects, and nothing is changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.workers.radix.arrays import RadixMatches
+from ps2stream.workers.radix.gi2 import RadixGI2
+from ps2stream.workers.radix.match_kernels import BATCH, CANDIDATES
+from tests.support.crowds import GRID as CROWD_GRID
+from tests.support.crowds import brute_force, draw_crowd, draw_objects, pairs_of
+from tests.support.postings import GRID, check, columns, objects, random_query
+
+
+@pytest.mark.parametrize("count", [1, BATCH - 1, BATCH, BATCH + 1, 3 * BATCH + 5])
+def test_blocks_of_any_length_match_what_the_definition_says(count: int) -> None:
+    rng = np.random.default_rng(count)
+    queries = [random_query(rng, handle) for handle in range(1, 200)]
+    index = RadixGI2(GRID)
+    index.insert(*columns(queries))
+    pairs = check(index, queries, 200, objects(rng, count))
+    assert pairs or count == 1
+
+
+@pytest.mark.parametrize("room", [CANDIDATES, CANDIDATES + 7, 3 * CANDIDATES])
+def test_nothing_is_written_beyond_the_room_for_matches(room: int) -> None:
+    """The room is full amid a block of objects, again and again; what lies behind it stays."""
+    rng = np.random.default_rng(room)
+    crowd = draw_crowd(rng, 2000, 0.1, 3.0)
+    index = RadixGI2(CROWD_GRID)
+    index.insert(*crowd.rows(0, 2000))
+    beyond, narrow = [], []
+    for column in index._room:
+        memory = np.full(room + 128, 99, column.dtype)
+        beyond.append(memory[room:])
+        narrow.append(memory[:room])
+    index._room = RadixMatches(*narrow)
+    some, has = draw_objects(rng, crowd, 300)
+    want = brute_force(crowd, 2000, some, has)
+    assert len(want) > 4 * room
+    assert pairs_of(index.match(2000, *some)) == want
+    assert all((memory == 99).all() for memory in beyond)
+
+
+def test_a_match_changes_nothing() -> None:
+    rng = np.random.default_rng(3)
+    crowd = draw_crowd(rng, 2000, 1.0, 0.5)
+    index = RadixGI2(CROWD_GRID)
+    index.insert(*crowd.rows(0, 2000))
+    index.delete(np.arange(1, 1000), np.full(999, 2001))
+    index.purge(2001)
+    before = [array.tobytes() for array in index._arrays]
+    for as_of in (2000, 2001):
+        index.match(as_of, *draw_objects(rng, crowd, 200)[0])
+    assert [array.tobytes() for array in index._arrays] == before
+
+
+def test_candidates_are_counted_for_their_object_or_level() -> None:
+    rng = np.random.default_rng(4)
+    crowd = draw_crowd(rng, 2000, 1.0, 0.5)
+    index = RadixGI2(CROWD_GRID)
+    index.insert(*crowd.rows(0, 2000))
+    found = index.match(2000, *draw_objects(rng, crowd, 200)[0])
+    base, levels = index.met()
+    assert levels[0] == 0
+    assert levels.any()
+    assert base.sum() + levels.sum() >= len(found.row)

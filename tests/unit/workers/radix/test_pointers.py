@@ -1,0 +1,32 @@
+"""Pointers read and write the arrays that they were made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ps2stream.workers.radix.pointers import advance, pointer_to, prefetch
+
+
+@njit
+def write_third(array: Any) -> Any:
+    first = pointer_to(array)
+    second = advance(first, 1)
+    prefetch(second, 1 << 20)  # need not exist
+    second[1] = first[0] + 5
+    return second[0]
+
+
+def test_a_pointer_is_indexed_like_the_array() -> None:
+    for dtype in (np.uint8, np.uint16, np.uint32, np.int64, np.uint64, np.float64):
+        array = np.arange(1, 7, dtype=dtype)
+        assert write_third(array) == 2
+        assert array.tolist() == [1, 2, 6, 4, 5, 6]
+
+
+def test_a_table_is_indexed_row_by_row() -> None:
+    table = np.arange(6).reshape(3, 2)
+    write_third(table)
+    assert table[1, 0] == 5

@@ -1,0 +1,430 @@
+"""The radix GI2: the grid inside the keyword, and hierarchical.
+
+The memory layout is described in `layout`, the matching in `match_kernels`. This module owns the
+arrays and grows them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array, sealed
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.space.grid import Grid
+from ps2stream.space.polygons import PolygonCache
+from ps2stream.workers import posting_kernels as kp
+from ps2stream.workers.arrays import GROWTH, cache_lines, grow_copy
+from ps2stream.workers.index import (
+    ALL_TERMS,
+    IndexStats,
+    MatchColumns,
+    MetPostings,
+    Parts,
+    StoredCensus,
+)
+from ps2stream.workers.load_kernels import NO_CELL
+from ps2stream.workers.radix import layout as kl
+from ps2stream.workers.radix import match_kernels as km
+from ps2stream.workers.radix import posting_kernels as ki
+from ps2stream.workers.radix import purge_kernels as kd
+from ps2stream.workers.radix import tag_kernels as kt
+from ps2stream.workers.radix.arrays import (
+    RadixArrays,
+    RadixMatches,
+    RadixScratch,
+    UpdateScratch,
+)
+from ps2stream.workers.radix.census import take_census
+from ps2stream.workers.shapes import StoredShapes, keep_within_shapes
+from ps2stream.workers.waiting import WaitingDeletes
+
+_FIRST = 1 << 10  # entries of new arrays
+_CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
+_BITS = 64
+_PLACES_FULL, _PLACES_EMPTY = 0.55, 0.4
+_DIRECTORY_EMPTY = 0.4  # how full the directory is once it grew
+_ROOM = 1 << 15  # matches
+_LISTS = 16  # lists that a sweep searches in the time that it takes to remove one posting
+_DELETE_WORDS = 64  # of the pool for a query that is deleted or whose tags are listed
+
+
+class RadixGI2:
+    """Implements `Index` over the cells of `grid`, empty or restored from `parts`. All
+    capacities grow as needed."""
+
+    FORMAT = kl.FORMAT
+
+    def __init__(self, grid: Grid, parts: Parts | None = None) -> None:
+        self._bits = grid.lon_bits, grid.lat_bits
+        self._arrays = _make_arrays() if parts is None else _restore_arrays(parts)
+        self._state: I64 = self._arrays.state
+        self._waiting = WaitingDeletes()
+        self._dead: deque[I64] = deque()  # slots to be swept, in this order; no part is empty
+        self._held = False
+        self._polygons = PolygonCache()
+        self._updates = _make_update_scratch(1 << 12)
+        self._scratch = RadixScratch(
+            keys=np.zeros((0, 3), np.uint32),
+            leaves=np.zeros((0, 4), np.uint32),
+            inner=np.zeros((0, 3), np.uint32),
+            at=np.zeros((km.BATCH, 2), np.int64),
+            prints=np.zeros((km.BATCH, 4), np.uint64),
+            cands=np.zeros((km.CANDIDATES, 3), np.uint32),
+            later=np.zeros(km.CANDIDATES, np.int64),
+            stack=np.zeros(64, np.uint8),
+        )
+        self._room = RadixMatches(
+            np.zeros(_ROOM, np.uint32), *(np.zeros(_ROOM, np.int64) for _ in range(3))
+        )
+        self._met = MetPostings(np.zeros(0, np.int64), np.zeros(16, np.int64))
+        if parts is not None:
+            self._waiting.add(*parts["waiting"])
+            self._queue_dead(np.array(parts["queue"]))
+            self._reserve_stack(int(parts["stack"][0]))
+
+    # --- snapshots --------------------------------------------------------
+
+    def hold(self) -> Parts:
+        """Returns the arrays as views that do not change until `release`; see `Index.hold`."""
+        state, arrays = self._state, self._arrays
+        slots = max(-(-int(state[kl.SLOT_TOP]) // _BITS), 1) * _BITS
+        self._held = True
+        return {
+            "directory": arrays.directory,
+            "nodes": arrays.nodes[: int(state[kl.NODE_TOP]) + kl.SLACK],
+            "node_free": arrays.node_free,
+            "wide": arrays.wide,
+            "pool": arrays.pool[: int(state[kl.POOL_TOP])],
+            "pool_free": arrays.pool_free,
+            "slots": arrays.slots_f[:slots],
+            "left": arrays.left[:slots],
+            "dead": arrays.dead[: slots // _BITS],
+            "places": arrays.places,
+            "cells": arrays.cells,
+            "counts": arrays.counts,
+            "state": state,
+            "waiting": self._waiting.columns(),
+            "queue": np.concatenate([np.zeros(0, np.int64), *self._dead]),
+            "stack": np.array([len(self._scratch.stack)]),
+        }
+
+    def release(self) -> None:
+        """Allows changes again; see `Index.release`."""
+        self._held = False
+
+    # --- updates ----------------------------------------------------------
+
+    def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
+        """Stores the inserts among `rows`; rows without tags can match nothing here."""
+        self._store_rows(rows, tag_off, tag_cell, tag_term, False)
+
+    def extend(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
+        """Stores rows, or stores them under more tags; see `Index.extend`."""
+        self._store_rows(rows, tag_off, tag_cell, tag_term, True)
+
+    def _store_rows(self, rows: QueryRows, off: I64, cell: U32, term: U64, extend: bool) -> None:
+        if len(rows.prog):
+            self._reserve_stack(int(np.diff(rows.prog_off).max()))
+        for start in range(0, len(rows), _CHUNK):
+            stop = min(start + _CHUNK, len(rows))
+            self._store_chunk(rows, off, cell, term, start, stop, extend)
+
+    def _reserve_stack(self, size: int) -> None:
+        """Makes room for the evaluation of a program of this size."""
+        if size > len(self._scratch.stack):
+            self._scratch = self._scratch._replace(stack=np.zeros(size, np.uint8))
+
+    def _store_chunk(
+        self, rows: QueryRows, off: I64, cell: U32, term: U64, start: int, stop: int, extend: bool
+    ) -> None:
+        self._reserve_slots(stop - start)
+        self._state[kl.ROW] = start
+        columns: tuple[Array, ...] = (  # as StoredRowColumns
+            rows.kind[:stop], rows.handle, rows.session, rows.form, rows.post,
+            rows.term_off, rows.term, rows.prog_off, rows.prog, rows.box_off, rows.box,
+            rows.shape, rows.geom_off, rows.geom,
+        )  # fmt: skip
+        stored = tuple(map(sealed, columns))
+        tags = sealed(off), sealed(cell), sealed(term)  # as TagColumns
+        while True:
+            need = ki.insert_rows(
+                stored, tags, self._bits, tuple(self._arrays), tuple(self._updates), extend
+            )
+            if need == ki.DONE:
+                return
+            row = int(self._state[kl.ROW])
+            if need == ki.GROW_DIRECTORY:
+                self._grow_directory()
+            elif need == ki.GROW_NODES:
+                self._grow_nodes(int(rows.post[row]).bit_count())
+            elif need == ki.GROW_POOL:
+                words = sum(
+                    int(of[row + 1] - of[row])
+                    for of in (rows.term_off, rows.prog_off, rows.geom_off, off)
+                )
+                self._reserve_pool(8 * words + 8 * len(self._updates.cell))
+            elif need == ki.GROW_CELLS:
+                self._grow_cells(int(off[row + 1] - off[row]))
+            else:
+                tag_count = int(off[row + 1] - off[row])
+                self._updates = _make_update_scratch(2 * (len(self._updates.cell) + tag_count))
+
+    def _reserve_slots(self, rows: int) -> None:
+        """Makes room for this many more queries."""
+        state, arrays = self._state, self._arrays
+        held = int(state[kl.LIVE]) + len(self._waiting) + rows
+        if held > _PLACES_FULL * len(arrays.places):
+            places: U32 = np.zeros(int(held / _PLACES_EMPTY), np.uint32)
+            kp.rehash_places(arrays.places, places, arrays.slots_i)
+            arrays = arrays._replace(places=places)
+        top, now = int(state[kl.SLOT_TOP]) + rows, len(arrays.slots_f)
+        if top > now:
+            size = -(-max(top, int(now * GROWTH)) // _BITS) * _BITS
+            if size > kl.SLOT_MASK:
+                raise MemoryError(f"a worker holds at most {kl.SLOT_MASK} queries")
+            slots = cache_lines(size)
+            slots[:now] = arrays.slots_f
+            arrays = arrays._replace(
+                slots_f=slots,
+                slots_i=slots.view(np.int64),
+                left=grow_copy(arrays.left, size)[:size],
+                dead=grow_copy(arrays.dead, size // _BITS)[: size // _BITS],
+            )
+        self._arrays = arrays
+
+    def _grow_directory(self) -> None:
+        """Makes room in the directory, at the least for the trees of one more query."""
+        old = self._arrays.directory
+        used = int(np.count_nonzero(old[:, 1] & kl.LOW)) + kl.KEPT * _BITS
+        size = max(int(used / _DIRECTORY_EMPTY), _FIRST)
+        directory: U64 = np.zeros((size, 2), np.uint64)
+        self._state[kl.DIRECTORY_USED] = kd.rehash_directory(old, directory)
+        self._arrays = self._arrays._replace(directory=directory)
+
+    def _grow_nodes(self, terms: int) -> None:
+        """Makes room for the trees of a query with this many posting terms, and for the splits
+        that were put off."""
+        state = self._state
+        need = kl.KEPT * terms * ki.TREE_WORDS + int(state[kl.WANTED]) + kl.SLACK
+        nodes = grow_copy(self._arrays.nodes, int(state[kl.NODE_TOP]) + need)
+        self._arrays = self._arrays._replace(nodes=nodes, **_view_nodes(nodes))
+
+    def _reserve_pool(self, words: int) -> None:
+        """Makes room for this many more words in the pool."""
+        need = int(self._state[kl.POOL_TOP]) + words
+        if need > len(self._arrays.pool):
+            pool = grow_copy(self._arrays.pool, need)
+            self._arrays = self._arrays._replace(pool=pool, pool_f=pool.view(np.float64))
+
+    def _grow_cells(self, tags: int) -> None:
+        """Makes room for this many more cells that are counted."""
+        arrays = self._arrays
+        size = 1 << (4 * (int(self._state[kl.CELLS_USED]) + tags)).bit_length()
+        cells: U32 = np.full(size, NO_CELL, np.uint32)
+        counts: I64 = np.zeros((size, 2), np.int64)
+        self._state[kl.CELLS_USED] = kt.rehash_cells(arrays.cells, arrays.counts, cells, counts)
+        self._arrays = arrays._replace(cells=cells, counts=counts)
+
+    def delete(self, handles: I64, lsns: I64) -> None:
+        """Gives the queries their delete LSN; the postings stay, as deletion is lazy
+        (algorithms.md 1.7)."""
+        if len(handles) == 0:
+            return
+        self._reserve_pool(_DELETE_WORDS * len(handles))
+        slots: I64 = np.empty(len(handles), np.int64)
+        kd.delete_handles(
+            sealed(handles), sealed(lsns), *self._bits, tuple(self._arrays), tuple(self._updates),
+            slots,
+        )  # fmt: skip
+        known = slots >= 0
+        self._waiting.add(lsns[known], slots[known])
+
+    def purge(self, watermark: int) -> None:
+        """Lets the next sweeps remove the queries deleted up to `watermark`."""
+        if self._held:
+            return
+        slots = self._waiting.take_ripe(watermark)
+        if len(slots):
+            kd.mark_dead(slots, tuple(self._arrays))
+            self._queue_dead(slots)
+
+    def _queue_dead(self, slots: I64) -> None:
+        """Adds slots to those to be swept."""
+        if len(slots):
+            self._dead.append(slots)
+
+    def sweep(self, budget: int) -> int:
+        """Removes queries that may go, for about as long as it takes to search `budget` lists;
+        returns the number of tags removed."""
+        before, blocks = int(self._state[kl.POSTINGS]), max(budget // _LISTS, 1)
+        while blocks > 0 and self._dead and not self._held:
+            slots = self._dead.popleft()
+            done, searched = kd.sweep_slots(
+                slots, blocks, tuple(self._arrays), tuple(self._updates)
+            )
+            blocks -= searched
+            if done < len(slots):
+                self._dead.appendleft(slots[done:])
+        return before - int(self._state[kl.POSTINGS])
+
+    # --- units ------------------------------------------------------------
+
+    def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
+        """Drops units; nothing changes before `keep` was asked for all of them. A unit may be
+        asked for more than once. See `Index.drop`."""
+        left = self._arrays.left
+        bounds = [0]
+        sizes = np.cumsum(left, dtype=np.int64)
+        while bounds[-1] < len(left):
+            before = int(sizes[bounds[-1] - 1]) if bounds[-1] else 0
+            stop = int(np.searchsorted(sizes, before + _CHUNK, "right"))
+            bounds.append(max(stop, bounds[-1] + 1))
+        changed: list[tuple[int, int, NDArray[np.bool_]]] = []
+        for first, last in pairwise(bounds):
+            tags = int(sizes[last - 1]) - (int(sizes[first - 1]) if first else 0)
+            cell: U32 = np.empty(tags, np.uint32)
+            term: U64 = np.empty(tags, np.uint64)
+            arrays = tuple(self._arrays)
+            kt.list_tags(first, last, arrays, tuple(self._updates), *self._bits, cell, term)
+            kept = keep(cell, term)
+            if not kept.all():
+                changed.append((first, last, kept))
+        waiting = 0
+        for first, last, kept in changed:
+            tags = len(kept)
+            self._reserve_pool(_DELETE_WORDS * int(np.count_nonzero(left[first:last])) + 2 * tags)
+            waiting += kd.keep_tags(
+                first, last, kept, *self._bits, tuple(self._arrays), tuple(self._updates)
+            )
+        queue = [slots[left[slots] > 0] for slots in self._dead]
+        self._dead = deque(slots for slots in queue if len(slots))
+        if waiting:
+            kd.free_waiting(self._waiting.take_empty(left), tuple(self._arrays))
+
+    def postings(self, lsn: int) -> int:
+        """Counts the tags of queries that were live at `lsn`; see `Index.postings`."""
+        return int(kd.count_live(lsn, tuple(self._arrays)))
+
+    def census(self, slices: int = 1, level: int = 0) -> Iterator[StoredCensus | None]:
+        """Returns what is stored by cell, at once, as it is counted with each update; see
+        `Index.census`. Bytes are those of slot, posting, long expression and geometry."""
+        del slices
+        yield take_census(self._arrays.cells, self._arrays.counts, level, self._bits)
+
+    # --- matching ---------------------------------------------------------
+
+    def match(
+        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+    ) -> MatchColumns:
+        """Matches a batch as of `lsn`; see `Index.match`."""
+        columns: tuple[Array, ...] = lon, lat, term_off, term, chosen
+        objects = tuple(map(sealed, columns))  # as MatchedObjects
+        self._met = MetPostings(np.zeros(len(lon), np.int64), np.zeros(16, np.int64))
+        self._reserve_scratch(term_off)
+        resume = np.zeros(6, np.int64)
+        index, scratch, met = tuple(self._arrays), tuple(self._scratch), tuple(self._met)
+        while (
+            km.match_block(lsn, resume, self._bits, objects, index, scratch, tuple(self._room), met)
+            == km.MORE_MATCHES
+        ):
+            self._room = self._room.grow()
+        n, room = int(resume[km.R_OUT]), self._room
+        found = MatchColumns(room.row[:n].copy(), room.handle[:n].copy(), room.session[:n].copy())
+        at = np.flatnonzero(room.extras[:n])
+        return self._keep_exact(found, at, lon, lat) if len(at) else found
+
+    def _reserve_scratch(self, term_off: I64) -> None:
+        """Makes room for the keys of a block of these objects."""
+        n = len(term_off) - 1
+        firsts = np.minimum(np.arange(0, n + km.BATCH, km.BATCH), n)
+        keys = 2 * int(np.diff(term_off[firsts]).max(initial=0))
+        if keys > len(self._scratch.keys):
+            self._scratch = self._scratch._replace(
+                keys=np.zeros((keys, 3), np.uint32),
+                leaves=np.zeros((km.LEAVES_A_KEY * keys, 4), np.uint32),
+                inner=np.zeros((keys, 3), np.uint32),
+            )
+
+    def _keep_exact(self, found: MatchColumns, at: I64, lon: F64, lat: F64) -> MatchColumns:
+        """Returns the pairs without those among found[at] whose object lies outside the circle
+        or polygon of the query."""
+        pool = self._arrays.pool
+        extras, pick = np.unique(self._room.extras[at], return_inverse=True)
+        head = pool[extras + kl.X_HEAD]
+        shape = (head & 255).astype(np.uint8)
+        stored = StoredShapes(shape, extras + kl.X_GEOM, (head >> 32).astype(np.int64))
+        return keep_within_shapes(found, at, pick, stored, pool, lon, lat, self._polygons)
+
+    def met(self) -> MetPostings:
+        """Returns the candidates of the last `match`: postings at the place of an object; see
+        `Index.met`."""
+        return self._met
+
+    def stats(self) -> IndexStats:
+        """Returns the sizes; `bytes` counts all arrays with their slack, but no scratch space."""
+        state, arrays = self._state, self._arrays
+        held = (arrays.directory, arrays.nodes, arrays.wide, arrays.pool, arrays.slots_f,
+                arrays.left, arrays.dead, arrays.places, arrays.cells, arrays.counts)  # fmt: skip
+        return IndexStats(
+            live=int(state[kl.LIVE]),
+            tombstones=len(self._waiting) + int(state[kl.PURGEABLE]),
+            postings=int(state[kl.POSTINGS]),
+            bytes=sum(int(a.nbytes) for a in held),
+        )
+
+
+def _view_nodes(nodes: U64) -> dict[str, Array]:
+    return {"n32": nodes.view(np.uint32), "n16": nodes.view(np.uint16)}
+
+
+def _make_update_scratch(tags: int) -> UpdateScratch:
+    return UpdateScratch(
+        trail=np.zeros((1 << 10, 6), np.int64),
+        roots=np.zeros(kl.KEPT, np.int64),
+        cell=np.zeros(tags, np.uint32),
+        term=np.zeros(tags, np.uint64),
+        tag_cell=np.zeros(tags, np.uint32),
+        tag_term=np.zeros(tags, np.uint64),
+    )
+
+
+def _make_arrays() -> RadixArrays:
+    """Returns the arrays of an empty index."""
+    slots, pool = cache_lines(_FIRST), np.zeros(_FIRST, np.uint64)
+    nodes: U64 = np.zeros(_FIRST, np.uint64)
+    state = np.zeros(kl.STATE, np.int64)
+    state[kl.NODE_TOP] = 1  # offset 0 means none
+    state[kl.POOL_TOP] = kl.POOL_UNIT
+    state[kl.SLOT_FREE] = -1
+    return RadixArrays(
+        directory=np.zeros((_FIRST, 2), np.uint64),
+        nodes=nodes,
+        n32=nodes.view(np.uint32),
+        n16=nodes.view(np.uint16),
+        node_free=np.zeros(len(kl.BLOCK_WORDS), np.int64),
+        wide=np.zeros(1 << 10, np.uint64),
+        pool=pool,
+        pool_f=pool.view(np.float64),
+        pool_free=np.zeros(48, np.int64),
+        slots_f=slots,
+        slots_i=slots.view(np.int64),
+        left=np.zeros(_FIRST, np.uint32),
+        dead=np.zeros(_FIRST // _BITS, np.uint64),
+        places=np.zeros(_FIRST, np.uint32),
+        cells=np.full(_FIRST, NO_CELL, np.uint32),
+        counts=np.zeros((_FIRST, 2), np.int64),
+        state=state,
+    )
+
+
+def _restore_arrays(parts: Parts) -> RadixArrays:
+    """Returns the arrays that `hold` gave."""
+    own = {name: parts[name] for name in RadixArrays._fields if name in parts}
+    pool, slots, nodes = parts["pool"], parts["slots"], parts["nodes"]
+    views = {"pool_f": pool.view(np.float64), "slots_f": slots, "slots_i": slots.view(np.int64)}
+    return RadixArrays(**own, **views, **_view_nodes(nodes))

@@ -1,0 +1,243 @@
+"""Memory layout of the radix GI2, and the small functions that its kernels share.
+
+GI2 with the grid inside the keyword: a directory finds a term, and a tree over space under it
+finds the few queries near an object. Everything is a flat array that can be grown by copying:
+
+directory uint64[n, 2]: open addressing by (term, root cell). Column 0 is the whole term, so a hit
+        is exact; column 1 is ref | root << 32 | areas << 40, 0 = empty. The root cell is one of
+        64 (45 degrees), 1 + its number, or WIDE for regions that touch more than KEPT of them.
+        areas: a bit for each area of a torus that a region under it touches.
+nodes   uint64[]: inner nodes and leaves; a ref is an offset in it, 0 = none, INNER is added for
+        an inner node. An inner node is a head (ref of the regions too large for a child | filled
+        children << 32) and a word for each child: ref | areas << 32, areas being 8 x 4 bits.
+        A leaf is a chain of blocks: head (next block | length << 32 | class << 40 | blocks
+        behind << 48), then as structure of arrays for up to 64 postings: rectangles uint32, mode
+        << 30 | slot uint32, two keyword fingerprints uint16. A rectangle is four bytes, lowest
+        corner and 255 - highest, relative to the cell of the leaf: a vector of 16 is compared
+        with an object by one maximum.
+slots   one 64-byte line a query (float64 and int64 views of the same memory): first box, handle,
+        session << 6 | level << 2 | kind, and two terms, or offsets in the pool: of the expression
+        and of what else there is to check, or 0.
+pool    uint64[]: blocks. Expression: form | terms << 8 | program << 16 | class << 32 | posted
+        terms << 40, the terms, the program, and the posted terms if these are more than 24.
+        Extras: delete LSN; shape | boxes << 8 | class << 16 | geometry << 32; offset and size of
+        the list of tags, or 0; second box; geometry. List: cell << 8 | number of the term,
+        ascending.
+left    uint32[slots]: tags; dead uint64[slots / 64]: a bit for each slot to be swept.
+places  uint32[n]: handle -> slot + 1, as in the flat GI2.
+cells   uint32[2^k] and counts int64[2^k, 2]: live postings and their bytes by tag cell.
+
+A query whose tags are all that its boxes touch on its level, times all its posting terms, has no
+list: its exact region says enough. Another one has its tags listed, as its worker may hold it in
+one cell and not in the next. So trees need not know of units, and a match changes nothing.
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+# mypy: no-check-untyped-defs, no-warn-unreachable
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.workers.layout import home_place, next_position, probe_distance
+
+FORMAT = 1 << 16 | 1
+"""The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
+no number of the flat layout."""
+
+FREE, ALL, ANY, GENERAL = 0, 1, 2, 3  # modes: what is left to check of the expression
+SLOT_BITS = 30
+SLOT_MASK = (1 << SLOT_BITS) - 1
+
+# slot columns
+HANDLE, SESSION, FIRST, SECOND = 4, 5, 6, 7
+ONE, BOTH, EITHER, BLOCK = 0, 1, 2, 3  # kinds: where the terms are
+KIND_MASK, LEVEL_SHIFT, LEVEL_MASK, SESSION_SHIFT = 3, 2, 15, 6
+
+# extras
+X_DELETED, X_HEAD, X_LIST, X_LISTED, X_BOX, X_GEOM = 0, 1, 2, 3, 4, 8
+POOL_UNIT = 4  # words of the smallest block
+SHORT_POST = 24  # terms whose `post` is in the head of an expression
+
+# state vector (int64)
+DIRECTORY_USED, NODE_TOP, SLOT_TOP, SLOT_FREE, POOL_TOP = 0, 1, 2, 3, 4
+LIVE, PURGEABLE, POSTINGS, CELLS_USED, ROW, WIDE_USED, WANTED = 5, 6, 7, 8, 9, 10, 11
+NODE_ROOM, DIRECTORY_SIZE, CELLS_SIZE, POOL_SIZE, PLACES_SIZE, TAGS_SIZE = 12, 13, 14, 15, 16, 17
+STATE = 18
+
+STEP_BITS = 24
+_STEPS_PER_DEGREE = (1 << STEP_BITS) / 360.0
+CELL_BITS = np.array([0, 3, 6, 8, 10, 12, 14])
+"""Bits of the cells by depth: depth 0 are the trees of WIDE, which are leaves."""
+DEEPEST = len(CELL_BITS) - 1
+ROOT_BITS = 3
+WIDE = 65
+KEPT = 4  # children that a region may touch without being held by the node itself
+INNER = 1 << 31
+REF_MASK = INNER - 1
+LOW = np.uint64(0xFFFFFFFF)
+NO_WORD = np.uint64(0)
+
+CAPACITY = np.array([1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+LAST_CLASS = len(CAPACITY) - 1
+BLOCK_WORDS = np.array([1 + (10 * c + 7) // 8 for c in CAPACITY.tolist()] + [65, 17])
+"""Words of the blocks of leaves by class, then of inner nodes of 64 and of 16 children."""
+LANES = 16
+SLACK = 16  # words behind the last node, as vectors are read whole
+
+AREA_BITS = 8  # of the areas in the directory
+AREA_SHIFT = STEP_BITS - AREA_BITS
+AREA_ROWS = 3
+ALL_AREAS = (1 << 8 * AREA_ROWS) - 1
+
+_C1 = np.uint64(0x9E3779B97F4A7C15)
+_C2 = np.uint64(0xD6E8FEB86659FD93)
+
+
+@njit(inline="always")
+def home(term, root, size):
+    """Returns where a term with a root cell belongs in a directory of `size`, below 2^32."""
+    mixed = ((term ^ (np.uint64(root) * _C1)) * _C2) >> np.uint64(32)
+    return np.int64((mixed * np.uint64(size)) >> np.uint64(32))
+
+
+@njit(inline="always")
+def find_entry(directory, size, term, root):
+    """Returns the row of a term with a root cell in the directory, or the empty one where it
+    would go."""
+    at = home(term, root, size)
+    while True:
+        word = directory[2 * at + 1]
+        if word == NO_WORD:
+            return at
+        if directory[2 * at] == term and (word >> np.uint64(32)) & np.uint64(255) == np.uint64(
+            root
+        ):
+            return at
+        at = at + 1 if at + 1 < size else 0
+
+
+@njit(inline="always")
+def fingerprint(term):
+    """Returns the fingerprint of a term, 1 to 255."""
+    print_ = np.int64((term * _C1) >> np.uint64(56))
+    return print_ + (print_ == 0)
+
+
+@njit(inline="always")
+def wide_bit(term):
+    """Returns the bit of a term in the filter of terms with WIDE trees."""
+    return np.int64((term * _C2) >> np.uint64(48))
+
+
+@njit(inline="always")
+def step_x(lon):
+    """Returns a longitude as whole steps from the west. It is monotone, also in floating point,
+    and exactness needs no more: a <= b gives step_x(a) <= step_x(b)."""
+    return min(max(np.int64((lon + 180.0) * _STEPS_PER_DEGREE), 0), (1 << STEP_BITS) - 1)
+
+
+@njit(inline="always")
+def step_y(lat):
+    """Returns a latitude as whole steps from the south, monotone like `step_x`."""
+    return min(max(np.int64((lat + 90.0) * _STEPS_PER_DEGREE), 0), (1 << STEP_BITS - 1) - 1)
+
+
+@njit(inline="always")
+def root_at(x, y):
+    """Returns the root cell of a step."""
+    shift = STEP_BITS - ROOT_BITS
+    return 1 + (y >> shift) * (1 << ROOT_BITS) + (x >> shift)
+
+
+@njit(inline="always")
+def pack_point(x, y, shift):
+    """Returns a point relative to a cell as four bytes, as rectangles are compared with it."""
+    a, b = (x >> shift) & 255, (y >> shift) & 255
+    return np.uint32(a | b << 8 | (255 - a) << 16 | (255 - b) << 24)
+
+
+@njit(inline="always")
+def pack_rect(x0, y0, x1, y1):
+    """Returns a rectangle of bytes as a posting holds it."""
+    return np.uint32(x0 | y0 << 8 | (255 - x1) << 16 | (255 - y1) << 24)
+
+
+@njit(inline="always")
+def area_at(x, y):
+    """Returns the number of a step's area in the directory."""
+    return ((x >> AREA_SHIFT) & 7) + 8 * ((y >> AREA_SHIFT) % AREA_ROWS)
+
+
+@njit(inline="always")
+def is_dead(dead, slot):
+    """Returns whether this slot waits to be swept."""
+    return (dead[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1) != 0
+
+
+@njit(inline="always")
+def block_length(head):
+    """Returns the number of postings in a block of a leaf."""
+    return np.int64(head >> np.uint64(32)) & 255
+
+
+@njit(inline="always")
+def block_class(head):
+    """Returns the class of a block of a leaf."""
+    return np.int64(head >> np.uint64(40)) & 255
+
+
+@njit(inline="always")
+def take_words(pool, pool_free, state, words):
+    """Takes a block of at least `words` words from the pool, which has room for it; returns its
+    offset and class."""
+    cls = 0
+    while (POOL_UNIT << cls) < words:
+        cls += 1
+    at = pool_free[cls]
+    if at != 0:
+        pool_free[cls] = np.int64(pool[at])
+        return at, cls
+    at = state[POOL_TOP]
+    state[POOL_TOP] = at + (POOL_UNIT << cls)
+    return at, cls
+
+
+@njit(inline="always")
+def free_words(pool, pool_free, at, cls):
+    """Gives back a block of the pool."""
+    pool[at] = np.uint64(pool_free[cls])
+    pool_free[cls] = at
+
+
+@njit(inline="always")
+def posted_terms(pool, at):
+    """Returns `post` of the expression at `at`: a bit for each of its posting terms."""
+    head = np.int64(pool[at])
+    n = head >> 8 & 255
+    if n <= SHORT_POST:
+        return np.uint64(pool[at] >> np.uint64(40))
+    return pool[at + 1 + n + (head >> 16 & 0xFFFF)]
+
+
+@njit(inline="always")
+def find_place(places, size, slots_i, handle):
+    """Returns the position in `places` of a handle, or the empty one where it would go."""
+    at = home_place(handle, size)
+    while places[at] != 0 and slots_i[8 * (np.int64(places[at]) - 1) + HANDLE] != handle:
+        at = next_position(at, size)
+    return at
+
+
+@njit(inline="always")
+def remove_handle(slot, places, size, slots_i):
+    """Removes the handle of a slot from `places`."""
+    gap = find_place(places, size, slots_i, slots_i[8 * slot + HANDLE])
+    at = next_position(gap, size)
+    while places[at] != 0:  # close the gap: Knuth 6.4 R
+        want = home_place(slots_i[8 * (np.int64(places[at]) - 1) + HANDLE], size)
+        if probe_distance(at, want, size) >= probe_distance(at, gap, size):
+            places[gap] = places[at]
+            gap = at
+        at = next_position(at, size)
+    places[gap] = 0

@@ -1,0 +1,292 @@
+"""Matching in the radix GI2, in stages over blocks of objects (speed.md 3).
+
+probe   the directory for all (object, term) of a block: lines are prefetched in one pass and
+        read in the next; a hit prefetches its tree.
+descend the trees, level by level, to the leaves at the place of the object.
+scan    the leaves: sixteen rectangles at once, then keyword fingerprints. A survivor is a
+        candidate and prefetches its slot's line.
+verify  the candidates: exact region, LSNs, whole terms or the expression, canonical emitter
+        (algorithms.md 6.6).
+
+The cache misses of a stage do not depend on each other, so they overlap. Nothing is changed.
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+# mypy: no-check-untyped-defs, no-warn-unreachable
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.workers.radix.layout import (
+    ALL,
+    ANY,
+    CAPACITY,
+    CELL_BITS,
+    INNER,
+    LANES,
+    LOW,
+    NO_WORD,
+    REF_MASK,
+    SLOT_BITS,
+    SLOT_MASK,
+    STEP_BITS,
+    WIDE,
+    WIDE_USED,
+    area_at,
+    block_class,
+    block_length,
+    fingerprint,
+    home,
+    pack_point,
+    root_at,
+    step_x,
+    step_y,
+    wide_bit,
+)
+from ps2stream.workers.radix.pointers import (
+    point_index,
+    point_matches,
+    point_met,
+    point_objects,
+    point_scratch,
+    pointer_to,
+    prefetch,
+)
+from ps2stream.workers.radix.vectors import find_holding, lowest_bit
+from ps2stream.workers.radix.verify_kernels import verify_candidates
+
+BATCH = 128  # objects a block: what is between its stages stays in the second-level cache
+CANDIDATES = 1024
+LEAVES_A_KEY = 7  # one on each level of a tree
+_AHEAD = 6  # leaves
+MATCHED, MORE_MATCHES = 0, 1
+
+# resume vector (int64): next object, next leaf, leaves of the block, block in the leaf, candidates,
+# matches so far
+R_OBJECT, R_LEAF, R_LEAVES, R_BLOCK, R_CANDS, R_OUT = 0, 1, 2, 3, 4, 5
+
+_ONE_BIT = np.uint64(1)
+
+
+@njit(inline="always")
+def _add_leaf(leaves, n, nodes, o, t, ref, point):
+    prefetch(nodes, ref)
+    prefetch(nodes, ref + 8)
+    leaves[4 * n] = np.uint32(o)
+    leaves[4 * n + 1] = np.uint32(t)
+    leaves[4 * n + 2] = np.uint32(ref)
+    leaves[4 * n + 3] = point
+    return n + 1
+
+
+@njit(inline="always")
+def _probe_block(o0, o1, any_term, size, objects, index, scratch):
+    """Fills leaves (object, term, ref, point) with the leaves at the place of the objects; returns
+    their number."""
+    lon, lat, term_off, term = objects.lon, objects.lat, objects.term_off, objects.term
+    chosen = objects.chosen
+    directory, nodes, wide = index.directory, index.nodes, index.wide
+    keys, leaves, inner, at, prints = (
+        scratch.keys, scratch.leaves, scratch.inner, scratch.at, scratch.prints
+    )  # fmt: skip
+    any_wide = index.state[WIDE_USED] != 0
+    n = 0
+    for o in range(o0, o1):
+        b = o - o0
+        x, y = step_x(lon[o]), step_y(lat[o])
+        at[2 * b], at[2 * b + 1] = x, y
+        root = root_at(x, y)
+        prints[4 * b] = prints[4 * b + 1] = prints[4 * b + 2] = prints[4 * b + 3] = NO_WORD
+        for t in range(term_off[o], term_off[o + 1]):
+            print_ = fingerprint(term[t])
+            prints[4 * b + print_ >> 6] |= _ONE_BIT << np.uint64(print_ & 63)
+            if not (any_term or chosen[t >> 3] >> np.uint8(t & 7) & np.uint8(1)):
+                continue
+            where = home(term[t], root, size)
+            prefetch(directory, 2 * where)
+            keys[3 * n], keys[3 * n + 1], keys[3 * n + 2] = (
+                np.uint32(o),
+                np.uint32(t),
+                np.uint32(where),
+            )
+            n += 1
+            if any_wide:
+                bit = wide_bit(term[t])
+                if wide[bit >> 6] >> np.uint64(bit & 63) & _ONE_BIT != NO_WORD:
+                    where = home(term[t], WIDE, size)
+                    prefetch(directory, 2 * where)
+                    keys[3 * n], keys[3 * n + 1] = np.uint32(o), np.uint32(t) | np.uint32(INNER)
+                    keys[3 * n + 2] = np.uint32(where)
+                    n += 1
+    found = deep = 0
+    for k in range(n):
+        o = np.int64(keys[3 * k])
+        t = np.int64(keys[3 * k + 1]) & REF_MASK
+        is_wide = np.int64(keys[3 * k + 1]) & INNER != 0
+        x, y = at[2 * (o - o0)], at[2 * (o - o0) + 1]
+        root = np.uint64(WIDE if is_wide else root_at(x, y))
+        where = np.int64(keys[3 * k + 2])
+        word = directory[2 * where + 1]
+        while word != NO_WORD and not (
+            (directory[2 * where] == term[t]) & ((word >> np.uint64(32)) & np.uint64(255) == root)
+        ):
+            where = where + 1 if where + 1 < size else 0
+            word = directory[2 * where + 1]
+        if word >> np.uint64(40 + area_at(x, y)) & _ONE_BIT == NO_WORD:
+            continue
+        ref = np.int64(word & LOW)
+        if ref == 0:
+            continue
+        if ref & INNER != 0:
+            ref &= REF_MASK
+            shift = STEP_BITS - CELL_BITS[2]
+            child = ref + 1 + ((y >> shift) & 7) * 8 + ((x >> shift) & 7)
+            prefetch(nodes, ref)
+            prefetch(nodes, child)
+            inner[3 * deep], inner[3 * deep + 1] = np.uint32(o), np.uint32(t)
+            inner[3 * deep + 2] = np.uint32(ref)
+            deep += 1
+            continue
+        bits = CELL_BITS[0 if is_wide else 1]
+        point = pack_point(x, y, STEP_BITS - 8 - bits)
+        found = _add_leaf(leaves, found, nodes, o, t, ref, point)
+    depth = 1
+    while deep:
+        n, deep = deep, 0
+        own, next_bits = CELL_BITS[depth], CELL_BITS[depth + 1]
+        shift = STEP_BITS - next_bits
+        mask, line = (1 << (next_bits - own)) - 1, next_bits - own
+        depth += 1
+        for k in range(n):
+            o, t, ref = (
+                np.int64(inner[3 * k]),
+                np.int64(inner[3 * k + 1]),
+                np.int64(inner[3 * k + 2]),
+            )
+            x, y = at[2 * (o - o0)], at[2 * (o - o0) + 1]
+            kept = np.int64(nodes[ref] & LOW)
+            if kept != 0:
+                point = pack_point(x, y, STEP_BITS - 8 - own)
+                found = _add_leaf(leaves, found, nodes, o, t, kept, point)
+            child = ref + 1 + (((y >> shift) & mask) << line) + ((x >> shift) & mask)
+            word = nodes[child]
+            area = ((x >> (shift - 3)) & 7) + 8 * ((y >> (shift - 2)) & 3)
+            if word >> np.uint64(32 + area) & _ONE_BIT == NO_WORD:
+                continue
+            ref = np.int64(word & LOW)
+            if ref == 0:
+                continue
+            if ref & INNER != 0:
+                ref &= REF_MASK
+                bits = CELL_BITS[depth + 1]
+                below = STEP_BITS - bits
+                fan = bits - next_bits
+                last = (1 << fan) - 1
+                prefetch(nodes, ref)
+                prefetch(nodes, ref + 1 + (((y >> below) & last) << fan) + ((x >> below) & last))
+                inner[3 * deep], inner[3 * deep + 1] = np.uint32(o), np.uint32(t)
+                inner[3 * deep + 2] = np.uint32(ref)
+                deep += 1
+                continue
+            point = pack_point(x, y, shift - 8)
+            found = _add_leaf(leaves, found, nodes, o, t, ref, point)
+    return found
+
+
+@njit(inline="always")
+def _has_print(prints, b, print_):
+    return prints[4 * b + print_ >> 6] >> np.uint64(print_ & 63) & _ONE_BIT != NO_WORD
+
+
+@njit(inline="always")
+def _scan_block(o, t, point, ref, o0, index, scratch, n):
+    """Appends the candidates of a block of a leaf to `cands` (object, term, mode << 30 | slot) at
+    n; returns the new end."""
+    n32, n16, slots_i = index.n32, index.n16, index.slots_i
+    cands, prints = scratch.cands, scratch.prints
+    head = index.nodes[ref]
+    cap, length = CAPACITY[block_class(head)], block_length(head)
+    first = 2 * (ref + 1)
+    for i in range(0, length, LANES):
+        held = find_holding(n32, first + i, point)
+        held &= (_ONE_BIT << np.uint64(min(length - i, LANES))) - _ONE_BIT
+        while held != NO_WORD:
+            k = i + lowest_bit(held)
+            held &= held - _ONE_BIT
+            word = n32[first + cap + k]
+            mode = np.int64(word) >> SLOT_BITS
+            if mode in (ALL, ANY):
+                both = np.int64(n16[2 * (first + 2 * cap) + k])
+                a, b = both & 255, both >> 8
+                has_a = _has_print(prints, o - o0, a)
+                has_b = _has_print(prints, o - o0, b)
+                if mode == ALL:
+                    if not (has_a and (b == 0 or has_b)):
+                        continue
+                elif not (has_a or (b != 0 and has_b)):
+                    word &= np.uint32(SLOT_MASK)  # FREE: nothing that forbids it
+            prefetch(slots_i, 8 * (np.int64(word) & SLOT_MASK))
+            cands[3 * n], cands[3 * n + 1], cands[3 * n + 2] = np.uint32(o), np.uint32(t), word
+            n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def match_block(lsn, resume, bits, objects, index, scratch, found, met):
+    """Matches the objects from `resume` on; returns MATCHED, or MORE_MATCHES when `found` must
+    grow first.
+
+    The other arguments are the bits of the grid, and plain tuples of the fields of MatchedObjects,
+    RadixArrays, RadixScratch, RadixMatches and MetPostings.
+    """
+    end, room, size = objects[0].shape[0], found[0].shape[0], index[0].shape[0]
+    any_term = objects[4].shape[0] == 0
+    return _match_objects(
+        lsn, end, room, size, any_term, pointer_to(resume), bits, point_objects(objects),
+        point_index(index), point_scratch(scratch), point_matches(found), point_met(met),
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def _match_objects(
+    lsn, end, room, size, any_term, resume, bits, objects, index, scratch, found, met
+):
+    leaves, nodes = scratch.leaves, index.nodes
+    leaf, last, ref = resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK]
+    cands, out = resume[R_CANDS], resume[R_OUT]
+    while True:
+        done = leaf == last and resume[R_OBJECT] >= end
+        if done or cands > CANDIDATES - 64:
+            if room - out < cands:
+                resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK] = leaf, last, ref
+                resume[R_CANDS], resume[R_OUT] = cands, out
+                return MORE_MATCHES
+            out = verify_candidates(cands, lsn, bits, objects, index, scratch, out, found, met)
+            cands = 0
+            if done:
+                resume[R_OUT] = out
+                return MATCHED
+        if leaf == last:
+            o0 = resume[R_OBJECT]
+            o1 = min(o0 + BATCH, end)
+            last = _probe_block(o0, o1, any_term, size, objects, index, scratch)
+            leaf, ref = 0, 0
+            resume[R_OBJECT] = o1
+            continue
+        o0 = (resume[R_OBJECT] - 1) // BATCH * BATCH
+        if ref == 0:
+            ref = np.int64(leaves[4 * leaf + 2])
+            if leaf + _AHEAD < last:
+                ahead = np.int64(leaves[4 * (leaf + _AHEAD) + 2])
+                if block_class(nodes[ahead]) > 6:
+                    for i in range(16, 80, 8):
+                        prefetch(nodes, ahead + i)
+        behind = np.int64(nodes[ref] & LOW)
+        if behind != 0:
+            for i in range(0, 80, 8):
+                prefetch(nodes, behind + i)
+        o, t, point = leaves[4 * leaf], leaves[4 * leaf + 1], leaves[4 * leaf + 3]
+        cands = _scan_block(np.int64(o), np.int64(t), point, ref, o0, index, scratch, cands)
+        ref = behind
+        leaf += ref == 0

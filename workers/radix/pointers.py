@@ -1,0 +1,164 @@
+"""Arrays as kernels pass them on: bare pointers, which nobody counts references to.
+
+Numba counts the references to arrays, with an atomic instruction each time that one is taken out
+of a tuple or handed to a function. In kernels that spend some hundred nanoseconds on a row that is
+most of the time. A pointer is indexed like a one-dimensional array and knows no length, so rows of
+a two-dimensional array are counted out by hand. The arrays must live as long as the call.
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+# mypy: no-check-untyped-defs, no-warn-unreachable
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from ps2stream.workers.arrays import MatchedObjects, StoredRowColumns, TagColumns
+from ps2stream.workers.index import MetPostings
+from ps2stream.workers.radix.arrays import (
+    RadixArrays,
+    RadixMatches,
+    RadixScratch,
+    UpdateScratch,
+)
+from ps2stream.workers.radix.layout import (
+    CELLS_SIZE,
+    DIRECTORY_SIZE,
+    NODE_ROOM,
+    PLACES_SIZE,
+    POOL_SIZE,
+    SLACK,
+    TAGS_SIZE,
+)
+
+_intrinsic: Any = intrinsic  # or mypy takes the context for an argument
+
+
+@_intrinsic
+def pointer_to(_context: Any, array: Any) -> Any:
+    """Returns a pointer to the first element of a C-contiguous array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), codegen
+
+
+@_intrinsic
+def advance(_context: Any, pointer: Any, by: Any) -> Any:
+    """Returns a pointer to the element pointer[by]."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.gep(args[0], [args[1]])
+
+    return pointer(pointer, types.intp), codegen
+
+
+@_intrinsic
+def prefetch(_context: Any, pointer: Any, at: Any) -> Any:
+    """Asks the CPU for the cache line of pointer[at], without waiting; it need not exist."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        where = builder.gep(args[0], [args[1]])
+        byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        name = "llvm.prefetch.p0"
+        call = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        builder.call(call, [builder.bitcast(where, byte), i32(0), i32(3), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.intp), codegen
+
+
+@njit(inline="always")
+def point_index(fields):
+    """Returns RadixArrays of pointers, for a match."""
+    a = RadixArrays(*fields)
+    return RadixArrays(
+        pointer_to(a.directory), pointer_to(a.nodes), pointer_to(a.n32), pointer_to(a.n16),
+        pointer_to(a.node_free), pointer_to(a.wide), pointer_to(a.pool), pointer_to(a.pool_f),
+        pointer_to(a.pool_free), pointer_to(a.slots_f), pointer_to(a.slots_i), pointer_to(a.left),
+        pointer_to(a.dead), pointer_to(a.places), pointer_to(a.cells), pointer_to(a.counts),
+        pointer_to(a.state),
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def point_updated(fields):
+    """Returns RadixArrays of pointers, for an update, with the sizes of the arrays in `state`."""
+    a = RadixArrays(*fields)
+    a.state[NODE_ROOM] = a.nodes.shape[0] - SLACK
+    a.state[DIRECTORY_SIZE] = a.directory.shape[0]
+    a.state[CELLS_SIZE] = a.cells.shape[0]
+    a.state[POOL_SIZE] = a.pool.shape[0]
+    a.state[PLACES_SIZE] = a.places.shape[0]
+    return point_index(fields)
+
+
+@njit(inline="always")
+def point_update_scratch(fields, state):
+    """Returns UpdateScratch of pointers, with its size in `state`."""
+    a = UpdateScratch(*fields)
+    state[TAGS_SIZE] = a.cell.shape[0]
+    return UpdateScratch(
+        pointer_to(a.trail), pointer_to(a.roots), pointer_to(a.cell), pointer_to(a.term),
+        pointer_to(a.tag_cell), pointer_to(a.tag_term),
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def point_rows(fields):
+    """Returns StoredRowColumns of pointers."""
+    a = StoredRowColumns(*fields)
+    return StoredRowColumns(
+        pointer_to(a.kind), pointer_to(a.handle), pointer_to(a.session), pointer_to(a.form),
+        pointer_to(a.post), pointer_to(a.term_off), pointer_to(a.term), pointer_to(a.prog_off),
+        pointer_to(a.prog), pointer_to(a.box_off), pointer_to(a.box), pointer_to(a.shape),
+        pointer_to(a.geom_off), pointer_to(a.geom),
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def point_tags(fields):
+    """Returns TagColumns of pointers."""
+    a = TagColumns(*fields)
+    return TagColumns(pointer_to(a.off), pointer_to(a.cell), pointer_to(a.term))
+
+
+@njit(inline="always")
+def point_objects(fields):
+    """Returns MatchedObjects of pointers."""
+    a = MatchedObjects(*fields)
+    return MatchedObjects(
+        pointer_to(a.lon), pointer_to(a.lat), pointer_to(a.term_off), pointer_to(a.term),
+        pointer_to(a.chosen),
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def point_scratch(fields):
+    """Returns RadixScratch of pointers."""
+    a = RadixScratch(*fields)
+    return RadixScratch(
+        pointer_to(a.keys), pointer_to(a.leaves), pointer_to(a.inner), pointer_to(a.at),
+        pointer_to(a.prints), pointer_to(a.cands), pointer_to(a.later), pointer_to(a.stack),
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def point_matches(fields):
+    """Returns RadixMatches of pointers."""
+    a = RadixMatches(*fields)
+    return RadixMatches(
+        pointer_to(a.row), pointer_to(a.handle), pointer_to(a.session), pointer_to(a.extras)
+    )
+
+
+@njit(inline="always")
+def point_met(fields):
+    """Returns MetPostings of pointers."""
+    a = MetPostings(*fields)
+    return MetPostings(pointer_to(a.base), pointer_to(a.levels))

@@ -1,0 +1,304 @@
+"""The tags of a query in the radix GI2: computed, or listed where they are not all; and counted by
+cell."""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+# mypy: no-check-untyped-defs, no-warn-unreachable
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.protocol.rows import NEVER, ExpressionForm
+from ps2stream.space.space_kernels import LEVEL_SHIFT as TAG_SHIFT
+from ps2stream.space.space_kernels import grid_line
+from ps2stream.workers.load_kernels import NO_CELL
+from ps2stream.workers.radix.layout import (
+    BLOCK,
+    BOTH,
+    CELLS_SIZE,
+    CELLS_USED,
+    EITHER,
+    FIRST,
+    KIND_MASK,
+    LEVEL_MASK,
+    LEVEL_SHIFT,
+    ONE,
+    SECOND,
+    SESSION,
+    SHORT_POST,
+    X_BOX,
+    X_DELETED,
+    X_GEOM,
+    X_HEAD,
+    X_LIST,
+    X_LISTED,
+    free_words,
+    posted_terms,
+    take_words,
+)
+from ps2stream.workers.radix.pointers import (
+    advance,
+    point_update_scratch,
+    point_updated,
+    pointer_to,
+)
+from ps2stream.workers.radix.tree_kernels import count_boxes
+
+_ALL, _ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
+_ONE_BIT = np.uint64(1)
+_SPREAD = np.uint32(2654435761)
+QUERY_BYTES, _WORD_BYTES = 64 + 16, 8
+
+
+@njit(inline="always")
+def store_expression(pool, pool_free, state, form, post, n, program):
+    """Takes a block for an expression of n terms and this many words of program, and fills in its
+    head; returns its offset."""
+    words = 1 + n + program + (n > SHORT_POST)
+    at, cls = take_words(pool, pool_free, state, words)
+    head = np.uint64(form | n << 8 | program << 16 | cls << 32)
+    if n > SHORT_POST:
+        pool[at + 1 + n + program] = post
+    else:
+        head |= post << np.uint64(40)
+    pool[at] = head
+    return at
+
+
+@njit(inline="always")
+def store_extras(pool, pool_free, state, shape, boxes, geometry):
+    """Takes a block for what else there is to check of a live query without a list, with room for
+    a second box and a geometry of this many words; returns its offset."""
+    at, cls = take_words(pool, pool_free, state, X_GEOM + geometry)
+    pool[at + X_DELETED] = np.uint64(NEVER)
+    pool[at + X_HEAD] = np.uint64(shape | boxes << 8 | cls << 16 | geometry << 32)
+    pool[at + X_LIST] = pool[at + X_LISTED] = np.uint64(0)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def add_extras(slots_i, pool, pool_free, state, slot):
+    """Gives a slot extras, and so an expression of its own, unless it has them; returns their
+    offset. The pool has room for both."""
+    kind = slots_i[8 * slot + SESSION] & KIND_MASK
+    if kind != BLOCK:
+        a, b = np.uint64(slots_i[8 * slot + FIRST]), np.uint64(slots_i[8 * slot + SECOND])
+        n = 1 if kind == ONE else 2
+        post = np.uint64(3) if kind == EITHER else np.uint64(1)
+        if kind == BOTH and b < a:
+            a, b, post = b, a, np.uint64(2)
+        form = _ANY if kind == EITHER else _ALL
+        at = store_expression(pool, pool_free, state, form, post, n, 0)
+        pool[at + 1] = a
+        if n == 2:
+            pool[at + 2] = b
+        slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND] = at, 0
+        slots_i[8 * slot + SESSION] |= BLOCK
+    if slots_i[8 * slot + SECOND] == 0:
+        slots_i[8 * slot + SECOND] = store_extras(pool, pool_free, state, 1, 1, 0)
+    return slots_i[8 * slot + SECOND]
+
+
+@njit(inline="always")
+def free_list(pool, pool_free, extras):
+    """Gives back the list of tags, if there is one."""
+    at = np.int64(pool[extras + X_LIST])
+    if at != 0:
+        free_words(pool, pool_free, at, np.int64(pool[extras + X_LISTED] >> np.uint64(32)))
+        pool[extras + X_LIST] = pool[extras + X_LISTED] = np.uint64(0)
+
+
+@njit(cache=True, nogil=True)
+def free_blocks(slots_i, pool, pool_free, slot):
+    """Gives back the blocks of a slot."""
+    if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK:
+        return
+    at, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
+    free_words(pool, pool_free, at, np.int64(pool[at] >> np.uint64(32)) & 255)
+    if extras != 0:
+        free_list(pool, pool_free, extras)
+        free_words(pool, pool_free, extras, np.int64(pool[extras + X_HEAD] >> np.uint64(16)) & 255)
+
+
+@njit(inline="always")
+def deleted_at(slots_i, pool, slot):
+    """Returns the LSN at which the query of a slot was deleted, or NEVER."""
+    if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK or slots_i[8 * slot + SECOND] == 0:
+        return np.int64(NEVER)
+    return np.int64(pool[slots_i[8 * slot + SECOND] + X_DELETED])
+
+
+@njit(inline="always")
+def list_posting_terms(slots_i, pool, slot, term):
+    """Fills in the posting terms of a slot, ascending; returns their number."""
+    kind = slots_i[8 * slot + SESSION] & KIND_MASK
+    if kind != BLOCK:
+        term[0] = np.uint64(slots_i[8 * slot + FIRST])
+        if kind != EITHER:
+            return 1
+        term[1] = np.uint64(slots_i[8 * slot + SECOND])
+        return 2
+    at, n = slots_i[8 * slot + FIRST], 0
+    post = posted_terms(pool, at)
+    for i in range(np.int64(pool[at]) >> 8 & 255):
+        if post >> np.uint64(i) & _ONE_BIT != 0:
+            term[n] = pool[at + 1 + i]
+            n += 1
+    return n
+
+
+@njit(inline="always")
+def _span_box(x0, y0, x1, y1, bits, level):
+    """Returns the first and last columns and rows that a closed box touches on a level."""
+    lon_bits, lat_bits = bits
+    c0 = c1 = 0
+    if not (y0 == y1 and abs(y0) == 90.0) and x0 < 180.0:
+        c0, c1 = grid_line(x0, 180.0, lon_bits), grid_line(x1, 180.0, lon_bits)
+    r0, r1 = grid_line(y0, 90.0, lat_bits), grid_line(y1, 90.0, lat_bits)
+    lon_shift, lat_shift = min(2 * level, lon_bits), min(2 * level, lat_bits)
+    return c0 >> lon_shift, c1 >> lon_shift, r0 >> lat_shift, r1 >> lat_shift
+
+
+@njit(inline="always")
+def span_slot(index, slot, bits, level):
+    """Returns the spans of a slot's two boxes on a level, the span of a single box twice, that of
+    the lower columns first."""
+    slots_f, pool_f = index.slots_f, index.pool_f
+    boxes, extras = count_boxes(index.slots_i, index.pool, slot)
+    s = 8 * slot
+    a = _span_box(slots_f[s], slots_f[s + 1], slots_f[s + 2], slots_f[s + 3], bits, level)
+    if boxes == 1:
+        return a, a
+    s = extras + X_BOX
+    b = _span_box(pool_f[s], pool_f[s + 1], pool_f[s + 2], pool_f[s + 3], bits, level)
+    if b[0] < a[0]:
+        return b, a
+    return a, b
+
+
+@njit(inline="always")
+def count_cover(spans):
+    """Returns the number of cells in two spans, each counted once."""
+    a, b = spans
+    n = max(a[1] - a[0] + 1, 0) * max(a[3] - a[2] + 1, 0)
+    n += max(b[1] - b[0] + 1, 0) * max(b[3] - b[2] + 1, 0)
+    wide = max(min(a[1], b[1]) - max(a[0], b[0]) + 1, 0)
+    return n - wide * max(min(a[3], b[3]) - max(a[2], b[2]) + 1, 0)
+
+
+@njit(inline="always")
+def list_cover(spans, lon_bits, level, cell):
+    """Fills in the tag cells of two spans, ascending, each once."""
+    a, b = spans
+    left = max(lon_bits - 2 * level, 0)
+    at = 0
+    for row in range(min(a[2], b[2]), max(a[3], b[3]) + 1):
+        base = level << TAG_SHIFT | row << left
+        following = np.int64(0)
+        if a[2] <= row <= a[3]:
+            for column in range(a[0], a[1] + 1):
+                cell[at] = np.uint32(base | column)
+                at += 1
+            following = a[1] + 1
+        if b[2] <= row <= b[3]:
+            for column in range(max(b[0], following), b[1] + 1):
+                cell[at] = np.uint32(base | column)
+                at += 1
+
+
+@njit(inline="always")
+def expand_slot(index, scratch, lon_bits, lat_bits, slot, cell, term):
+    """Fills in the tags of a slot, cells ascending; returns their number, which is left[slot]."""
+    slots_i, pool = index.slots_i, index.pool
+    if slots_i[8 * slot + SESSION] & KIND_MASK == BLOCK and slots_i[8 * slot + SECOND] != 0:
+        extras = slots_i[8 * slot + SECOND]
+        at = np.int64(pool[extras + X_LIST])
+        if at != 0:
+            n = np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
+            for k in range(n):
+                cell[k] = np.uint32(pool[at + k] >> np.uint64(8))
+                term[k] = pool[slots_i[8 * slot + FIRST] + 1 + (np.int64(pool[at + k]) & 255)]
+            return n
+    posting = list_posting_terms(slots_i, pool, slot, scratch.term)
+    level = slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
+    spans = span_slot(index, slot, (lon_bits, lat_bits), level)
+    cells = count_cover(spans)
+    list_cover(spans, lon_bits, level, scratch.cell)
+    n = 0
+    for i in range(cells):
+        for k in range(posting):
+            cell[n] = scratch.cell[i]
+            term[n] = scratch.term[k]
+            n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def measure_query(slots_i, pool, slot):
+    """Returns the bytes of a query with one posting, by what it holds and not by how."""
+    if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK:
+        return QUERY_BYTES
+    out = np.int64(QUERY_BYTES)
+    head = np.int64(pool[slots_i[8 * slot + FIRST]])
+    n, program = head >> 8 & 255, head >> 16 & 0xFFFF
+    if n > 2 or program > 0:
+        out += _WORD_BYTES * (1 + n + program)
+    extras = slots_i[8 * slot + SECOND]
+    if extras != 0:
+        out += _WORD_BYTES * np.int64(pool[extras + X_HEAD] >> np.uint64(32))
+    return out
+
+
+@njit(cache=True, nogil=True)
+def count_tags(cells, counts, state, cell, n, sign, size):
+    """Adds sign to the postings of cell[:n], and sign * size to their bytes. `cells` has room."""
+    mask = np.uint32(state[CELLS_SIZE] - 1)
+    for i in range(n):
+        at = cell[i] * _SPREAD >> np.uint32(7) & mask
+        while cells[at] != cell[i]:
+            if cells[at] == np.uint32(NO_CELL):
+                cells[at] = cell[i]
+                state[CELLS_USED] += 1
+                break
+            at = at + np.uint32(1) & mask
+        counts[2 * at] += sign
+        counts[2 * at + 1] += sign * size
+
+
+@njit(inline="always")
+def recount_slot(index, scratch, lon_bits, lat_bits, slot, sign):
+    """Counts all tags of a slot, or takes them off again."""
+    n = expand_slot(index, scratch, lon_bits, lat_bits, slot, scratch.tag_cell, scratch.tag_term)
+    size = measure_query(index.slots_i, index.pool, slot)
+    count_tags(index.cells, index.counts, index.state, scratch.tag_cell, n, sign, size)
+
+
+@njit(cache=True, nogil=True)
+def rehash_cells(old, old_counts, cells, counts):
+    """Puts the cells that have postings into a larger, empty table; returns their number."""
+    mask, n = np.uint32(cells.shape[0] - 1), 0
+    for i in range(old.shape[0]):
+        if old[i] == np.uint32(NO_CELL) or old_counts[i, 0] == 0:
+            continue
+        at = old[i] * _SPREAD >> np.uint32(7) & mask
+        while cells[at] != np.uint32(NO_CELL):
+            at = at + np.uint32(1) & mask
+        cells[at] = old[i]
+        counts[at, 0], counts[at, 1] = old_counts[i, 0], old_counts[i, 1]
+        n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def list_tags(first, last, fields, scratch_fields, lon_bits, lat_bits, cell, term):
+    """Fills in the tags of the slots first..last - 1, in their order; returns their number. fields,
+    scratch_fields: plain tuples of those of RadixArrays and UpdateScratch."""
+    index = point_updated(fields)
+    scratch = point_update_scratch(scratch_fields, index.state)
+    cells, terms = pointer_to(cell), pointer_to(term)
+    n = 0
+    for slot in range(first, last):
+        if index.left[slot] != 0:
+            out = advance(cells, n), advance(terms, n)
+            n += expand_slot(index, scratch, lon_bits, lat_bits, slot, out[0], out[1])
+    return n

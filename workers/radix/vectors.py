@@ -1,0 +1,76 @@
+"""Instructions over vectors, for kernels that scan leaves; LLVM has them on every machine."""
+
+# mypy: allow-untyped-decorators, allow-untyped-calls
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_LANES = 16
+_I32 = ir.IntType(32)
+_WORDS = ir.VectorType(_I32, _LANES)
+_BYTES = ir.VectorType(ir.IntType(8), 4 * _LANES)
+_intrinsic: Any = intrinsic  # or mypy takes the context for an argument
+
+
+def _load_words(builder: Any, pointer: Any, at: Any) -> Any:
+    """Returns the 16 words from pointer[at] on as a vector."""
+    where = builder.gep(pointer, [at])
+    words = builder.load(builder.bitcast(where, _WORDS.as_pointer()))
+    words.align = 4
+    return words
+
+
+def _repeat_word(builder: Any, value: Any) -> Any:
+    """Returns a vector of 16 times this word."""
+    empty = ir.Constant(_WORDS, ir.Undefined)
+    one = builder.insert_element(empty, value, _I32(0))
+    return builder.shuffle_vector(one, empty, ir.Constant(_WORDS, [0] * _LANES))
+
+
+def _mask_of(builder: Any, equal: Any) -> Any:
+    """Returns 16 truth values as the low bits of a uint64."""
+    return builder.zext(builder.bitcast(equal, ir.IntType(_LANES)), ir.IntType(64))
+
+
+@_intrinsic
+def find_holding(_context: Any, words: Any, at: Any, point: Any) -> Any:
+    """Returns bit i set for each of the 16 rectangles words[at + i] that holds the point: none of
+    its four bytes is above that of the point. words: a pointer to uint32, readable to at + 15."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        words = _load_words(builder, args[0], args[1])
+        points = _repeat_word(builder, args[2])
+        rects, bounds = (builder.bitcast(v, _BYTES) for v in (words, points))
+        higher = builder.select(builder.icmp_unsigned(">", rects, bounds), rects, bounds)
+        same = builder.icmp_unsigned("==", builder.bitcast(higher, _WORDS), points)
+        return _mask_of(builder, same)
+
+    return types.uint64(words, types.intp, types.uint32), codegen
+
+
+@_intrinsic
+def find_equal(_context: Any, words: Any, at: Any, want: Any, bits: Any) -> Any:
+    """Returns bit i set for each of the 16 words words[at + i] that equals `want` in `bits`.
+    words: a pointer to uint32, readable to at + 15."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        words = _load_words(builder, args[0], args[1])
+        wanted, mask = (_repeat_word(builder, each) for each in args[2:])
+        same = builder.icmp_unsigned("==", builder.and_(words, mask), builder.and_(wanted, mask))
+        return _mask_of(builder, same)
+
+    return types.uint64(words, types.intp, types.uint32, types.uint32), codegen
+
+
+@_intrinsic
+def lowest_bit(_context: Any, word: Any) -> Any:
+    """Returns the number of the lowest bit that is set in a uint64 other than 0."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
