@@ -1,4 +1,4 @@
-"""The engine alone, one core, in process: GI2 under the mixed stream.
+"""The engine alone, one core, in process: an index under the mixed stream.
 
 A round is 1,024 objects, 102 inserts and as many deletes. The measured time covers the tags of
 the inserts (grid cover times posting terms), insert, delete, purge, sweep and match; the text is
@@ -26,7 +26,7 @@ from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.routing.tag_kernels import expand_tags, tag_sizes
 from ps2stream.space.grid import Grid
 from ps2stream.space.space_kernels import rect_boxes
-from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
 from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
 
 BATCH = 1024
@@ -120,9 +120,15 @@ class PostBatches:
 class IndexEngine:
     """An index under the stream of a workload; LSNs are numbered as by the ledger."""
 
-    def __init__(self, load: Workload, analyzer: Analyzer, objects: tuple[I64, U64]) -> None:
+    def __init__(
+        self,
+        load: Workload,
+        analyzer: Analyzer,
+        objects: tuple[I64, U64],
+        new_index: IndexFactory,
+    ) -> None:
         self.load = load
-        self.index = GI2(load.grid)
+        self.index = new_index(load.grid)
         self.batches = PostBatches(load.posts, *objects)
         frequencies = Frequencies.of(load.counts, analyzer)
         n = len(load.interests.every)
@@ -230,7 +236,7 @@ def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U
     """Estimates the matches per object on the first 100,000 queries and 4,096 objects."""
     n = min(load.start, _TUNED_ON)
     rows = query_rows(load, analyzer, Frequencies.of(load.counts, analyzer), 0, n)
-    index = GI2(load.grid)
+    index = INDEXES["gi2-radix"](load.grid)
     index.insert(*tags_of(rows, load.grid))
     batches, count = PostBatches(load.posts, *objects), 0
     used = min(_TUNED_WITH // BATCH, len(batches))
@@ -272,9 +278,10 @@ def run_engine(
     against: str | None = None,
     runs: int = 5,
     seed: int = 1,
+    index: IndexName = "gi2-flat",
 ) -> dict[str, Any]:
-    """Returns the measured figures with every setting, JSON-able. One more run comes first,
-    unmeasured.
+    """Returns the measured figures of this index with every setting, JSON-able. One more run
+    comes first, unmeasured.
 
     workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to (see
     `tune_workload`). against: a yardstick's engine.py, run before and after; `over_yardstick` is
@@ -291,7 +298,7 @@ def run_engine(
         yardstick = stack.enter_context(open_yardstick(against, queries)) if against else None
         if yardstick is not None:
             yardstick.run()
-        engine = IndexEngine(load, analyzer, objects)
+        engine = IndexEngine(load, analyzer, objects, INDEXES[index])
         inserts = engine.fill()
         rounds = [engine.round() for _ in range(runs + 1)][1:]
         if yardstick is not None:
@@ -301,6 +308,7 @@ def run_engine(
     rates = {key: [r[key] for r in rounds] for key in rounds[0]}
     out: dict[str, Any] = {
         "settings": {
+            "index": index,
             "queries": queries,
             "group": group,
             "workload": workload,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from ps2stream.commands.bench_options import (
@@ -29,6 +31,13 @@ def bench() -> None:
 @bench.command()
 @workload_options
 @count_option("--runs", 5, "Number of measured runs.")
+@click.option(
+    "--index",
+    type=click.Choice(["gi2-flat", "gi2-radix"]),
+    default="gi2-flat",
+    show_default=True,
+    help="Index to measure.",
+)
 @against_option
 @json_option
 @pass_output
@@ -41,6 +50,7 @@ def engine(
     mo: float | None,
     seed: int,
     runs: int,
+    index: Literal["gi2-flat", "gi2-radix"],
     against: str | None,
 ) -> None:
     """Measure one worker's index on one core, with 5 objects per update.
@@ -59,6 +69,7 @@ def engine(
         against=against,
         runs=runs,
         seed=seed,
+        index=index,
     )
     show_result(output, found)
 
