@@ -146,6 +146,11 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="minimum seconds between two snapshots of a worker; 0: no snapshots",
     )
+    index: Literal["gi2-flat", "gi2-radix"] = Field(
+        default="gi2-flat",
+        description="index of a worker; gi2-flat: the paper's layout, gi2-radix: the grid inside "
+        "the keyword, and hierarchical",
+    )
     load_period_s: float = Field(
         default=10.0,
         ge=0.5,

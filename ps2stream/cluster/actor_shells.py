@@ -40,7 +40,8 @@ class WorkerShell(ActorShell):
         policy: SnapshotPolicy = NO_SNAPSHOTS,
     ) -> None:
         super().__init__(address, epoch)
-        self.saver = SnapshotSaver(policy, self.name, address.index, topology.plan.route, epoch)
+        route, layout = topology.plan.route, topology.snapshot_format
+        self.saver = SnapshotSaver(policy, self.name, address.index, route, epoch, layout)
         self.machine = topology.worker(address.index, self.saver.load())
         self._writer = threading.Thread(
             target=self._save_snapshots, daemon=True, name=f"{self.name}-saver"

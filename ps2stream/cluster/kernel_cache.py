@@ -43,7 +43,7 @@ def choose_folder(environ: MutableMapping[str, str], package: Path = PACKAGE) ->
 
 
 class KernelCache:
-    """The compiled code of the kernels that plans with leaves of these `kinds` use."""
+    """The compiled code of the kernels that leaves and an index of these `kinds` use."""
 
     def __init__(self, kinds: Iterable[str], environ: Mapping[str, str] = os.environ) -> None:
         self._kinds = sorted(set(kinds))

@@ -76,6 +76,7 @@ def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
         sample_objects=settings.sample_objects,
         quotas=settings.security.quotas,
         policy=policy_of(settings, plan.workers),
+        index=settings.index,
     )
 
 

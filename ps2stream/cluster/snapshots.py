@@ -55,7 +55,7 @@ NO_SNAPSHOTS = SnapshotPolicy()
 
 
 class SnapshotSaver:
-    """Saves snapshots of the worker `index`, whose incarnation is `epoch`.
+    """Saves snapshots of the worker `index`, whose incarnation is `epoch`, in this `layout`.
 
     `prepare`, `copy` and `write` are for a thread of its own, the rest for the machine's. That
     sets `wanted` when it is time; the other then touches as much memory as is needed, which takes
@@ -63,15 +63,13 @@ class SnapshotSaver:
     """
 
     def __init__(
-        self, policy: SnapshotPolicy, name: str, index: int, route: int, epoch: int
+        self, policy: SnapshotPolicy, name: str, index: int, route: int, epoch: int, layout: int
     ) -> None:
-        from ps2stream.workers.layout import FORMAT
-
         self.wanted = threading.Event()
         self.copied = threading.Event()
         self._policy = policy
         self._kept = policy.open(name)
-        self._key = SnapshotKey(policy.identity, route, index, FORMAT)
+        self._key = SnapshotKey(policy.identity, route, index, layout)
         self._stamp = f"{epoch}.{{}}"
         self._count = 0
         self._lsn = 0  # of the last snapshot

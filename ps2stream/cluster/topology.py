@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ps2stream.observability.meter import StageMeter
     from ps2stream.sequencer.machine import SequencerMachine
     from ps2stream.workers.index import Index, Parts, SavedIndex
+    from ps2stream.workers.indexes import IndexName
     from ps2stream.workers.machine import WorkerMachine
 
 
@@ -49,6 +50,7 @@ class Topology:
     sample_objects: int = 0
     quotas: QuotaTable = NO_QUOTAS
     policy: ControllerPolicy = dataclasses.field(default_factory=ControllerPolicy)
+    index: IndexName = "gi2-flat"
 
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
@@ -154,15 +156,22 @@ class Topology:
 
     def index_factory(self) -> Callable[[Grid], Index]:
         """Returns the maker of empty indexes of a grid; its modules are imported now."""
-        from ps2stream.workers.gi2 import GI2
+        from ps2stream.workers.indexes import INDEXES
 
-        return GI2
+        return INDEXES[self.index]
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         """Returns an index for a worker's queries."""
-        from ps2stream.workers.gi2 import GI2
+        from ps2stream.workers.indexes import INDEXES
 
-        return GI2(grid, parts)
+        return INDEXES[self.index](grid, parts)
+
+    @property
+    def snapshot_format(self) -> int:
+        """The version of what snapshots of a worker's index hold."""
+        from ps2stream.workers.indexes import SNAPSHOT_FORMATS
+
+        return SNAPSHOT_FORMATS[self.index]
 
     def sequencer(self, store: Store, epoch: int, restarts: bool = False) -> SequencerMachine:
         """Returns the sequencer's machine; `restarts`: the whole service is starting."""

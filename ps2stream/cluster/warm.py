@@ -38,7 +38,7 @@ from ps2stream.v1 import object_pb2, pubsub_pb2
 
 log = logging.getLogger("ps2stream.cluster")
 _LOADED: set[frozenset[str]] = set()
-"""The kinds of leaves of the plans that were rehearsed in this process."""
+"""The kinds of leaves and the index of what was rehearsed in this process."""
 TICKS = 20
 QUERIES = 3_000
 """More queries than the first tables of gridt and GI2 have room for."""
@@ -51,7 +51,7 @@ REGIONS = (
 
 def compile_kernels(topology: Topology) -> None:
     """Rehearses, unless an earlier rehearsal has left the code of all kernels on disk."""
-    cache = KernelCache(type(leaf).__name__ for leaf in topology.plan.leaves)
+    cache = KernelCache(_kinds_of(topology))
     if not cache.complete:
         warm(topology)
         cache.mark()
@@ -59,10 +59,15 @@ def compile_kernels(topology: Topology) -> None:
 
 def load_kernels(topology: Topology) -> None:
     """Rehearses, unless an earlier rehearsal has loaded all kernels into this process."""
-    kinds = frozenset(type(leaf).__name__ for leaf in topology.plan.leaves)
+    kinds = _kinds_of(topology)
     if kinds not in _LOADED:
         warm(topology)
         _LOADED.add(kinds)
+
+
+def _kinds_of(topology: Topology) -> frozenset[str]:
+    """Returns what decides which kernels are called: the kinds of leaves, and the index."""
+    return frozenset(type(leaf).__name__ for leaf in topology.plan.leaves) | {topology.index}
 
 
 def warm(topology: Topology) -> None:

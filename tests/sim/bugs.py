@@ -45,7 +45,6 @@ from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import chunk_table, followers, migration, registry, remembered
 from ps2stream.sequencer import plan_changes as sequencer_changes
 from ps2stream.store import frames, segments
-from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.machine import WorkerMachine
 from tests.sim.cluster import Poisonable
 from tests.sim.ledger import Ledger
@@ -530,7 +529,7 @@ def matched_as_of_now() -> Iterator[None]:
     """A worker matches objects with the queries that live now, not as of their LSN."""
 
     def newest(self: Any, lsn: int, *rest: Any) -> Any:
-        return GI2.match(self, NEVER - 1, *rest)
+        return self.inner.match(NEVER - 1, *rest)
 
     with patch(Poisonable, "match", newest):
         yield
@@ -768,5 +767,5 @@ def part_of_what_moves_is_not_loaded() -> Iterator[None]:
 @bug
 def old_owners_keep_what_they_had() -> Iterator[None]:
     """A worker forgets nothing of what it no longer owns, and may match it again later."""
-    with patch(GI2, "drop", lambda self, keep: None):
+    with patch(Poisonable, "drop", lambda self, keep: None):
         yield

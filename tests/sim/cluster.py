@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,14 +29,13 @@ from ps2stream.controller.machine import ControllerMachine
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.frame import F64, I64, U8, U64
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 from ps2stream.protocol.ports import Log
 from ps2stream.space.grid import Grid
 from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import SnapshotStore
-from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import ALL_TERMS, Index, MatchColumns, Parts
+from ps2stream.workers.index import ALL_TERMS, Index, Mask, MatchColumns, Parts
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.ledger import Held, Ledger
@@ -68,7 +68,7 @@ class SimTopology(Topology):
         return 0
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
-        return Poisonable(grid, parts, self.poison)
+        return cast("Index", Poisonable(super().new_index(grid, parts), self.poison))
 
     def merger(self, index: int, log: Log) -> MergerMachine:
         return MergerMachine(
@@ -82,19 +82,28 @@ class SimTopology(Topology):
         )
 
 
-class Poisonable(GI2):
-    """GI2, but an object with one word kills it."""
+class Poisonable:
+    """An index that an object with one word kills."""
 
-    def __init__(self, grid: Grid, parts: Parts | None, poison: int) -> None:
-        super().__init__(grid, parts)
+    def __init__(self, inner: Index, poison: int) -> None:
+        self.inner = inner
         self._poison = np.uint64(poison)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def delete(self, handles: I64, lsns: I64) -> None:
+        self.inner.delete(handles, lsns)
+
+    def drop(self, keep: Callable[[U32, U64], Mask]) -> None:
+        self.inner.drop(keep)
 
     def match(
         self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
     ) -> MatchColumns:
         if (term == self._poison).any():
             raise Poison
-        return super().match(lsn, lon, lat, term_off, term, chosen)
+        return self.inner.match(lsn, lon, lat, term_off, term, chosen)
 
 
 class Cluster:

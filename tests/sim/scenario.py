@@ -13,6 +13,7 @@ from ps2stream.planner.adjust.strategy import CoexistenceLimit
 from ps2stream.planner.load import Kind
 from ps2stream.routing.costs import Costs
 from ps2stream.space.grid import Grid
+from ps2stream.workers.indexes import INDEX_NAMES
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
 
@@ -64,6 +65,7 @@ class _Author:
             chapter_bytes=rng.choice([1 << 10, 1 << 14]),
             poison=poison,
             snapshot_s=random.Random(f"{seed} period").choice([0.0, 0.1, 0.5, 2.0]),
+            index=random.Random(f"{seed} index").choice(INDEX_NAMES),
         )
         self.moves = [hostile.some_plan(rng, self._grid()) for _ in range(rng.choice([0, 1, 3]))]
         most = max(plan.workers for plan in (*self.plans, *self.moves))
