@@ -58,9 +58,10 @@ class UpdateScratch(NamedTuple):
 class RadixScratch(NamedTuple):
     """The memory of a match between its stages, C-contiguous and writable.
 
-    keys uint32[keys of a block, 3]; leaves uint32[leaves of a block, 4]; inner uint32[keys, 3];
-    at int64[block, 2]: steps; prints uint64[block, 4]: fingerprints; cands uint32[candidates,
-    3]; later int64[candidates]: those with more to check; stack uint8[program].
+    keys uint32[keys of a block, 2]; leaves uint32[leaves of a block, 4]; inner uint32[keys, 3];
+    at int64[block, 3]: steps, and the end of the keys; prints uint64[block, 4]: fingerprints;
+    groups uint32[groups, 4]; cands uint32[candidates, 3]; later int64[candidates]: those with
+    more to check; stack uint8[program].
     """
 
     keys: U32
@@ -68,6 +69,7 @@ class RadixScratch(NamedTuple):
     inner: U32
     at: I64
     prints: U64
+    groups: U32
     cands: U32
     later: I64
     stack: U8

@@ -69,11 +69,12 @@ class RadixGI2:
         self._polygons = PolygonCache()
         self._updates = _make_update_scratch(1 << 12)
         self._scratch = RadixScratch(
-            keys=np.zeros((0, 3), np.uint32),
+            keys=np.zeros((0, 2), np.uint32),
             leaves=np.zeros((0, 4), np.uint32),
             inner=np.zeros((0, 3), np.uint32),
-            at=np.zeros((km.BATCH, 2), np.int64),
+            at=np.zeros((km.BATCH, 3), np.int64),
             prints=np.zeros((km.BATCH, 4), np.uint64),
+            groups=np.zeros((km.GROUPS, 4), np.uint32),
             cands=np.zeros((km.CANDIDATES, 3), np.uint32),
             later=np.zeros(km.CANDIDATES, np.int64),
             stack=np.zeros(64, np.uint8),
@@ -326,7 +327,7 @@ class RadixGI2:
         objects = tuple(map(sealed, columns))  # as MatchedObjects
         self._met = MetPostings(np.zeros(len(lon), np.int64), np.zeros(16, np.int64))
         self._reserve_scratch(term_off)
-        resume = np.zeros(6, np.int64)
+        resume = np.zeros(8, np.int64)
         index, scratch, met = tuple(self._arrays), tuple(self._scratch), tuple(self._met)
         while (
             km.match_block(lsn, resume, self._bits, objects, index, scratch, tuple(self._room), met)
@@ -345,9 +346,9 @@ class RadixGI2:
         keys = 2 * int(np.diff(term_off[firsts]).max(initial=0))
         if keys > len(self._scratch.keys):
             self._scratch = self._scratch._replace(
-                keys=np.zeros((keys, 3), np.uint32),
-                leaves=np.zeros((km.LEAVES_A_KEY * keys, 4), np.uint32),
-                inner=np.zeros((keys, 3), np.uint32),
+                keys=np.zeros((keys, 2), np.uint32),
+                leaves=np.zeros((km.LEAVES_A_KEY * keys + 1, 4), np.uint32),
+                inner=np.zeros((keys + 1, 3), np.uint32),
             )
 
     def _keep_exact(self, found: MatchColumns, at: I64, lon: F64, lat: F64) -> MatchColumns:

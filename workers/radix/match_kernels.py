@@ -3,8 +3,9 @@
 probe   the directory for all (object, term) of a block: lines are prefetched in one pass and
         read in the next; a hit prefetches its tree.
 descend the trees, level by level, to the leaves at the place of the object.
-scan    the leaves: sixteen rectangles at once, then keyword fingerprints. A survivor is a
-        candidate and prefetches its slot's line.
+scan    the leaves: sixteen rectangles at once. A group in which one holds the object prefetches
+        its slots and fingerprints.
+filter  the groups by fingerprints. A survivor is a candidate and prefetches its slot's line.
 verify  the candidates: exact region, LSNs, whole terms or the expression, canonical emitter
         (algorithms.md 6.6).
 
@@ -57,14 +58,15 @@ from ps2stream.workers.radix.vectors import find_holding, lowest_bit
 from ps2stream.workers.radix.verify_kernels import verify_candidates
 
 BATCH = 128  # objects a block: what is between its stages stays in the second-level cache
-CANDIDATES = 1024
+GROUPS = 1024  # of sixteen postings
+CANDIDATES = 512
 LEAVES_A_KEY = 7  # one on each level of a tree
 _AHEAD = 6  # leaves
 MATCHED, MORE_MATCHES = 0, 1
 
 # resume vector (int64): next object, next leaf, leaves of the block, block in the leaf, candidates,
-# matches so far
-R_OBJECT, R_LEAF, R_LEAVES, R_BLOCK, R_CANDS, R_OUT = 0, 1, 2, 3, 4, 5
+# matches so far, next group, groups
+R_OBJECT, R_LEAF, R_LEAVES, R_BLOCK, R_CANDS, R_OUT, R_GROUP, R_GROUPS = 0, 1, 2, 3, 4, 5, 6, 7
 
 _ONE_BIT = np.uint64(1)
 
@@ -95,62 +97,62 @@ def _probe_block(o0, o1, any_term, size, objects, index, scratch):
     for o in range(o0, o1):
         b = o - o0
         x, y = step_x(lon[o]), step_y(lat[o])
-        at[2 * b], at[2 * b + 1] = x, y
         root = root_at(x, y)
-        prints[4 * b] = prints[4 * b + 1] = prints[4 * b + 2] = prints[4 * b + 3] = NO_WORD
+        p = 4 * b
+        prints[p] = prints[p + 1] = prints[p + 2] = prints[p + 3] = NO_WORD
         for t in range(term_off[o], term_off[o + 1]):
             print_ = fingerprint(term[t])
-            prints[4 * b + print_ >> 6] |= _ONE_BIT << np.uint64(print_ & 63)
+            prints[p + (print_ >> 6)] |= _ONE_BIT << np.uint64(print_ & 63)
             if not (any_term or chosen[t >> 3] >> np.uint8(t & 7) & np.uint8(1)):
                 continue
             where = home(term[t], root, size)
             prefetch(directory, 2 * where)
-            keys[3 * n], keys[3 * n + 1], keys[3 * n + 2] = (
-                np.uint32(o),
-                np.uint32(t),
-                np.uint32(where),
-            )
+            keys[2 * n], keys[2 * n + 1] = np.uint32(t), np.uint32(where)
             n += 1
             if any_wide:
                 bit = wide_bit(term[t])
                 if wide[bit >> 6] >> np.uint64(bit & 63) & _ONE_BIT != NO_WORD:
                     where = home(term[t], WIDE, size)
                     prefetch(directory, 2 * where)
-                    keys[3 * n], keys[3 * n + 1] = np.uint32(o), np.uint32(t) | np.uint32(INNER)
-                    keys[3 * n + 2] = np.uint32(where)
+                    keys[2 * n] = np.uint32(t) | np.uint32(INNER)
+                    keys[2 * n + 1] = np.uint32(where)
                     n += 1
-    found = deep = 0
-    for k in range(n):
-        o = np.int64(keys[3 * k])
-        t = np.int64(keys[3 * k + 1]) & REF_MASK
-        is_wide = np.int64(keys[3 * k + 1]) & INNER != 0
-        x, y = at[2 * (o - o0)], at[2 * (o - o0) + 1]
-        root = np.uint64(WIDE if is_wide else root_at(x, y))
-        where = np.int64(keys[3 * k + 2])
-        word = directory[2 * where + 1]
-        while word != NO_WORD and not (
-            (directory[2 * where] == term[t]) & ((word >> np.uint64(32)) & np.uint64(255) == root)
-        ):
-            where = where + 1 if where + 1 < size else 0
+        at[3 * b], at[3 * b + 1], at[3 * b + 2] = x, y, n
+    found = deep = k = 0
+    top, below = STEP_BITS - CELL_BITS[1] - 8, STEP_BITS - CELL_BITS[2]
+    for o in range(o0, o1):
+        x, y, end = at[3 * (o - o0)], at[3 * (o - o0) + 1], at[3 * (o - o0) + 2]
+        near, far = pack_point(x, y, top), pack_point(x, y, STEP_BITS - 8)
+        area = np.uint64(40 + area_at(x, y))
+        child = 1 + ((y >> below) & 7) * 8 + ((x >> below) & 7)
+        here = np.uint64(root_at(x, y))
+        while k < end:
+            t = np.int64(keys[2 * k]) & REF_MASK
+            is_wide = keys[2 * k] >> np.uint32(31) != 0
+            where = np.int64(keys[2 * k + 1])
+            k += 1
+            root = np.uint64(WIDE) if is_wide else here
             word = directory[2 * where + 1]
-        if word >> np.uint64(40 + area_at(x, y)) & _ONE_BIT == NO_WORD:
-            continue
-        ref = np.int64(word & LOW)
-        if ref == 0:
-            continue
-        if ref & INNER != 0:
+            while (word != NO_WORD) & (
+                (directory[2 * where] != term[t])
+                | ((word >> np.uint64(32)) & np.uint64(255) != root)
+            ):
+                where = where + 1 if where + 1 < size else 0
+                word = directory[2 * where + 1]
+            ref = np.int64(word & LOW)
+            hit = np.int64(word >> area & _ONE_BIT) & np.int64(ref != 0)
+            branches = ref >> 31
             ref &= REF_MASK
-            shift = STEP_BITS - CELL_BITS[2]
-            child = ref + 1 + ((y >> shift) & 7) * 8 + ((x >> shift) & 7)
             prefetch(nodes, ref)
-            prefetch(nodes, child)
+            prefetch(nodes, ref + (child if branches else 8))
+            # What is no leaf, or nothing, is written and not counted: that cannot be foreseen.
+            leaves[4 * found], leaves[4 * found + 1] = np.uint32(o), np.uint32(t)
+            leaves[4 * found + 2] = np.uint32(ref)
+            leaves[4 * found + 3] = far if is_wide else near
+            found += hit & (branches ^ 1)
             inner[3 * deep], inner[3 * deep + 1] = np.uint32(o), np.uint32(t)
             inner[3 * deep + 2] = np.uint32(ref)
-            deep += 1
-            continue
-        bits = CELL_BITS[0 if is_wide else 1]
-        point = pack_point(x, y, STEP_BITS - 8 - bits)
-        found = _add_leaf(leaves, found, nodes, o, t, ref, point)
+            deep += hit & branches
     depth = 1
     while deep:
         n, deep = deep, 0
@@ -164,7 +166,7 @@ def _probe_block(o0, o1, any_term, size, objects, index, scratch):
                 np.int64(inner[3 * k + 1]),
                 np.int64(inner[3 * k + 2]),
             )
-            x, y = at[2 * (o - o0)], at[2 * (o - o0) + 1]
+            x, y = at[3 * (o - o0)], at[3 * (o - o0) + 1]
             kept = np.int64(nodes[ref] & LOW)
             if kept != 0:
                 point = pack_point(x, y, STEP_BITS - 8 - own)
@@ -196,39 +198,57 @@ def _probe_block(o0, o1, any_term, size, objects, index, scratch):
 
 @njit(inline="always")
 def _has_print(prints, b, print_):
-    return prints[4 * b + print_ >> 6] >> np.uint64(print_ & 63) & _ONE_BIT != NO_WORD
+    return np.int64(prints[4 * b + (print_ >> 6)] >> np.uint64(print_ & 63) & _ONE_BIT)
 
 
 @njit(inline="always")
-def _scan_block(o, t, point, ref, o0, index, scratch, n):
-    """Appends the candidates of a block of a leaf to `cands` (object, term, mode << 30 | slot) at
-    n; returns the new end."""
-    n32, n16, slots_i = index.n32, index.n16, index.slots_i
-    cands, prints = scratch.cands, scratch.prints
+def _scan_block(o, t, point, ref, index, groups, n):
+    """Appends the groups of a block of a leaf in which a rectangle holds the point to `groups`
+    (object, term, place in n32, capacity << 16 | postings that do) at n; returns the new end."""
+    n32, n16 = index.n32, index.n16
     head = index.nodes[ref]
     cap, length = CAPACITY[block_class(head)], block_length(head)
     first = 2 * (ref + 1)
     for i in range(0, length, LANES):
         held = find_holding(n32, first + i, point)
         held &= (_ONE_BIT << np.uint64(min(length - i, LANES))) - _ONE_BIT
-        while held != NO_WORD:
-            k = i + lowest_bit(held)
-            held &= held - _ONE_BIT
-            word = n32[first + cap + k]
-            mode = np.int64(word) >> SLOT_BITS
-            if mode in (ALL, ANY):
-                both = np.int64(n16[2 * (first + 2 * cap) + k])
-                a, b = both & 255, both >> 8
-                has_a = _has_print(prints, o - o0, a)
-                has_b = _has_print(prints, o - o0, b)
-                if mode == ALL:
-                    if not (has_a and (b == 0 or has_b)):
-                        continue
-                elif not (has_a or (b != 0 and has_b)):
-                    word &= np.uint32(SLOT_MASK)  # FREE: nothing that forbids it
-            prefetch(slots_i, 8 * (np.int64(word) & SLOT_MASK))
-            cands[3 * n], cands[3 * n + 1], cands[3 * n + 2] = np.uint32(o), np.uint32(t), word
-            n += 1
+        groups[4 * n], groups[4 * n + 1] = o, t
+        groups[4 * n + 2] = np.uint32(first + i)
+        groups[4 * n + 3] = np.uint32(cap << LANES | i << 24) | np.uint32(held)
+        if cap > 12:
+            prefetch(n32, first + cap + i)
+            prefetch(n16, 2 * (first + 2 * cap) + i)
+        n += held != NO_WORD
+    return n
+
+
+@njit(inline="always")
+def _list_candidates(group, o0, index, scratch, n):
+    """Appends the candidates of a group to `cands` (object, term, mode << 30 | slot) at n; returns
+    the new end."""
+    n32, n16, slots_i = index.n32, index.n16, index.slots_i
+    groups, cands, prints = scratch.groups, scratch.cands, scratch.prints
+    o, t, place = groups[4 * group], groups[4 * group + 1], np.int64(groups[4 * group + 2])
+    last = np.int64(groups[4 * group + 3])
+    held, cap, i = np.uint64(last & 0xFFFF), last >> LANES & 127, last >> 24
+    b = np.int64(o) - o0
+    slot_at, print_at = place + cap, 2 * (place - i + 2 * cap) + i
+    while held != NO_WORD:
+        k = lowest_bit(held)
+        held &= held - _ONE_BIT
+        word = n32[slot_at + k]
+        both = np.int64(n16[print_at + k])
+        mode = np.int64(word) >> SLOT_BITS
+        first, second = both & 255, both >> 8
+        # The fingerprint 0 stands for none: of a conjunction it is there, of a disjunction not.
+        has_first = _has_print(prints, b, first)
+        has_second = _has_print(prints, b, second)
+        every = has_first & (has_second | np.int64(second == 0))
+        if mode == ANY and has_first | has_second == 0:
+            word &= np.uint32(SLOT_MASK)  # FREE: nothing that forbids it
+        prefetch(slots_i, 8 * (np.int64(word) & SLOT_MASK))
+        cands[3 * n], cands[3 * n + 1], cands[3 * n + 2] = o, t, word
+        n += every | np.int64(mode != ALL)
     return n
 
 
@@ -252,14 +272,16 @@ def match_block(lsn, resume, bits, objects, index, scratch, found, met):
 def _match_objects(
     lsn, end, room, size, any_term, resume, bits, objects, index, scratch, found, met
 ):
-    leaves, nodes = scratch.leaves, index.nodes
+    leaves, nodes, groups = scratch.leaves, index.nodes, scratch.groups
     leaf, last, ref = resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK]
+    group, filled = resume[R_GROUP], resume[R_GROUPS]
     cands, out = resume[R_CANDS], resume[R_OUT]
     while True:
-        done = leaf == last and resume[R_OBJECT] >= end
-        if done or cands > CANDIDATES - 64:
+        done = group == filled and leaf == last and resume[R_OBJECT] >= end
+        if done or cands > CANDIDATES - LANES:
             if room - out < cands:
                 resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK] = leaf, last, ref
+                resume[R_GROUP], resume[R_GROUPS] = group, filled
                 resume[R_CANDS], resume[R_OUT] = cands, out
                 return MORE_MATCHES
             out = verify_candidates(cands, lsn, bits, objects, index, scratch, out, found, met)
@@ -267,26 +289,32 @@ def _match_objects(
             if done:
                 resume[R_OUT] = out
                 return MATCHED
+        if group < filled:
+            o0 = (resume[R_OBJECT] - 1) // BATCH * BATCH
+            while group < filled and cands <= CANDIDATES - LANES:
+                cands = _list_candidates(group, o0, index, scratch, cands)
+                group += 1
+            continue
         if leaf == last:
             o0 = resume[R_OBJECT]
             o1 = min(o0 + BATCH, end)
             last = _probe_block(o0, o1, any_term, size, objects, index, scratch)
-            leaf, ref = 0, 0
+            leaf = ref = 0
             resume[R_OBJECT] = o1
-            continue
-        o0 = (resume[R_OBJECT] - 1) // BATCH * BATCH
-        if ref == 0:
-            ref = np.int64(leaves[4 * leaf + 2])
-            if leaf + _AHEAD < last:
-                ahead = np.int64(leaves[4 * (leaf + _AHEAD) + 2])
-                if block_class(nodes[ahead]) > 6:
-                    for i in range(16, 80, 8):
-                        prefetch(nodes, ahead + i)
-        behind = np.int64(nodes[ref] & LOW)
-        if behind != 0:
-            for i in range(0, 80, 8):
-                prefetch(nodes, behind + i)
-        o, t, point = leaves[4 * leaf], leaves[4 * leaf + 1], leaves[4 * leaf + 3]
-        cands = _scan_block(np.int64(o), np.int64(t), point, ref, o0, index, scratch, cands)
-        ref = behind
-        leaf += ref == 0
+        group = filled = 0
+        while leaf < last and filled <= GROUPS - 64 // LANES:
+            if ref == 0:
+                ref = np.int64(leaves[4 * leaf + 2])
+                if leaf + _AHEAD < last:
+                    ahead = np.int64(leaves[4 * (leaf + _AHEAD) + 2])
+                    if block_class(nodes[ahead]) > 6:
+                        for i in range(16, 40, 8):
+                            prefetch(nodes, ahead + i)
+            behind = np.int64(nodes[ref] & LOW)
+            if behind != 0:
+                for i in range(0, 40, 8):
+                    prefetch(nodes, behind + i)
+            o, t, point = leaves[4 * leaf], leaves[4 * leaf + 1], leaves[4 * leaf + 3]
+            filled = _scan_block(o, t, point, ref, index, groups, filled)
+            ref = behind
+            leaf += ref == 0

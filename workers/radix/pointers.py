@@ -144,7 +144,8 @@ def point_scratch(fields):
     a = RadixScratch(*fields)
     return RadixScratch(
         pointer_to(a.keys), pointer_to(a.leaves), pointer_to(a.inner), pointer_to(a.at),
-        pointer_to(a.prints), pointer_to(a.cands), pointer_to(a.later), pointer_to(a.stack),
+        pointer_to(a.prints), pointer_to(a.groups), pointer_to(a.cands), pointer_to(a.later),
+        pointer_to(a.stack),
     )  # fmt: skip
 
 

@@ -67,6 +67,36 @@ def find_equal(_context: Any, words: Any, at: Any, want: Any, bits: Any) -> Any:
 
 
 @_intrinsic
+def holds_term(_context: Any, terms: Any, count: Any, want: Any) -> Any:
+    """Returns whether `want` is among the first `count` words, at most 16, that a pointer to
+    uint64 refers to. No word behind them is read."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        i64, lanes = ir.IntType(64), _LANES
+        words, flags = ir.VectorType(i64, lanes), ir.VectorType(ir.IntType(1), lanes)
+        zeros = ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
+
+        def repeat(value: Any) -> Any:
+            empty = ir.Constant(words, ir.Undefined)
+            return builder.shuffle_vector(
+                builder.insert_element(empty, value, _I32(0)), empty, zeros
+            )
+
+        numbers = ir.Constant(words, list(range(lanes)))
+        valid = builder.icmp_unsigned("<", numbers, repeat(args[1]))
+        where = builder.bitcast(args[0], words.as_pointer())
+        name = f"llvm.masked.load.v{lanes}i64.p0"
+        kind = ir.FunctionType(words, [words.as_pointer(), _I32, flags, words])
+        load = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        found = builder.call(load, [where, _I32(8), valid, ir.Constant(words, [0] * lanes)])
+        same = builder.and_(builder.icmp_unsigned("==", found, repeat(args[2])), valid)
+        bits = builder.bitcast(same, ir.IntType(lanes))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(lanes), 0))
+
+    return types.boolean(terms, types.intp, types.uint64), codegen
+
+
+@_intrinsic
 def lowest_bit(_context: Any, word: Any) -> Any:
     """Returns the number of the lowest bit that is set in a uint64 other than 0."""
 

@@ -16,6 +16,7 @@ from ps2stream.workers.radix.layout import (
     FREE,
     HANDLE,
     KIND_MASK,
+    LANES,
     LEVEL_MASK,
     LEVEL_SHIFT,
     NO_WORD,
@@ -32,22 +33,19 @@ from ps2stream.workers.radix.layout import (
     X_LISTED,
     posted_terms,
 )
-from ps2stream.workers.radix.pointers import prefetch
+from ps2stream.workers.radix.pointers import advance, prefetch
+from ps2stream.workers.radix.vectors import holds_term
 
 _FORM_ALL, _FORM_ANY, _AND = int(ExpressionForm.ALL), int(ExpressionForm.ANY), PROG_AND
 _RECT = int(RegionShape.RECT)
 _ONE_BIT = np.uint64(1)
-_FEW = 24  # terms, up to which looking at each is quickest
 
 
 @njit(inline="always")
 def contains_term(term, a, b, want):
     """Returns whether `want` is among the sorted term[a:b]."""
-    if b - a <= _FEW:
-        found = False
-        for i in range(a, b):
-            found |= term[i] == want
-        return found
+    if b - a <= LANES:
+        return holds_term(advance(term, a), b - a, want)
     while a < b:
         m = (a + b) >> 1
         if term[m] < want:
@@ -157,7 +155,7 @@ def verify_candidates(n, lsn, bits, objects, index, scratch, out, found, met):
             met_by[o] += 1
         else:
             met_on[level] += 1
-        if word & KIND_MASK == BLOCK:
+        if word & KIND_MASK == BLOCK and (mode != FREE or slots_i[8 * slot + SECOND] != 0):
             prefetch(pool, slots_i[8 * slot + FIRST])
             prefetch(pool, slots_i[8 * slot + SECOND])
             later[more] = c

@@ -59,7 +59,7 @@ def test_an_expression_holds_where_its_definition_says_so(seed: int) -> None:
     assert held > 100
 
 
-@pytest.mark.parametrize("n", [0, 1, 10, 24, 25, 200])
+@pytest.mark.parametrize("n", [0, 1, 10, 16, 17, 200])
 def test_a_term_is_found_among_few_and_many(n: int) -> None:
     rng = np.random.default_rng(n)
     term = np.sort(rng.choice(1000, n + 2, replace=False).astype(np.uint64))
