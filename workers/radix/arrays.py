@@ -8,8 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64
-from ps2stream.workers.arrays import grow_copy
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array
+from ps2stream.workers.arrays import cache_lines, grow_copy
+from ps2stream.workers.index import Parts
+from ps2stream.workers.load_kernels import NO_CELL
+from ps2stream.workers.radix import layout as kl
+
+FIRST = 1 << 10  # entries of new arrays
 
 
 class RadixArrays(NamedTuple):
@@ -60,8 +65,8 @@ class RadixScratch(NamedTuple):
 
     keys uint32[keys of a block, 2]; leaves uint32[leaves of a block, 4]; inner uint32[keys, 3];
     at int64[block, 3]: steps, and the end of the keys; prints uint64[block, 4]: fingerprints;
-    groups uint32[groups, 4]; cands uint32[candidates, 3]; later int64[candidates]: those with
-    more to check; stack uint8[program].
+    groups uint32[groups, 4]; cands and checks uint32[candidates, 3]; later int64[candidates]:
+    those with more to check; stack uint8[program].
     """
 
     keys: U32
@@ -71,6 +76,7 @@ class RadixScratch(NamedTuple):
     prints: U64
     groups: U32
     cands: U32
+    checks: U32
     later: I64
     stack: U8
 
@@ -89,3 +95,81 @@ class RadixMatches(NamedTuple):
         """Returns copies that are twice as long."""
         size = 2 * len(self.row)
         return RadixMatches(*(grow_copy(column, size) for column in self))
+
+
+def view_nodes(nodes: U64) -> dict[str, Array]:
+    """Returns the other views of these nodes, by the names of their fields."""
+    return {"n32": nodes.view(np.uint32), "n16": nodes.view(np.uint16)}
+
+
+def make_update_scratch(tags: int) -> UpdateScratch:
+    """Returns memory for updates of queries with up to this many tags."""
+    return UpdateScratch(
+        trail=np.zeros((1 << 10, 6), np.int64),
+        roots=np.zeros(kl.KEPT, np.int64),
+        cell=np.zeros(tags, np.uint32),
+        term=np.zeros(tags, np.uint64),
+        tag_cell=np.zeros(tags, np.uint32),
+        tag_term=np.zeros(tags, np.uint64),
+    )
+
+
+def make_arrays() -> RadixArrays:
+    """Returns the arrays of an empty index."""
+    slots, pool = cache_lines(FIRST), np.zeros(FIRST, np.uint64)
+    nodes: U64 = np.zeros(FIRST, np.uint64)
+    state = np.zeros(kl.STATE, np.int64)
+    state[kl.NODE_TOP] = 1  # offset 0 means none
+    state[kl.POOL_TOP] = kl.POOL_UNIT
+    state[kl.SLOT_FREE] = -1
+    return RadixArrays(
+        directory=np.zeros((FIRST, 2), np.uint64),
+        nodes=nodes,
+        n32=nodes.view(np.uint32),
+        n16=nodes.view(np.uint16),
+        node_free=np.zeros(len(kl.BLOCK_WORDS), np.int64),
+        wide=np.zeros(1 << 10, np.uint64),
+        pool=pool,
+        pool_f=pool.view(np.float64),
+        pool_free=np.zeros(48, np.int64),
+        slots_f=slots,
+        slots_i=slots.view(np.int64),
+        left=np.zeros(FIRST, np.uint32),
+        dead=np.zeros(FIRST // 64, np.uint64),
+        places=np.zeros(FIRST, np.uint32),
+        cells=np.full(FIRST, NO_CELL, np.uint32),
+        counts=np.zeros((FIRST, 2), np.int64),
+        state=state,
+    )
+
+
+def restore_arrays(parts: Parts) -> RadixArrays:
+    """Returns the arrays that `hold` gave."""
+    own = {name: parts[name] for name in RadixArrays._fields if name in parts}
+    pool, slots, nodes = parts["pool"], parts["slots"], parts["nodes"]
+    views = {"pool_f": pool.view(np.float64), "slots_f": slots, "slots_i": slots.view(np.int64)}
+    return RadixArrays(**own, **views, **view_nodes(nodes))
+
+
+def make_match_scratch(batch: int, groups: int, candidates: int) -> RadixScratch:
+    """Returns memory for matches by blocks of `batch` objects, with room for as many groups and
+    candidates; that for keys has still to grow."""
+    return RadixScratch(
+        keys=np.zeros((0, 2), np.uint32),
+        leaves=np.zeros((1, 4), np.uint32),
+        inner=np.zeros((1, 3), np.uint32),
+        at=np.zeros((batch, 3), np.int64),
+        prints=np.zeros((batch, 4), np.uint64),
+        groups=np.zeros((groups, 4), np.uint32),
+        cands=np.zeros((candidates, 3), np.uint32),
+        checks=np.zeros((candidates, 3), np.uint32),
+        later=np.zeros(candidates, np.int64),
+        stack=np.zeros(64, np.uint8),
+    )
+
+
+def make_room(matches: int) -> RadixMatches:
+    """Returns room for this many matches."""
+    return RadixMatches(
+        np.zeros(matches, np.uint32), *(np.zeros(matches, np.int64) for _ in range(3))
+    )

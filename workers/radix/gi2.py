@@ -34,16 +34,19 @@ from ps2stream.workers.radix import posting_kernels as ki
 from ps2stream.workers.radix import purge_kernels as kd
 from ps2stream.workers.radix import tag_kernels as kt
 from ps2stream.workers.radix.arrays import (
-    RadixArrays,
-    RadixMatches,
-    RadixScratch,
-    UpdateScratch,
+    FIRST,
+    make_arrays,
+    make_match_scratch,
+    make_room,
+    make_update_scratch,
+    restore_arrays,
+    view_nodes,
 )
 from ps2stream.workers.radix.census import take_census
+from ps2stream.workers.radix.pointers import list_addresses
 from ps2stream.workers.shapes import StoredShapes, keep_within_shapes
 from ps2stream.workers.waiting import WaitingDeletes
 
-_FIRST = 1 << 10  # entries of new arrays
 _CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
 _BITS = 64
 _PLACES_FULL, _PLACES_EMPTY = 0.55, 0.4
@@ -61,28 +64,20 @@ class RadixGI2:
 
     def __init__(self, grid: Grid, parts: Parts | None = None) -> None:
         self._bits = grid.lon_bits, grid.lat_bits
-        self._arrays = _make_arrays() if parts is None else _restore_arrays(parts)
+        self._arrays = make_arrays() if parts is None else restore_arrays(parts)
         self._state: I64 = self._arrays.state
         self._waiting = WaitingDeletes()
         self._dead: deque[I64] = deque()  # slots to be swept, in this order; no part is empty
         self._held = False
         self._polygons = PolygonCache()
-        self._updates = _make_update_scratch(1 << 12)
-        self._scratch = RadixScratch(
-            keys=np.zeros((0, 2), np.uint32),
-            leaves=np.zeros((0, 4), np.uint32),
-            inner=np.zeros((0, 3), np.uint32),
-            at=np.zeros((km.BATCH, 3), np.int64),
-            prints=np.zeros((km.BATCH, 4), np.uint64),
-            groups=np.zeros((km.GROUPS, 4), np.uint32),
-            cands=np.zeros((km.CANDIDATES, 3), np.uint32),
-            later=np.zeros(km.CANDIDATES, np.int64),
-            stack=np.zeros(64, np.uint8),
-        )
-        self._room = RadixMatches(
-            np.zeros(_ROOM, np.uint32), *(np.zeros(_ROOM, np.int64) for _ in range(3))
-        )
+        self._updates = make_update_scratch(1 << 12)
+        self._scratch = make_match_scratch(km.BATCH, km.GROUPS, km.CANDIDATES)
+        self._room = make_room(_ROOM)
         self._met = MetPostings(np.zeros(0, np.int64), np.zeros(16, np.int64))
+        self._resume = np.zeros(km.RESUME, np.int64)
+        self._located = self._arrays, self._scratch, self._room
+        self._addresses = list_addresses(*self._located)
+        self._sizes = len(self._arrays.directory), len(self._room.row)
         if parts is not None:
             self._waiting.add(*parts["waiting"])
             self._queue_dead(np.array(parts["queue"]))
@@ -173,7 +168,7 @@ class RadixGI2:
                 self._grow_cells(int(off[row + 1] - off[row]))
             else:
                 tag_count = int(off[row + 1] - off[row])
-                self._updates = _make_update_scratch(2 * (len(self._updates.cell) + tag_count))
+                self._updates = make_update_scratch(2 * (len(self._updates.cell) + tag_count))
 
     def _reserve_slots(self, rows: int) -> None:
         """Makes room for this many more queries."""
@@ -202,7 +197,7 @@ class RadixGI2:
         """Makes room in the directory, at the least for the trees of one more query."""
         old = self._arrays.directory
         used = int(np.count_nonzero(old[:, 1] & kl.LOW)) + kl.KEPT * _BITS
-        size = max(int(used / _DIRECTORY_EMPTY), _FIRST)
+        size = max(int(used / _DIRECTORY_EMPTY), FIRST)
         directory: U64 = np.zeros((size, 2), np.uint64)
         self._state[kl.DIRECTORY_USED] = kd.rehash_directory(old, directory)
         self._arrays = self._arrays._replace(directory=directory)
@@ -213,7 +208,7 @@ class RadixGI2:
         state = self._state
         need = kl.KEPT * terms * ki.TREE_WORDS + int(state[kl.WANTED]) + kl.SLACK
         nodes = grow_copy(self._arrays.nodes, int(state[kl.NODE_TOP]) + need)
-        self._arrays = self._arrays._replace(nodes=nodes, **_view_nodes(nodes))
+        self._arrays = self._arrays._replace(nodes=nodes, **view_nodes(nodes))
 
     def _reserve_pool(self, words: int) -> None:
         """Makes room for this many more words in the pool."""
@@ -325,22 +320,35 @@ class RadixGI2:
         """Matches a batch as of `lsn`; see `Index.match`."""
         columns: tuple[Array, ...] = lon, lat, term_off, term, chosen
         objects = tuple(map(sealed, columns))  # as MatchedObjects
-        self._met = MetPostings(np.zeros(len(lon), np.int64), np.zeros(16, np.int64))
-        self._reserve_scratch(term_off)
-        resume = np.zeros(8, np.int64)
-        index, scratch, met = tuple(self._arrays), tuple(self._scratch), tuple(self._met)
-        while (
-            km.match_block(lsn, resume, self._bits, objects, index, scratch, tuple(self._room), met)
-            == km.MORE_MATCHES
-        ):
+        met = np.zeros(len(lon), np.int64), np.zeros(16, np.int64)
+        self._met = MetPostings(*met)
+        self._reserve_scratch(term_off, len(term))
+        self._resume[:] = 0
+        while True:
+            addresses, sizes = self._locate_arrays()
+            need = km.match_block(lsn, self._resume, self._bits, objects, addresses, sizes, met)
+            if need == km.MATCHED:
+                break
             self._room = self._room.grow()
-        n, room = int(resume[km.R_OUT]), self._room
+        n, room = int(self._resume[km.R_OUT]), self._room
         found = MatchColumns(room.row[:n].copy(), room.handle[:n].copy(), room.session[:n].copy())
-        at = np.flatnonzero(room.extras[:n])
-        return self._keep_exact(found, at, lon, lat) if len(at) else found
+        if self._resume[km.R_SHAPED] == 0:
+            return found
+        return self._keep_exact(found, np.flatnonzero(room.extras[:n]), lon, lat)
 
-    def _reserve_scratch(self, term_off: I64) -> None:
-        """Makes room for the keys of a block of these objects."""
+    def _locate_arrays(self) -> tuple[I64, tuple[int, int]]:
+        """Returns the addresses of all arrays of a match, and the two sizes that it needs."""
+        of = self._arrays, self._scratch, self._room
+        if any(new is not old for new, old in zip(of, self._located, strict=True)):
+            self._located = of
+            self._addresses = list_addresses(*of)
+            self._sizes = len(self._arrays.directory), len(self._room.row)
+        return self._addresses, self._sizes
+
+    def _reserve_scratch(self, term_off: I64, terms: int) -> None:
+        """Makes room for the keys of a block of these objects, which have this many terms."""
+        if 2 * terms <= len(self._scratch.keys):
+            return
         n = len(term_off) - 1
         firsts = np.minimum(np.arange(0, n + km.BATCH, km.BATCH), n)
         keys = 2 * int(np.diff(term_off[firsts]).max(initial=0))
@@ -377,55 +385,3 @@ class RadixGI2:
             postings=int(state[kl.POSTINGS]),
             bytes=sum(int(a.nbytes) for a in held),
         )
-
-
-def _view_nodes(nodes: U64) -> dict[str, Array]:
-    return {"n32": nodes.view(np.uint32), "n16": nodes.view(np.uint16)}
-
-
-def _make_update_scratch(tags: int) -> UpdateScratch:
-    return UpdateScratch(
-        trail=np.zeros((1 << 10, 6), np.int64),
-        roots=np.zeros(kl.KEPT, np.int64),
-        cell=np.zeros(tags, np.uint32),
-        term=np.zeros(tags, np.uint64),
-        tag_cell=np.zeros(tags, np.uint32),
-        tag_term=np.zeros(tags, np.uint64),
-    )
-
-
-def _make_arrays() -> RadixArrays:
-    """Returns the arrays of an empty index."""
-    slots, pool = cache_lines(_FIRST), np.zeros(_FIRST, np.uint64)
-    nodes: U64 = np.zeros(_FIRST, np.uint64)
-    state = np.zeros(kl.STATE, np.int64)
-    state[kl.NODE_TOP] = 1  # offset 0 means none
-    state[kl.POOL_TOP] = kl.POOL_UNIT
-    state[kl.SLOT_FREE] = -1
-    return RadixArrays(
-        directory=np.zeros((_FIRST, 2), np.uint64),
-        nodes=nodes,
-        n32=nodes.view(np.uint32),
-        n16=nodes.view(np.uint16),
-        node_free=np.zeros(len(kl.BLOCK_WORDS), np.int64),
-        wide=np.zeros(1 << 10, np.uint64),
-        pool=pool,
-        pool_f=pool.view(np.float64),
-        pool_free=np.zeros(48, np.int64),
-        slots_f=slots,
-        slots_i=slots.view(np.int64),
-        left=np.zeros(_FIRST, np.uint32),
-        dead=np.zeros(_FIRST // _BITS, np.uint64),
-        places=np.zeros(_FIRST, np.uint32),
-        cells=np.full(_FIRST, NO_CELL, np.uint32),
-        counts=np.zeros((_FIRST, 2), np.int64),
-        state=state,
-    )
-
-
-def _restore_arrays(parts: Parts) -> RadixArrays:
-    """Returns the arrays that `hold` gave."""
-    own = {name: parts[name] for name in RadixArrays._fields if name in parts}
-    pool, slots, nodes = parts["pool"], parts["slots"], parts["nodes"]
-    views = {"pool_f": pool.view(np.float64), "slots_f": slots, "slots_i": slots.view(np.int64)}
-    return RadixArrays(**own, **views, **_view_nodes(nodes))

@@ -24,6 +24,7 @@ from ps2stream.workers.radix.layout import (
     ANY,
     CAPACITY,
     CELL_BITS,
+    FREE,
     INNER,
     LANES,
     LOW,
@@ -46,27 +47,27 @@ from ps2stream.workers.radix.layout import (
     wide_bit,
 )
 from ps2stream.workers.radix.pointers import (
-    point_index,
-    point_matches,
+    point_addresses,
     point_met,
     point_objects,
-    point_scratch,
     pointer_to,
     prefetch,
 )
 from ps2stream.workers.radix.vectors import find_holding, lowest_bit
 from ps2stream.workers.radix.verify_kernels import verify_candidates
 
-BATCH = 128  # objects a block: what is between its stages stays in the second-level cache
+BATCH = 64  # objects a block: what is between its stages stays in the second-level cache
 GROUPS = 1024  # of sixteen postings
 CANDIDATES = 512
 LEAVES_A_KEY = 7  # one on each level of a tree
 _AHEAD = 6  # leaves
 MATCHED, MORE_MATCHES = 0, 1
 
-# resume vector (int64): next object, next leaf, leaves of the block, block in the leaf, candidates,
-# matches so far, next group, groups
-R_OBJECT, R_LEAF, R_LEAVES, R_BLOCK, R_CANDS, R_OUT, R_GROUP, R_GROUPS = 0, 1, 2, 3, 4, 5, 6, 7
+# resume vector (int64): next object, next leaf, leaves of the block, block in the leaf, next group,
+# groups, candidates of which all is known, others, matches so far, those whose shape is not
+R_OBJECT, R_LEAF, R_LEAVES, R_BLOCK, R_GROUP, R_GROUPS = 0, 1, 2, 3, 4, 5
+R_CANDS, R_CHECKS, R_OUT, R_SHAPED = 6, 7, 8, 9
+RESUME = 10
 
 _ONE_BIT = np.uint64(1)
 
@@ -223,11 +224,11 @@ def _scan_block(o, t, point, ref, index, groups, n):
 
 
 @njit(inline="always")
-def _list_candidates(group, o0, index, scratch, n):
-    """Appends the candidates of a group to `cands` (object, term, mode << 30 | slot) at n; returns
-    the new end."""
+def _list_candidates(group, o0, index, scratch, n, m):
+    """Appends the candidates of a group (object, term, mode << 30 | slot) to `cands` at n, or where
+    the expression is still to be checked, to `checks` at m; returns the new ends."""
     n32, n16, slots_i = index.n32, index.n16, index.slots_i
-    groups, cands, prints = scratch.groups, scratch.cands, scratch.prints
+    groups, cands, checks, prints = scratch.groups, scratch.cands, scratch.checks, scratch.prints
     o, t, place = groups[4 * group], groups[4 * group + 1], np.int64(groups[4 * group + 2])
     last = np.int64(groups[4 * group + 3])
     held, cap, i = np.uint64(last & 0xFFFF), last >> LANES & 127, last >> 24
@@ -244,55 +245,62 @@ def _list_candidates(group, o0, index, scratch, n):
         has_first = _has_print(prints, b, first)
         has_second = _has_print(prints, b, second)
         every = has_first & (has_second | np.int64(second == 0))
-        if mode == ANY and has_first | has_second == 0:
-            word &= np.uint32(SLOT_MASK)  # FREE: nothing that forbids it
+        free = np.int64(mode == FREE) | (np.int64(mode == ANY) & ((has_first | has_second) ^ 1))
         prefetch(slots_i, 8 * (np.int64(word) & SLOT_MASK))
+        # Written to both and counted in one, or in none: that cannot be foreseen.
         cands[3 * n], cands[3 * n + 1], cands[3 * n + 2] = o, t, word
-        n += every | np.int64(mode != ALL)
-    return n
+        n += free
+        checks[3 * m], checks[3 * m + 1], checks[3 * m + 2] = o, t, word
+        m += (free ^ 1) & (every | np.int64(mode != ALL))
+    return n, m
 
 
 @njit(cache=True, nogil=True)
-def match_block(lsn, resume, bits, objects, index, scratch, found, met):
-    """Matches the objects from `resume` on; returns MATCHED, or MORE_MATCHES when `found` must
-    grow first.
+def match_block(lsn, resume, bits, objects, addresses, sizes, met):
+    """Matches the objects from `resume` on; returns MATCHED, or MORE_MATCHES when there must be
+    more room for matches first.
 
-    The other arguments are the bits of the grid, and plain tuples of the fields of MatchedObjects,
-    RadixArrays, RadixScratch, RadixMatches and MetPostings.
+    bits: of the grid; objects, met: plain tuples of the fields of MatchedObjects and MetPostings;
+    addresses: of the arrays of RadixArrays, RadixScratch and RadixMatches, int64[], and sizes: the
+    entries of the directory and the room for matches. An argument takes Python some 80 ns.
     """
-    end, room, size = objects[0].shape[0], found[0].shape[0], index[0].shape[0]
     any_term = objects[4].shape[0] == 0
+    index, scratch, found = point_addresses(addresses)
     return _match_objects(
-        lsn, end, room, size, any_term, pointer_to(resume), bits, point_objects(objects),
-        point_index(index), point_scratch(scratch), point_matches(found), point_met(met),
+        lsn, objects[0].shape[0], sizes, any_term, pointer_to(resume), bits,
+        point_objects(objects), index, scratch, found, point_met(met),
     )  # fmt: skip
 
 
 @njit(inline="always")
-def _match_objects(
-    lsn, end, room, size, any_term, resume, bits, objects, index, scratch, found, met
-):
+def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scratch, found, met):
     leaves, nodes, groups = scratch.leaves, index.nodes, scratch.groups
+    size, room = sizes
     leaf, last, ref = resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK]
     group, filled = resume[R_GROUP], resume[R_GROUPS]
-    cands, out = resume[R_CANDS], resume[R_OUT]
+    cands, checks, out = resume[R_CANDS], resume[R_CHECKS], resume[R_OUT]
+    full = CANDIDATES - LANES
     while True:
         done = group == filled and leaf == last and resume[R_OBJECT] >= end
-        if done or cands > CANDIDATES - LANES:
-            if room - out < cands:
+        if done or cands > full or checks > full:
+            if room - out <= cands + checks:
                 resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK] = leaf, last, ref
                 resume[R_GROUP], resume[R_GROUPS] = group, filled
-                resume[R_CANDS], resume[R_OUT] = cands, out
+                resume[R_CANDS], resume[R_CHECKS], resume[R_OUT] = cands, checks, out
                 return MORE_MATCHES
-            out = verify_candidates(cands, lsn, bits, objects, index, scratch, out, found, met)
-            cands = 0
+            ends = verify_candidates(
+                cands, checks, lsn, bits, objects, index, scratch, out, found, met
+            )
+            out = ends[0]
+            resume[R_SHAPED] += ends[1]
+            cands = checks = 0
             if done:
                 resume[R_OUT] = out
                 return MATCHED
         if group < filled:
             o0 = (resume[R_OBJECT] - 1) // BATCH * BATCH
-            while group < filled and cands <= CANDIDATES - LANES:
-                cands = _list_candidates(group, o0, index, scratch, cands)
+            while group < filled and cands <= full and checks <= full:
+                cands, checks = _list_candidates(group, o0, index, scratch, cands, checks)
                 group += 1
             continue
         if leaf == last:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from ps2stream.protocol.frame import I64
 from ps2stream.workers.arrays import MatchedObjects, StoredRowColumns, TagColumns
 from ps2stream.workers.index import MetPostings
 from ps2stream.workers.radix.arrays import (
@@ -138,24 +140,46 @@ def point_objects(fields):
     )  # fmt: skip
 
 
+@_intrinsic
+def pointer_at(_context: Any, address: Any, kind: Any) -> Any:
+    """Returns a pointer to the address of an element of this NumPy type."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(kind.dtype)(types.int64, kind), codegen
+
+
 @njit(inline="always")
-def point_scratch(fields):
-    """Returns RadixScratch of pointers."""
-    a = RadixScratch(*fields)
-    return RadixScratch(
-        pointer_to(a.keys), pointer_to(a.leaves), pointer_to(a.inner), pointer_to(a.at),
-        pointer_to(a.prints), pointer_to(a.groups), pointer_to(a.cands), pointer_to(a.later),
-        pointer_to(a.stack),
+def point_addresses(addresses):
+    """Returns RadixArrays, RadixScratch and RadixMatches of pointers, by the addresses of their
+    arrays in this order; see `list_addresses`."""
+    a = pointer_to(addresses)
+    index = RadixArrays(
+        pointer_at(a[0], np.uint64), pointer_at(a[1], np.uint64), pointer_at(a[2], np.uint32),
+        pointer_at(a[3], np.uint16), pointer_at(a[4], np.int64), pointer_at(a[5], np.uint64),
+        pointer_at(a[6], np.uint64), pointer_at(a[7], np.float64), pointer_at(a[8], np.int64),
+        pointer_at(a[9], np.float64), pointer_at(a[10], np.int64), pointer_at(a[11], np.uint32),
+        pointer_at(a[12], np.uint64), pointer_at(a[13], np.uint32), pointer_at(a[14], np.uint32),
+        pointer_at(a[15], np.int64), pointer_at(a[16], np.int64),
     )  # fmt: skip
+    scratch = RadixScratch(
+        pointer_at(a[17], np.uint32), pointer_at(a[18], np.uint32), pointer_at(a[19], np.uint32),
+        pointer_at(a[20], np.int64), pointer_at(a[21], np.uint64), pointer_at(a[22], np.uint32),
+        pointer_at(a[23], np.uint32), pointer_at(a[24], np.uint32), pointer_at(a[25], np.int64),
+        pointer_at(a[26], np.uint8),
+    )  # fmt: skip
+    matches = RadixMatches(
+        pointer_at(a[27], np.uint32), pointer_at(a[28], np.int64), pointer_at(a[29], np.int64),
+        pointer_at(a[30], np.int64),
+    )  # fmt: skip
+    return index, scratch, matches
 
 
-@njit(inline="always")
-def point_matches(fields):
-    """Returns RadixMatches of pointers."""
-    a = RadixMatches(*fields)
-    return RadixMatches(
-        pointer_to(a.row), pointer_to(a.handle), pointer_to(a.session), pointer_to(a.extras)
-    )
+def list_addresses(index: RadixArrays, scratch: RadixScratch, matches: RadixMatches) -> I64:
+    """Returns the addresses of these arrays, which are good as long as the arrays live."""
+    arrays: list[Any] = [*index, *scratch, *matches]
+    return np.array([array.ctypes.data for array in arrays], np.int64)
 
 
 @njit(inline="always")

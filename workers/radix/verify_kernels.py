@@ -13,7 +13,6 @@ from ps2stream.workers.radix.layout import (
     ALL,
     BLOCK,
     FIRST,
-    FREE,
     HANDLE,
     KIND_MASK,
     LANES,
@@ -135,73 +134,104 @@ def _is_in_boxes(slots_f, pool, pool_f, slot, extras, x, y):
 
 
 @njit(inline="always")
-def verify_candidates(n, lsn, bits, objects, index, scratch, out, found, met):
-    """Appends the matches among the first n candidates of `scratch` to `found` at `out`; returns
-    the new end. Counts each candidate for its object, or for the level of its query."""
-    lon, lat, term_off, term = objects.lon, objects.lat, objects.term_off, objects.term
-    slots_f, slots_i, pool, pool_f = index.slots_f, index.slots_i, index.pool, index.pool_f
-    cands, later, stack = scratch.cands, scratch.later, scratch.stack
-    row, handle, session, extras_at = found.row, found.handle, found.session, found.extras
-    met_by, met_on = met.base, met.levels
+def _count_candidate(o, word, met):
+    """Counts a candidate for its object, or for the level of its query."""
+    level = word >> LEVEL_SHIFT & LEVEL_MASK
+    if level == 0:
+        met.base[o] += 1
+    else:
+        met.levels[level] += 1
+
+
+@njit(inline="always")
+def _is_in_box(slots_f, slot, x, y):
+    """Returns whether a point lies in the first box of a slot."""
+    s = 8 * slot
+    return (slots_f[s] <= x) & (slots_f[s + 1] <= y) & (x <= slots_f[s + 2]) & (y <= slots_f[s + 3])
+
+
+@njit(inline="always")
+def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, found, met):
+    """Appends the matches among the first n of `cands`, whose expressions hold, and the first m of
+    `checks` to `found` at `out`, behind which there is room for one more; returns the new end,
+    and the number of those whose shape is still to be checked. Counts each candidate."""
+    slots_f, slots_i, pool = index.slots_f, index.slots_i, index.pool
+    cands, checks, later = scratch.cands, scratch.checks, scratch.later
     more = 0
     for c in range(n):
-        o, t = np.int64(cands[3 * c]), np.int64(cands[3 * c + 1])
-        slot = np.int64(cands[3 * c + 2]) & SLOT_MASK
-        mode = np.int64(cands[3 * c + 2]) >> SLOT_BITS
-        x, y = lon[o], lat[o]
+        o, slot = np.int64(cands[3 * c]), np.int64(cands[3 * c + 2]) & SLOT_MASK
         word = slots_i[8 * slot + SESSION]
-        level = word >> LEVEL_SHIFT & LEVEL_MASK
-        if level == 0:
-            met_by[o] += 1
-        else:
-            met_on[level] += 1
-        if word & KIND_MASK == BLOCK and (mode != FREE or slots_i[8 * slot + SECOND] != 0):
-            prefetch(pool, slots_i[8 * slot + FIRST])
+        _count_candidate(o, word, met)
+        if word & KIND_MASK == BLOCK and slots_i[8 * slot + SECOND] != 0:
             prefetch(pool, slots_i[8 * slot + SECOND])
-            later[more] = c
+            later[more] = 3 * c
             more += 1
             continue
-        if not (
-            (slots_f[8 * slot] <= x)
-            & (slots_f[8 * slot + 1] <= y)
-            & (x <= slots_f[8 * slot + 2])
-            & (y <= slots_f[8 * slot + 3])
-            & (slots_i[8 * slot + HANDLE] <= lsn)
-        ):
-            continue
-        if mode != FREE:
-            # BOTH has the term beside its key in SECOND, EITHER the smaller one in FIRST.
-            want = np.uint64(slots_i[8 * slot + (SECOND if mode == ALL else FIRST)])
-            if contains_term(term, term_off[o], term_off[o + 1], want) != (mode == ALL):
-                continue
-        row[out] = np.uint32(o)
-        handle[out] = slots_i[8 * slot + HANDLE]
-        session[out] = word >> SESSION_SHIFT
-        extras_at[out] = 0
-        out += 1
+        here = _is_in_box(slots_f, slot, objects.lon[o], objects.lat[o])
+        handle = slots_i[8 * slot + HANDLE]
+        found.row[out] = np.uint32(o)
+        found.handle[out] = handle
+        found.session[out] = word >> SESSION_SHIFT
+        found.extras[out] = 0
+        out += here & (handle <= lsn)
+    shaped = 0
     for k in range(more):
-        c = later[k]
-        o, t = np.int64(cands[3 * c]), np.int64(cands[3 * c + 1])
-        slot = np.int64(cands[3 * c + 2]) & SLOT_MASK
-        mode = np.int64(cands[3 * c + 2]) >> SLOT_BITS
-        x, y = lon[o], lat[o]
-        expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
-        inside, shaped = _is_in_boxes(slots_f, pool, pool_f, slot, extras, x, y)
-        if not inside or slots_i[8 * slot + HANDLE] > lsn:
+        ends = _verify_block(cands, later[k], True, lsn, bits, objects, index, scratch, out, found)
+        out += ends[0]
+        shaped += ends[1]
+    more = 0
+    for c in range(m):
+        o, slot = np.int64(checks[3 * c]), np.int64(checks[3 * c + 2]) & SLOT_MASK
+        mode = np.int64(checks[3 * c + 2]) >> SLOT_BITS
+        word = slots_i[8 * slot + SESSION]
+        _count_candidate(o, word, met)
+        if word & KIND_MASK == BLOCK:
+            prefetch(pool, slots_i[8 * slot + FIRST])
+            prefetch(pool, slots_i[8 * slot + SECOND])
+            later[more] = 3 * c
+            more += 1
             continue
-        if extras != 0:
-            if np.int64(pool[extras + X_DELETED]) <= lsn:
-                continue
-            listed = pool[extras + X_LIST] != NO_WORD
-            if listed and not is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1]):
-                continue
-        if mode != FREE and not satisfies_expression(
-            pool, expression, term[t], term, term_off[o], term_off[o + 1], stack
-        ):
-            continue
-        row[out] = np.uint32(o)
-        handle[out] = slots_i[8 * slot + HANDLE]
-        session[out] = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
-        extras_at[out] = extras if shaped else 0
-        out += 1
-    return out
+        here = _is_in_box(slots_f, slot, objects.lon[o], objects.lat[o])
+        handle = slots_i[8 * slot + HANDLE]
+        # BOTH has the term beside its key in SECOND, EITHER the smaller one in FIRST.
+        want = np.uint64(slots_i[8 * slot + (SECOND if mode == ALL else FIRST)])
+        has = contains_term(objects.term, objects.term_off[o], objects.term_off[o + 1], want)
+        found.row[out] = np.uint32(o)
+        found.handle[out] = handle
+        found.session[out] = word >> SESSION_SHIFT
+        found.extras[out] = 0
+        out += here & (handle <= lsn) & (has == (mode == ALL))
+    for k in range(more):
+        ends = _verify_block(
+            checks, later[k], False, lsn, bits, objects, index, scratch, out, found
+        )
+        out += ends[0]
+        shaped += ends[1]
+    return out, shaped
+
+
+@njit(inline="always")
+def _verify_block(cands, at, holds, lsn, bits, objects, index, scratch, out, found):
+    """Writes a candidate of a query with blocks to `found` at `out`; returns 1 if it is a match,
+    and 1 if its shape is still to be checked. holds: the expression needs no check."""
+    slots_i, pool, term = index.slots_i, index.pool, objects.term
+    o, t = np.int64(cands[at]), np.int64(cands[at + 1])
+    slot = np.int64(cands[at + 2]) & SLOT_MASK
+    x, y = objects.lon[o], objects.lat[o]
+    expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
+    inside, shaped = _is_in_boxes(index.slots_f, pool, index.pool_f, slot, extras, x, y)
+    matched = inside and slots_i[8 * slot + HANDLE] <= lsn
+    if matched and extras != 0:
+        matched = np.int64(pool[extras + X_DELETED]) > lsn
+        if matched and pool[extras + X_LIST] != NO_WORD:
+            matched = is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1])
+    if matched and not holds:
+        matched = satisfies_expression(
+            pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1],
+            scratch.stack,
+        )  # fmt: skip
+    found.row[out] = np.uint32(o)
+    found.handle[out] = slots_i[8 * slot + HANDLE]
+    found.session[out] = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
+    found.extras[out] = extras if shaped else 0
+    return np.int64(matched), np.int64(matched and shaped)
