@@ -82,13 +82,14 @@ class RadixScratch(NamedTuple):
 
 
 class RadixMatches(NamedTuple):
-    """Room for matches, all equally long: row uint32[], handle, session and extras int64[];
-    C-contiguous and writable. extras: the pool offset where the exact shape is still to be
-    checked, else 0."""
+    """Room for matches, all equally long: row uint32[], handle and session int64[]; of those whose
+    exact shape is still to be checked, their number among the matches and the offset of the
+    extras, shaped and extras int64[]. C-contiguous and writable."""
 
     row: U32
     handle: I64
     session: I64
+    shaped: I64
     extras: I64
 
     def grow(self) -> RadixMatches:
@@ -171,5 +172,5 @@ def make_match_scratch(batch: int, groups: int, candidates: int) -> RadixScratch
 def make_room(matches: int) -> RadixMatches:
     """Returns room for this many matches."""
     return RadixMatches(
-        np.zeros(matches, np.uint32), *(np.zeros(matches, np.int64) for _ in range(3))
+        np.empty(matches, np.uint32), *(np.empty(matches, np.int64) for _ in range(4))
     )

@@ -43,7 +43,7 @@ from ps2stream.workers.radix.arrays import (
     view_nodes,
 )
 from ps2stream.workers.radix.census import take_census
-from ps2stream.workers.radix.pointers import list_addresses
+from ps2stream.workers.radix.pointers import list_addresses, replace_matches
 from ps2stream.workers.shapes import StoredShapes, keep_within_shapes
 from ps2stream.workers.waiting import WaitingDeletes
 
@@ -330,19 +330,28 @@ class RadixGI2:
             if need == km.MATCHED:
                 break
             self._room = self._room.grow()
-        n, room = int(self._resume[km.R_OUT]), self._room
-        found = MatchColumns(room.row[:n].copy(), room.handle[:n].copy(), room.session[:n].copy())
-        if self._resume[km.R_SHAPED] == 0:
+        n, shaped, room = int(self._resume[km.R_OUT]), int(self._resume[km.R_SHAPED]), self._room
+        found = MatchColumns(room.row[:n], room.handle[:n], room.session[:n])
+        if 2 * n < len(room.row):
+            found = MatchColumns(found.row.copy(), found.handle.copy(), found.session.copy())
+        else:  # the room is given away, which is cheaper than so large a copy
+            self._room = make_room(len(room.row))
+        if shaped == 0:
             return found
-        return self._keep_exact(found, np.flatnonzero(room.extras[:n]), lon, lat)
+        return self._keep_exact(found, room.shaped[:shaped], room.extras[:shaped], lon, lat)
 
     def _locate_arrays(self) -> tuple[I64, tuple[int, int]]:
         """Returns the addresses of all arrays of a match, and the two sizes that it needs."""
-        of = self._arrays, self._scratch, self._room
-        if any(new is not old for new, old in zip(of, self._located, strict=True)):
-            self._located = of
+        arrays, scratch, room = of = self._arrays, self._scratch, self._room
+        before = self._located
+        if arrays is not before[0] or scratch is not before[1]:
             self._addresses = list_addresses(*of)
-            self._sizes = len(self._arrays.directory), len(self._room.row)
+        elif room is not before[2]:
+            replace_matches(self._addresses, room)
+        else:
+            return self._addresses, self._sizes
+        self._located = of
+        self._sizes = len(arrays.directory), len(room.row)
         return self._addresses, self._sizes
 
     def _reserve_scratch(self, term_off: I64, terms: int) -> None:
@@ -359,11 +368,13 @@ class RadixGI2:
                 inner=np.zeros((keys + 1, 3), np.uint32),
             )
 
-    def _keep_exact(self, found: MatchColumns, at: I64, lon: F64, lat: F64) -> MatchColumns:
+    def _keep_exact(
+        self, found: MatchColumns, at: I64, extras_at: I64, lon: F64, lat: F64
+    ) -> MatchColumns:
         """Returns the pairs without those among found[at] whose object lies outside the circle
         or polygon of the query."""
         pool = self._arrays.pool
-        extras, pick = np.unique(self._room.extras[at], return_inverse=True)
+        extras, pick = np.unique(extras_at, return_inverse=True)
         head = pool[extras + kl.X_HEAD]
         shape = (head & 255).astype(np.uint8)
         stored = StoredShapes(shape, extras + kl.X_GEOM, (head >> 32).astype(np.int64))

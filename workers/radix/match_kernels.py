@@ -289,10 +289,11 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
                 resume[R_CANDS], resume[R_CHECKS], resume[R_OUT] = cands, checks, out
                 return MORE_MATCHES
             ends = verify_candidates(
-                cands, checks, lsn, bits, objects, index, scratch, out, found, met
-            )
+                cands, checks, lsn, bits, objects, index, scratch, out, resume[R_SHAPED], found,
+                met,
+            )  # fmt: skip
             out = ends[0]
-            resume[R_SHAPED] += ends[1]
+            resume[R_SHAPED] = ends[1]
             cands = checks = 0
             if done:
                 resume[R_OUT] = out

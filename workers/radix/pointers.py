@@ -171,7 +171,7 @@ def point_addresses(addresses):
     )  # fmt: skip
     matches = RadixMatches(
         pointer_at(a[27], np.uint32), pointer_at(a[28], np.int64), pointer_at(a[29], np.int64),
-        pointer_at(a[30], np.int64),
+        pointer_at(a[30], np.int64), pointer_at(a[31], np.int64),
     )  # fmt: skip
     return index, scratch, matches
 
@@ -180,6 +180,12 @@ def list_addresses(index: RadixArrays, scratch: RadixScratch, matches: RadixMatc
     """Returns the addresses of these arrays, which are good as long as the arrays live."""
     arrays: list[Any] = [*index, *scratch, *matches]
     return np.array([array.ctypes.data for array in arrays], np.int64)
+
+
+def replace_matches(addresses: I64, matches: RadixMatches) -> None:
+    """Writes the addresses of other room for matches into what `list_addresses` returned."""
+    arrays: list[Any] = [*matches]
+    addresses[-len(arrays) :] = [array.ctypes.data for array in arrays]
 
 
 @njit(inline="always")

@@ -151,10 +151,11 @@ def _is_in_box(slots_f, slot, x, y):
 
 
 @njit(inline="always")
-def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, found, met):
+def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, found, met):
     """Appends the matches among the first n of `cands`, whose expressions hold, and the first m of
-    `checks` to `found` at `out`, behind which there is room for one more; returns the new end,
-    and the number of those whose shape is still to be checked. Counts each candidate."""
+    `checks` to `found` at `out`, behind which there is room for one more, and those whose shape is
+    still to be checked to the others there at `shaped`; returns the new ends. Counts each
+    candidate."""
     slots_f, slots_i, pool = index.slots_f, index.slots_i, index.pool
     cands, checks, later = scratch.cands, scratch.checks, scratch.later
     more = 0
@@ -172,11 +173,11 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, found, met)
         found.row[out] = np.uint32(o)
         found.handle[out] = handle
         found.session[out] = word >> SESSION_SHIFT
-        found.extras[out] = 0
         out += here & (handle <= lsn)
-    shaped = 0
     for k in range(more):
-        ends = _verify_block(cands, later[k], True, lsn, bits, objects, index, scratch, out, found)
+        ends = _verify_block(
+            cands, later[k], True, lsn, bits, objects, index, scratch, out, shaped, found
+        )
         out += ends[0]
         shaped += ends[1]
     more = 0
@@ -199,11 +200,10 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, found, met)
         found.row[out] = np.uint32(o)
         found.handle[out] = handle
         found.session[out] = word >> SESSION_SHIFT
-        found.extras[out] = 0
         out += here & (handle <= lsn) & (has == (mode == ALL))
     for k in range(more):
         ends = _verify_block(
-            checks, later[k], False, lsn, bits, objects, index, scratch, out, found
+            checks, later[k], False, lsn, bits, objects, index, scratch, out, shaped, found
         )
         out += ends[0]
         shaped += ends[1]
@@ -211,7 +211,7 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, found, met)
 
 
 @njit(inline="always")
-def _verify_block(cands, at, holds, lsn, bits, objects, index, scratch, out, found):
+def _verify_block(cands, at, holds, lsn, bits, objects, index, scratch, out, shaped, found):
     """Writes a candidate of a query with blocks to `found` at `out`; returns 1 if it is a match,
     and 1 if its shape is still to be checked. holds: the expression needs no check."""
     slots_i, pool, term = index.slots_i, index.pool, objects.term
@@ -219,7 +219,7 @@ def _verify_block(cands, at, holds, lsn, bits, objects, index, scratch, out, fou
     slot = np.int64(cands[at + 2]) & SLOT_MASK
     x, y = objects.lon[o], objects.lat[o]
     expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
-    inside, shaped = _is_in_boxes(index.slots_f, pool, index.pool_f, slot, extras, x, y)
+    inside, has_shape = _is_in_boxes(index.slots_f, pool, index.pool_f, slot, extras, x, y)
     matched = inside and slots_i[8 * slot + HANDLE] <= lsn
     if matched and extras != 0:
         matched = np.int64(pool[extras + X_DELETED]) > lsn
@@ -233,5 +233,5 @@ def _verify_block(cands, at, holds, lsn, bits, objects, index, scratch, out, fou
     found.row[out] = np.uint32(o)
     found.handle[out] = slots_i[8 * slot + HANDLE]
     found.session[out] = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
-    found.extras[out] = extras if shaped else 0
-    return np.int64(matched), np.int64(matched and shaped)
+    found.shaped[shaped], found.extras[shaped] = out, extras
+    return np.int64(matched), np.int64(matched and has_shape)
