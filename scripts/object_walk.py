@@ -1,7 +1,8 @@
 """Counts how often one object moves between rooms, from publish to delivery:
 python scripts/object_walk.py [--json | --walk]
 
-A service of one process is profiled while one object that matches one query goes through it. A
+A service of one process is profiled while one object that matches one query goes through it. As on
+Ray, small messages are handled on the service's loop. A
 move is a call into a room from another one, or from outside of the package, such as a thread of
 gRPC's. Rooms are the actors, client, service, cluster and store; libraries (language, space,
 protocol, routing, posts, observability) and the modules of the package's root belong to whoever
@@ -22,6 +23,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from ps2stream import Client
+from ps2stream.cluster.dispatcher_edge import DispatcherEdge
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 
@@ -105,6 +107,7 @@ def walk_one_object() -> list[RoomMove]:
     threading.setprofile(recorder)
     sys.setprofile(recorder)
     post = {"lon": 8.54, "lat": 47.37, "text": "coffee"}
+    DispatcherEdge.never_blocks = True
     with (
         tempfile.TemporaryDirectory() as folder,
         start(Settings(runtime="local", port=0, workers=2, data_dir=Path(folder))) as service,

@@ -115,6 +115,8 @@ class EdgeStream:
 class DispatcherEdge:
     """Implements `ps2stream.dispatcher.gateway.DispatcherGateway`; `put` takes the events."""
 
+    never_blocks = False
+
     def __init__(
         self,
         machine: DispatcherMachine,
@@ -129,7 +131,6 @@ class DispatcherEdge:
         self.clock_ms = wall_clock_ms
         self.incarnation = incarnation
         self.endpoints: Sequence[str] = ()  # of all dispatchers, HOST:PORT
-        self.never_blocks = False
         self._index = machine.router.index
         self._new_index = topology.index_factory()
         self._costs = topology.policy.rules.costs

@@ -8,12 +8,12 @@ actor's process starts sooner without those of the other roles.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.observability.process import count_us
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address
 from ps2stream.protocol.ports import Log, Store
 from ps2stream.routing.plan import RoutingPlan
@@ -132,9 +132,10 @@ class Topology:
             clock_us=self.clock_us,
         )
 
-    def clock_us(self) -> int:
-        """Returns microseconds since whenever, by which a worker times its matching."""
-        return time.perf_counter_ns() // 1000
+    @property
+    def clock_us(self) -> Callable[[], int]:
+        """The clock by which a worker times its matching: microseconds since whenever."""
+        return count_us
 
     def merger(self, index: int, log: Log) -> MergerMachine:
         from ps2stream.merger.machine import MergerMachine

@@ -13,6 +13,11 @@ from typing import Any
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+def count_us() -> int:
+    """Returns microseconds since whenever."""
+    return time.perf_counter_ns() // 1000
+
+
 def resident_bytes() -> int:
     """Returns the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

@@ -64,8 +64,9 @@ class SimTopology(Topology):
         found = [a for a in super().addresses() if self.controlled or a.role != "controller"]
         return [*(Address("worker", i) for i in more), *found]
 
-    def clock_us(self) -> int:
-        return 0
+    @property
+    def clock_us(self) -> Callable[[], int]:
+        return lambda: 0
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         return cast("Index", Poisonable(super().new_index(grid, parts), self.poison))
