@@ -248,23 +248,24 @@ class TenantPublications:
         if refused:
             good = np.ones(len(objects), np.bool_)
             good[[r.row for r in refused]] = False
-            some = request.allow_partial and good.any()
-            self.refused["invalid"] += len(refused) if some else len(objects)
-            if not some:
+            if not (request.allow_partial and good.any()):
+                self.refused["invalid"] += len(objects)
                 self._gate.leave(ticket)
                 return PublishOutcome(level, refused=refused)
             objects = objects.take(np.flatnonzero(good))
         try:
-            with self._rates_lock:
-                size = len(objects.text) + len(objects.id)
-                self._rates.take(len(objects), size, self._gateway.clock_ms())
-        except OverQuota as error:
-            self._gate.leave(ticket)
-            return self._refuse_batch(level, len(objects), error)
-        try:
             rows = objects.analyse(self._gateway.analyzer, is_wanted)
         finally:
             self._reading.note(len(data), time.taken_s)
+        # Nothing counts before: what takes too long on the loop begins anew on a thread.
+        self.refused["invalid"] += len(refused)
+        try:
+            with self._rates_lock:
+                size = len(rows.text) + len(rows.id)
+                self._rates.take(len(rows), size, self._gateway.clock_ms())
+        except OverQuota as error:
+            self._gate.leave(ticket)
+            return self._refuse_batch(level, len(rows), error)
         self._gate.end_turn(ticket)
         durable = level == object_pb2.PUBLISH_LEVEL_DURABLE
         routing = self._gateway.publish(rows, wait_s, durable, identity)

@@ -163,3 +163,14 @@ def test_texts_that_take_long_are_left_to_a_thread(
     for _ in range(50):
         call(channel, "Publish", normal)
     assert (names[-1] == LOOP) is on_loop
+
+
+def test_what_begins_anew_on_a_thread_counts_once(
+    service: tuple[grpc.Channel, Any, bool],
+) -> None:
+    channel, edge, _ = service
+    bad = {**GOOD, "lon": 999.0}
+    slow = publish(*[{**GOOD, "text": "\ufdfa" * 900}] * 60, bad, allow_partial=True)
+    before = edge.server_status()["refused_objects"]["invalid"]
+    assert call(channel, "Publish", slow)[1] == 60
+    assert edge.server_status()["refused_objects"]["invalid"] == before + 1

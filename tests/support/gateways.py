@@ -63,6 +63,7 @@ def running(
     runtime.edges[0].never_blocks = never_blocks
     edge: Any = Busy(runtime.edges[0])
     server = serve(edge, "127.0.0.1", 0)
+    edge.server_status = server.status
     try:
         yield f"127.0.0.1:{server.port}", disk, edge
     finally:
