@@ -70,7 +70,7 @@ def _find_matches(
     some = sample.take(near)
     index.insert(query, tags.off, tags.cell, tags.term)
     found = index.match(int(query.handle[0]), some.lon, some.lat, some.term_off, some.term)
-    return near[found.row]
+    return near[np.sort(found.row)]  # an index finds them in no order
 
 
 def _sum_by_worker(worker: I64, weight: F64, workers: int) -> F64:

@@ -10,7 +10,7 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import AlreadyExists
-from ps2stream.language.query_rows import build_rows
+from ps2stream.language.query_rows import build_checked_rows
 from ps2stream.service import query_columns
 from ps2stream.space.regions import Circle, Rect
 
@@ -83,7 +83,8 @@ def test_a_ledger_from_before_shows_the_canonical_form(
     """Older versions kept no typed text."""
     settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(query_columns, "build_rows", lambda *columns: build_rows(*columns[:3]))
+        build = lambda *columns: build_checked_rows(*columns[:3])  # noqa: E731
+        patch.setattr(query_columns, "build_checked_rows", build)
         with start(settings) as service, Client(service.targets[0]) as client:
             lsn = client.insert("thames", TYPED)
     canonical = "creek AND flood OR flood AND river"

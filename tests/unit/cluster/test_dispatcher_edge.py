@@ -40,6 +40,7 @@ def desk() -> Desk:
 
 def test_past_its_lease_it_answers_nobody(desk: Desk) -> None:
     durable = desk.edge.publish(rows(2))
+    desk.complete_batch()
     update = desk.edge.update(delete_rows(strings_to_column(["q"])), [""], [""])
     desk.lapsed = True
     desk.edge.sync()
