@@ -90,16 +90,17 @@ class DispatcherShell(ActorShell):
 
     def _tick_later(self) -> None:
         if not self._stopping.is_set():
-            self.links.find_gone(surely=True)
-            self._take_turns()
             self._loop.call_later(TICK_S, self._tick_later)
+            self._take_turns(surely=True)
 
-    def _take_turns(self) -> None:
-        """Takes one turn, and another one soon if messages are left."""
+    def _take_turns(self, surely: bool = False) -> None:
+        """Takes one turn, and another one soon if messages are left. `surely`: looks for peers that
+        are gone, whether or not the descriptor shows any."""
         if not self._stopping.is_set():
-            self.links.find_gone(surely=False)
-            if self.take_turn(0):
-                self._loop.post(self._take_turns)
+            with self.watched():
+                self.links.find_gone(surely)
+                if self.take_turn(0):
+                    self._loop.post(self._take_turns)
 
     def _wait_for_answers(self) -> None:
         """Has the machine informed when answers have waited long enough for slower workers."""

@@ -39,7 +39,7 @@ class LoopEvents(Generic[E]):
             self._handle_some()
 
     def finish(self, *events: E) -> None:
-        """Adds events and returns once all are handled; for other threads."""
+        """Adds events and returns once there is nothing more to do; for other threads."""
         self._loop.run(self._handle_all(*events))
 
     def _post_look(self) -> None:
@@ -52,16 +52,21 @@ class LoopEvents(Generic[E]):
         self._handle_some()
 
     def _handle_some(self) -> None:
+        if self._handle_group():
+            self._post_look()
+
+    def _handle_group(self) -> bool:
+        """Handles the events that are taken together; returns whether there is more to do."""
         self._is_handling = True
         try:
             many = min(len(self._events), MOST)
             more = self._handle([self._events.popleft() for _ in range(many)])
         finally:
             self._is_handling = False
-        if more or self._events:
-            self._post_look()
+        return more or len(self._events) > 0
 
     async def _handle_all(self, *events: E) -> None:
         self._events.extend(events)
-        while self._events:
-            self._handle_some()
+        more = len(self._events) > 0
+        while more:
+            more = self._handle_group()

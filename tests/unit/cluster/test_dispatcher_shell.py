@@ -17,7 +17,6 @@ from ps2stream.cluster import dispatcher_shell
 from ps2stream.cluster.dispatcher_shell import DispatcherShell
 from ps2stream.cluster.links import PeerLinks
 from ps2stream.cluster.service import start
-from ps2stream.cluster.shell import ActorIncarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.dispatcher.events import AnswersDue
@@ -106,12 +105,34 @@ def test_a_peer_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     peer = Address("worker", 0)
     monkeypatch.setattr(shell, "lost", lambda _: gone.set())
     with closing(PeerLinks(peer, 1)) as links:
-        shell.connect({peer: ActorIncarnation(links.bind(tmp_path), 1)})
-        links.connect(shell.address, f"ipc://{tmp_path}/dispatcher-0.1", 1)
-        while peer not in shell.links._outlets:
-            time.sleep(0.01)
-        time.sleep(0.3)  # until the sockets have met
+        endpoint = links.bind(tmp_path)
+        shell._loop.run(connect(shell, peer, endpoint))
+        shell.post([Send(peer, LedgerTip(0, 0))])
+        assert links.receive(60_000) is not None  # now the sockets have met
     assert gone.wait(60)
+    shell.stop()
+
+
+async def connect(shell: DispatcherShell, peer: Address, endpoint: str) -> None:
+    shell.links.connect(peer, endpoint, 1)
+
+
+def test_what_fails_amid_a_turn_ends_the_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = run(MemoryLog(), tmp_path)
+    failed = threading.Event()
+
+    def receive(_: int = 0) -> None:
+        failed.set()
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(shell.links, "receive", receive)
+    assert failed.wait(60)
+    deadline = time.monotonic() + 60
+    while not shell.failure:
+        assert time.monotonic() < deadline
+    assert "a bug" in shell.failure
     shell.stop()
 
 

@@ -96,6 +96,17 @@ def test_finish_waits_until_all_is_handled(loop: ServiceLoop) -> None:
     assert found == [*range(3 * MOST)]
 
 
+def test_finish_waits_for_what_is_to_do_without_events(loop: ServiceLoop) -> None:
+    found: list[list[int]] = []
+
+    def handle(taken: list[int]) -> bool:
+        found.append(taken)
+        return len(found) < 3
+
+    LoopEvents(handle, loop).finish(1)
+    assert found == [[1], [], []]
+
+
 def test_no_event_of_many_threads_is_lost_or_handled_twice(loop: ServiceLoop) -> None:
     found: list[int] = []
 
