@@ -7,16 +7,19 @@ for a plain tuple. So the kernels that Python calls take plain tuples of the fie
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ps2stream.protocol.frame import F64, I16, I64, U8, U32, U64, Array
 
 GROWTH = 1.25
 _LINE = 8  # words of a cache line
+_OWN_PAGES = 1 << 20  # bytes
 
 
 class IndexArrays(NamedTuple):
@@ -129,16 +132,29 @@ class MatchBuffers(NamedTuple):
         return MatchBuffers(*(grow_copy(column, size) for column in self))
 
 
+def take_zeros(size: int, dtype: DTypeLike) -> Array:
+    """Returns zeros[size]. Many of them have pages of their own, which go back to the system with
+    the array: from the heap, what an array leaves when it has grown would stay with the process."""
+    room = size * np.dtype(dtype).itemsize
+    if room < _OWN_PAGES:
+        return np.zeros(size, dtype)
+    memory = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype, size)
+
+
 def cache_lines(n: int) -> F64:
     """Returns a zeroed float64[n, 8] whose rows are whole cache lines."""
-    raw = np.zeros(n * _LINE + _LINE, np.float64)
+    raw = take_zeros(n * _LINE + _LINE, np.float64)
     skip = -(raw.ctypes.data // 8) % _LINE
     return raw[skip : skip + n * _LINE].reshape(n, _LINE)
 
 
 def grow_copy(array: Array, size: int) -> Array:
     """Returns a copy with zeros appended, of at least `size` and a quarter longer or more."""
-    out = np.zeros(max(size, int(len(array) * GROWTH)), array.dtype)
+    out = take_zeros(max(size, int(len(array) * GROWTH)), array.dtype)
     out[: len(array)] = array
     return out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import I64, U32
 
@@ -46,12 +47,15 @@ class WaitingDeletes:
 
     def take_empty(self, left: U32) -> I64:
         """Removes and returns the slots that have no posting left (`left` by slot)."""
+        return self.take_chosen(left[self.columns()[1]] == 0)
+
+    def take_chosen(self, chosen: NDArray[np.bool_]) -> I64:
+        """Removes and returns the slots where `chosen`, in the order of `columns`, is true."""
         lsns, slots = self.columns()
-        none = left[slots] == 0
-        gone: I64 = slots[none]
+        gone: I64 = slots[chosen]
         self._parts.clear()
         self._size = 0
-        self.add(lsns[~none], slots[~none])
+        self.add(lsns[~chosen], slots[~chosen])
         return gone
 
     def columns(self) -> I64:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import shapely
@@ -153,6 +153,17 @@ def random_query(rng: np.random.Generator, handle: int) -> Query:
     posted = [t for i, t in enumerate(terms) if post >> i & 1]
     tags = list(itertools.product(sorted(touched(query)), posted))
     query.tags = {t for t in tags if rng.random() < 0.9}  # the rest is at other workers
+    return query
+
+
+def draw_query(rng: np.random.Generator, handle: int, known: list[Query]) -> Query:
+    """A query, or in two of five cases one like a known one, which may be shared; appended."""
+    if known and rng.random() < 0.4:
+        other = known[int(rng.integers(max(len(known) - 40, 0), len(known)))]
+        query = replace(other, handle=handle, deleted=NEVER, tags=set(other.tags))
+    else:
+        query = random_query(rng, handle)
+    known.append(replace(query, tags=set(query.tags)))
     return query
 
 

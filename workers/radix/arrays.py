@@ -15,17 +15,18 @@ from ps2stream.workers.load_kernels import NO_CELL
 from ps2stream.workers.radix import layout as kl
 
 FIRST = 1 << 10  # entries of new arrays
+FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
 
 
 class RadixArrays(NamedTuple):
     """The arrays of a radix GI2 (layout.py says what they hold), C-contiguous and writable.
 
-    directory uint64[entries, 2]; nodes uint64[], n32 uint32[] and n16 uint16[]: one memory;
-    node_free int64[13]: the first free block of each class; wide uint64[1024]: a bit for each
+    directory uint64[buckets, 8]; nodes uint64[], n32 uint32[] and n16 uint16[]: one memory;
+    node_free int64[17]: the first free block of each class; wide uint64[1024]: a bit for each
     hash of the terms with WIDE trees; pool uint64[] and pool_f float64[]: one memory; pool_free
-    int64[48]; slots_f float64[slots, 8] and slots_i int64[slots, 8]: one memory; left
-    uint32[slots]; dead uint64[slots / 64]; places uint32[]; cells uint32[2^k], counts
-    int64[2^k, 2]; state int64[12].
+    int64[48]; slots_f float64[slots, 8] and slots_i int64[slots, 8]: one memory; dead
+    uint64[slots / 64]; places uint32[]; holders int64[2 * entries]; cells uint32[2^k], counts
+    int64[2^k, 2]; state int64[30].
     """
 
     directory: U64
@@ -39,9 +40,9 @@ class RadixArrays(NamedTuple):
     pool_free: I64
     slots_f: F64
     slots_i: I64
-    left: U32
     dead: U64
     places: U32
+    holders: I64
     cells: U32
     counts: I64
     state: I64
@@ -63,16 +64,17 @@ class UpdateScratch(NamedTuple):
 class RadixScratch(NamedTuple):
     """The memory of a match between its stages, C-contiguous and writable.
 
-    keys uint32[keys of a block, 2]; leaves uint32[leaves of a block, 4]; inner uint32[keys, 3];
-    at int64[block, 3]: steps, and the end of the keys; prints uint64[block, 4]: fingerprints;
-    groups uint32[groups, 4]; cands and checks uint32[candidates, 3]; later int64[candidates]:
+    keys uint32[keys of a block, 4]; leaves uint32[leaves of a block, 4]; inner uint32[keys, 3];
+    at uint32[block, 2]: steps; prints uint64[block, 4]: fingerprints;
+    groups uint32[groups, 4]; cands uint32[3, candidates + 16]; checks uint32[candidates, 3]; later
+    int64[candidates]:
     those with more to check; stack uint8[program].
     """
 
     keys: U32
     leaves: U32
     inner: U32
-    at: I64
+    at: U32
     prints: U64
     groups: U32
     cands: U32
@@ -82,13 +84,13 @@ class RadixScratch(NamedTuple):
 
 
 class RadixMatches(NamedTuple):
-    """Room for matches, all equally long: row uint32[], handle and session int64[]; of those whose
-    exact shape is still to be checked, their number among the matches and the offset of the
+    """Room for matches, all equally long: handle and session int64[] and row uint32[]; of those
+    whose exact shape is still to be checked, their number among the matches and the offset of the
     extras, shaped and extras int64[]. C-contiguous and writable."""
 
-    row: U32
     handle: I64
     session: I64
+    row: U32
     shaped: I64
     extras: I64
 
@@ -103,6 +105,20 @@ def view_nodes(nodes: U64) -> dict[str, Array]:
     return {"n32": nodes.view(np.uint32), "n16": nodes.view(np.uint16)}
 
 
+def take_lines(words: int) -> U64:
+    """Returns zeros uint64[n], n being `words` or a few more, that are whole cache lines."""
+    return cache_lines(-(-words // kl.LINE)).view(np.uint64).reshape(-1)
+
+
+def _align_lines(array: Array) -> Array:
+    """Returns an array that begins with a cache line: this one, or a copy."""
+    if array.ctypes.data % (8 * kl.LINE) == 0:
+        return array
+    out = take_lines(array.size).view(array.dtype)[: array.size].reshape(array.shape)
+    out[...] = array
+    return out
+
+
 def make_update_scratch(tags: int) -> UpdateScratch:
     """Returns memory for updates of queries with up to this many tags."""
     return UpdateScratch(
@@ -115,16 +131,23 @@ def make_update_scratch(tags: int) -> UpdateScratch:
     )
 
 
+def make_places(size: int) -> U32:
+    """Returns empty places, at least `size`: whole cache lines."""
+    return cache_lines(-(-size // 16)).view(np.uint32).reshape(-1)
+
+
 def make_arrays() -> RadixArrays:
     """Returns the arrays of an empty index."""
     slots, pool = cache_lines(FIRST), np.zeros(FIRST, np.uint64)
-    nodes: U64 = np.zeros(FIRST, np.uint64)
+    nodes = take_lines(FIRST)
     state = np.zeros(kl.STATE, np.int64)
     state[kl.NODE_TOP] = 1  # offset 0 means none
     state[kl.POOL_TOP] = kl.POOL_UNIT
     state[kl.SLOT_FREE] = -1
+    state[kl.PLACE_BITS] = (2 * FIRST).bit_length()
+    state[kl.HOLDER_TOP] = FIRST_HOLDER
     return RadixArrays(
-        directory=np.zeros((FIRST, 2), np.uint64),
+        directory=take_lines(FIRST * kl.BUCKET // kl.ENTRIES).reshape(-1, kl.BUCKET),
         nodes=nodes,
         n32=nodes.view(np.uint32),
         n16=nodes.view(np.uint16),
@@ -135,9 +158,9 @@ def make_arrays() -> RadixArrays:
         pool_free=np.zeros(48, np.int64),
         slots_f=slots,
         slots_i=slots.view(np.int64),
-        left=np.zeros(FIRST, np.uint32),
         dead=np.zeros(FIRST // 64, np.uint64),
-        places=np.zeros(FIRST, np.uint32),
+        places=make_places(FIRST),
+        holders=np.zeros(FIRST, np.int64),
         cells=np.full(FIRST, NO_CELL, np.uint32),
         counts=np.zeros((FIRST, 2), np.int64),
         state=state,
@@ -147,22 +170,30 @@ def make_arrays() -> RadixArrays:
 def restore_arrays(parts: Parts) -> RadixArrays:
     """Returns the arrays that `hold` gave."""
     own = {name: parts[name] for name in RadixArrays._fields if name in parts}
-    pool, slots, nodes = parts["pool"], parts["slots"], parts["nodes"]
+    pool, slots, nodes = parts["pool"], _align_lines(parts["slots"]), _align_lines(parts["nodes"])
+    own |= {"directory": _align_lines(parts["directory"]), "nodes": nodes}
     views = {"pool_f": pool.view(np.float64), "slots_f": slots, "slots_i": slots.view(np.int64)}
     return RadixArrays(**own, **views, **view_nodes(nodes))
 
 
-def make_match_scratch(batch: int, groups: int, candidates: int) -> RadixScratch:
-    """Returns memory for matches by blocks of `batch` objects, with room for as many groups and
-    candidates; that for keys has still to grow."""
+def make_key_columns(keys: int) -> dict[str, Array]:
+    """Returns the memory of a match for this many keys a block, by the names of the fields."""
+    return {
+        "keys": np.zeros((keys, 4), np.uint32),
+        "leaves": np.zeros((kl.LEAVES_A_KEY * keys + 1, 4), np.uint32),
+        "inner": np.zeros((keys + 1, 3), np.uint32),
+    }
+
+
+def make_match_scratch(batch: int, keys: int, groups: int, candidates: int) -> RadixScratch:
+    """Returns memory for matches by blocks of `batch` objects, with room for as many keys, groups
+    and candidates."""
     return RadixScratch(
-        keys=np.zeros((0, 2), np.uint32),
-        leaves=np.zeros((1, 4), np.uint32),
-        inner=np.zeros((1, 3), np.uint32),
-        at=np.zeros((batch, 3), np.int64),
+        **make_key_columns(keys),
+        at=np.zeros((batch, 2), np.uint32),
         prints=np.zeros((batch, 4), np.uint64),
         groups=np.zeros((groups, 4), np.uint32),
-        cands=np.zeros((candidates, 3), np.uint32),
+        cands=np.zeros((3, candidates + kl.LANES), np.uint32),
         checks=np.zeros((candidates, 3), np.uint32),
         later=np.zeros(candidates, np.int64),
         stack=np.zeros(64, np.uint8),
@@ -171,6 +202,5 @@ def make_match_scratch(batch: int, groups: int, candidates: int) -> RadixScratch
 
 def make_room(matches: int) -> RadixMatches:
     """Returns room for this many matches."""
-    return RadixMatches(
-        np.empty(matches, np.uint32), *(np.empty(matches, np.int64) for _ in range(4))
-    )
+    handle, session, shaped, extras = (np.empty(matches, np.int64) for _ in range(4))
+    return RadixMatches(handle, session, np.empty(matches, np.uint32), shaped, extras)

@@ -1,14 +1,13 @@
 """The radix GI2: the grid inside the keyword, and hierarchical.
 
 The memory layout is described in `layout`, the matching in `match_kernels`. This module owns the
-arrays and grows them.
+arrays; `growth` says how they grow.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,6 @@ from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import PolygonCache
-from ps2stream.workers import posting_kernels as kp
-from ps2stream.workers.arrays import GROWTH, cache_lines, grow_copy
 from ps2stream.workers.index import (
     ALL_TERMS,
     IndexStats,
@@ -27,33 +24,53 @@ from ps2stream.workers.index import (
     Parts,
     StoredCensus,
 )
-from ps2stream.workers.load_kernels import NO_CELL
+from ps2stream.workers.radix import filter_kernels as kf
+from ps2stream.workers.radix import holder_kernels as kh
 from ps2stream.workers.radix import layout as kl
 from ps2stream.workers.radix import match_kernels as km
 from ps2stream.workers.radix import posting_kernels as ki
 from ps2stream.workers.radix import purge_kernels as kd
 from ps2stream.workers.radix import tag_kernels as kt
+from ps2stream.workers.radix import verify_kernels as kv
 from ps2stream.workers.radix.arrays import (
     FIRST,
     make_arrays,
+    make_key_columns,
     make_match_scratch,
     make_room,
     make_update_scratch,
     restore_arrays,
-    view_nodes,
+    take_lines,
 )
 from ps2stream.workers.radix.census import take_census
-from ps2stream.workers.radix.pointers import list_addresses, replace_matches
+from ps2stream.workers.radix.growth import (
+    fit_places,
+    grow_cells,
+    grow_holders,
+    grow_nodes,
+    reserve_pool,
+    reserve_slots,
+)
+from ps2stream.workers.radix.pointers import list_addresses
 from ps2stream.workers.shapes import StoredShapes, keep_within_shapes
 from ps2stream.workers.waiting import WaitingDeletes
 
 _CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
 _BITS = 64
-_PLACES_FULL, _PLACES_EMPTY = 0.55, 0.4
 _DIRECTORY_EMPTY = 0.4  # how full the directory is once it grew
-_ROOM = 1 << 15  # matches
-_LISTS = 16  # lists that a sweep searches in the time that it takes to remove one posting
+_ROOM = 1 << 14  # matches
+_BLOCKS, _MOST = 8, 4096  # blocks searched for a list of a sweep's budget; about half a ms
+_LISTS = 16  # lists of a larger budget for each block
 _DELETE_WORDS = 64  # of the pool for a query that is deleted or whose tags are listed
+
+
+def _order_matches(found: MatchColumns, rows: int) -> MatchColumns:
+    """Returns a copy of matches in the order of their rows, as a merger can take them without
+    sorting; rows: how many there may be."""
+    n = len(found.row)
+    out = MatchColumns(np.empty(n, np.uint32), np.empty(n, np.int64), np.empty(n, np.int64))
+    km.order_by_row(*found, rows, *out)
+    return out
 
 
 class RadixGI2:
@@ -68,16 +85,17 @@ class RadixGI2:
         self._state: I64 = self._arrays.state
         self._waiting = WaitingDeletes()
         self._dead: deque[I64] = deque()  # slots to be swept, in this order; no part is empty
+        self._removed = 0  # tags of holders that went since the last sweep
         self._held = False
         self._polygons = PolygonCache()
         self._updates = make_update_scratch(1 << 12)
-        self._scratch = make_match_scratch(km.BATCH, km.GROUPS, km.CANDIDATES)
+        self._scratch = make_match_scratch(km.BATCH, km.KEYS, kf.GROUPS, kv.CANDIDATES)
         self._room = make_room(_ROOM)
         self._met = MetPostings(np.zeros(0, np.int64), np.zeros(16, np.int64))
         self._resume = np.zeros(km.RESUME, np.int64)
         self._located = self._arrays, self._scratch, self._room
         self._addresses = list_addresses(*self._located)
-        self._sizes = len(self._arrays.directory), len(self._room.row)
+        self._sizes = len(self._arrays.directory), km.KEYS, _ROOM
         if parts is not None:
             self._waiting.add(*parts["waiting"])
             self._queue_dead(np.array(parts["queue"]))
@@ -98,9 +116,9 @@ class RadixGI2:
             "pool": arrays.pool[: int(state[kl.POOL_TOP])],
             "pool_free": arrays.pool_free,
             "slots": arrays.slots_f[:slots],
-            "left": arrays.left[:slots],
             "dead": arrays.dead[: slots // _BITS],
             "places": arrays.places,
+            "holders": arrays.holders[: 2 * int(state[kl.HOLDER_TOP])],
             "cells": arrays.cells,
             "counts": arrays.counts,
             "state": state,
@@ -157,87 +175,47 @@ class RadixGI2:
             if need == ki.GROW_DIRECTORY:
                 self._grow_directory()
             elif need == ki.GROW_NODES:
-                self._grow_nodes(int(rows.post[row]).bit_count())
+                self._arrays = grow_nodes(self._arrays, int(rows.post[row]).bit_count())
             elif need == ki.GROW_POOL:
                 words = sum(
                     int(of[row + 1] - of[row])
                     for of in (rows.term_off, rows.prog_off, rows.geom_off, off)
                 )
-                self._reserve_pool(8 * words + 8 * len(self._updates.cell))
+                self._arrays = reserve_pool(self._arrays, 8 * words + 8 * len(self._updates.cell))
+            elif need == ki.GROW_HOLDERS:
+                self._arrays = grow_holders(self._arrays)
             elif need == ki.GROW_CELLS:
-                self._grow_cells(int(off[row + 1] - off[row]))
+                self._arrays = grow_cells(self._arrays, int(off[row + 1] - off[row]))
             else:
                 tag_count = int(off[row + 1] - off[row])
                 self._updates = make_update_scratch(2 * (len(self._updates.cell) + tag_count))
 
     def _reserve_slots(self, rows: int) -> None:
         """Makes room for this many more queries."""
-        state, arrays = self._state, self._arrays
-        held = int(state[kl.LIVE]) + len(self._waiting) + rows
-        if held > _PLACES_FULL * len(arrays.places):
-            places: U32 = np.zeros(int(held / _PLACES_EMPTY), np.uint32)
-            kp.rehash_places(arrays.places, places, arrays.slots_i)
-            arrays = arrays._replace(places=places)
-        top, now = int(state[kl.SLOT_TOP]) + rows, len(arrays.slots_f)
-        if top > now:
-            size = -(-max(top, int(now * GROWTH)) // _BITS) * _BITS
-            if size > kl.SLOT_MASK:
-                raise MemoryError(f"a worker holds at most {kl.SLOT_MASK} queries")
-            slots = cache_lines(size)
-            slots[:now] = arrays.slots_f
-            arrays = arrays._replace(
-                slots_f=slots,
-                slots_i=slots.view(np.int64),
-                left=grow_copy(arrays.left, size)[:size],
-                dead=grow_copy(arrays.dead, size // _BITS)[: size // _BITS],
-            )
-        self._arrays = arrays
+        held = int(self._state[kl.LIVE]) + len(self._waiting) + rows
+        self._arrays = fit_places(reserve_slots(self._arrays, rows), held)
 
     def _grow_directory(self) -> None:
         """Makes room in the directory, at the least for the trees of one more query."""
         old = self._arrays.directory
-        used = int(np.count_nonzero(old[:, 1] & kl.LOW)) + kl.KEPT * _BITS
-        size = max(int(used / _DIRECTORY_EMPTY), FIRST)
-        directory: U64 = np.zeros((size, 2), np.uint64)
+        used = int(np.count_nonzero(old[:, kl.ENTRIES :] & kl.LOW)) + kl.KEPT * _BITS
+        size = max(int(used / _DIRECTORY_EMPTY), FIRST) // kl.ENTRIES
+        directory = take_lines(size * kl.BUCKET).reshape(-1, kl.BUCKET)
         self._state[kl.DIRECTORY_USED] = kd.rehash_directory(old, directory)
         self._arrays = self._arrays._replace(directory=directory)
-
-    def _grow_nodes(self, terms: int) -> None:
-        """Makes room for the trees of a query with this many posting terms, and for the splits
-        that were put off."""
-        state = self._state
-        need = kl.KEPT * terms * ki.TREE_WORDS + int(state[kl.WANTED]) + kl.SLACK
-        nodes = grow_copy(self._arrays.nodes, int(state[kl.NODE_TOP]) + need)
-        self._arrays = self._arrays._replace(nodes=nodes, **view_nodes(nodes))
-
-    def _reserve_pool(self, words: int) -> None:
-        """Makes room for this many more words in the pool."""
-        need = int(self._state[kl.POOL_TOP]) + words
-        if need > len(self._arrays.pool):
-            pool = grow_copy(self._arrays.pool, need)
-            self._arrays = self._arrays._replace(pool=pool, pool_f=pool.view(np.float64))
-
-    def _grow_cells(self, tags: int) -> None:
-        """Makes room for this many more cells that are counted."""
-        arrays = self._arrays
-        size = 1 << (4 * (int(self._state[kl.CELLS_USED]) + tags)).bit_length()
-        cells: U32 = np.full(size, NO_CELL, np.uint32)
-        counts: I64 = np.zeros((size, 2), np.int64)
-        self._state[kl.CELLS_USED] = kt.rehash_cells(arrays.cells, arrays.counts, cells, counts)
-        self._arrays = arrays._replace(cells=cells, counts=counts)
 
     def delete(self, handles: I64, lsns: I64) -> None:
         """Gives the queries their delete LSN; the postings stay, as deletion is lazy
         (algorithms.md 1.7)."""
         if len(handles) == 0:
             return
-        self._reserve_pool(_DELETE_WORDS * len(handles))
+        self._arrays = reserve_pool(self._arrays, _DELETE_WORDS * len(handles))
         slots: I64 = np.empty(len(handles), np.int64)
         kd.delete_handles(
             sealed(handles), sealed(lsns), *self._bits, tuple(self._arrays), tuple(self._updates),
             slots,
         )  # fmt: skip
-        known = slots >= 0
+        known = slots != kd.UNKNOWN
         self._waiting.add(lsns[known], slots[known])
 
     def purge(self, watermark: int) -> None:
@@ -246,8 +224,10 @@ class RadixGI2:
             return
         slots = self._waiting.take_ripe(watermark)
         if len(slots):
-            kd.mark_dead(slots, tuple(self._arrays))
-            self._queue_dead(slots)
+            before = int(self._state[kl.POSTINGS])
+            dead = kd.mark_dead(slots, self._bits, tuple(self._arrays))
+            self._removed += before - int(self._state[kl.POSTINGS])
+            self._queue_dead(slots[:dead])
 
     def _queue_dead(self, slots: I64) -> None:
         """Adds slots to those to be swept."""
@@ -257,54 +237,58 @@ class RadixGI2:
     def sweep(self, budget: int) -> int:
         """Removes queries that may go, for about as long as it takes to search `budget` lists;
         returns the number of tags removed."""
-        before, blocks = int(self._state[kl.POSTINGS]), max(budget // _LISTS, 1)
-        while blocks > 0 and self._dead and not self._held:
+        if self._held:
+            return 0
+        before = int(self._state[kl.POSTINGS])
+        blocks = max(min(_BLOCKS * budget, _MOST), budget // _LISTS)
+        while blocks > 0 and self._dead:
             slots = self._dead.popleft()
             done, searched = kd.sweep_slots(
-                slots, blocks, tuple(self._arrays), tuple(self._updates)
+                slots, blocks, self._bits, tuple(self._arrays), tuple(self._updates)
             )
             blocks -= searched
             if done < len(slots):
                 self._dead.appendleft(slots[done:])
-        return before - int(self._state[kl.POSTINGS])
+        removed = before - int(self._state[kl.POSTINGS]) + self._removed
+        self._removed = 0
+        return removed
 
     # --- units ------------------------------------------------------------
 
     def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
         """Drops units; nothing changes before `keep` was asked for all of them. A unit may be
         asked for more than once. See `Index.drop`."""
-        left = self._arrays.left
-        bounds = [0]
-        sizes = np.cumsum(left, dtype=np.int64)
-        while bounds[-1] < len(left):
-            before = int(sizes[bounds[-1] - 1]) if bounds[-1] else 0
-            stop = int(np.searchsorted(sizes, before + _CHUNK, "right"))
-            bounds.append(max(stop, bounds[-1] + 1))
         changed: list[tuple[int, int, NDArray[np.bool_]]] = []
-        for first, last in pairwise(bounds):
-            tags = int(sizes[last - 1]) - (int(sizes[first - 1]) if first else 0)
+        first = 0
+        while first < int(self._state[kl.SLOT_TOP]):
+            arrays = tuple(self._arrays)
+            last, tags = kt.bound_tags(first, _CHUNK, self._bits, arrays)
             cell: U32 = np.empty(tags, np.uint32)
             term: U64 = np.empty(tags, np.uint64)
-            arrays = tuple(self._arrays)
             kt.list_tags(first, last, arrays, tuple(self._updates), *self._bits, cell, term)
             kept = keep(cell, term)
             if not kept.all():
                 changed.append((first, last, kept))
+            first = last
         waiting = 0
         for first, last, kept in changed:
-            tags = len(kept)
-            self._reserve_pool(_DELETE_WORDS * int(np.count_nonzero(left[first:last])) + 2 * tags)
+            handles = self._arrays.slots_i[first:last, kl.HANDLE]
+            slots, tags = int(np.count_nonzero(handles >= 0)), len(kept)
+            self._arrays = reserve_pool(self._arrays, _DELETE_WORDS * slots + 2 * tags)
             waiting += kd.keep_tags(
                 first, last, kept, *self._bits, tuple(self._arrays), tuple(self._updates)
             )
-        queue = [slots[left[slots] > 0] for slots in self._dead]
+        queue = [slots[self._arrays.slots_i[slots, kl.HANDLE] >= 0] for slots in self._dead]
         self._dead = deque(slots for slots in queue if len(slots))
         if waiting:
-            kd.free_waiting(self._waiting.take_empty(left), tuple(self._arrays))
+            deleted = self._waiting.columns()[1]
+            empty = np.zeros(len(deleted), np.bool_)
+            kd.find_empty(deleted, self._bits, tuple(self._arrays), empty)
+            kd.free_waiting(self._waiting.take_chosen(empty), tuple(self._arrays))
 
     def postings(self, lsn: int) -> int:
         """Counts the tags of queries that were live at `lsn`; see `Index.postings`."""
-        return int(kd.count_live(lsn, tuple(self._arrays)))
+        return int(kd.count_live(lsn, self._bits, tuple(self._arrays)))
 
     def census(self, slices: int = 1, level: int = 0) -> Iterator[StoredCensus | None]:
         """Returns what is stored by cell, at once, as it is counted with each update; see
@@ -322,51 +306,42 @@ class RadixGI2:
         objects = tuple(map(sealed, columns))  # as MatchedObjects
         met = np.zeros(len(lon), np.int64), np.zeros(16, np.int64)
         self._met = MetPostings(*met)
-        self._reserve_scratch(term_off, len(term))
         self._resume[:] = 0
         while True:
             addresses, sizes = self._locate_arrays()
             need = km.match_block(lsn, self._resume, self._bits, objects, addresses, sizes, met)
             if need == km.MATCHED:
                 break
-            self._room = self._room.grow()
+            if need == km.MORE_MATCHES:
+                self._room = self._room.grow()
+            else:
+                self._scratch = self._scratch._replace(**make_key_columns(2 * len(term)))
         n, shaped, room = int(self._resume[km.R_OUT]), int(self._resume[km.R_SHAPED]), self._room
         found = MatchColumns(room.row[:n], room.handle[:n], room.session[:n])
-        if 2 * n < len(room.row):
-            found = MatchColumns(found.row.copy(), found.handle.copy(), found.session.copy())
-        else:  # the room is given away, which is cheaper than so large a copy
-            self._room = make_room(len(room.row))
-        if shaped == 0:
-            return found
-        return self._keep_exact(found, room.shaped[:shaped], room.extras[:shaped], lon, lat)
+        if shaped:
+            at, extras = room.shaped[:shaped], room.extras[:shaped]
+            found = self._keep_exact(found, at, extras, lon, lat)
+        if self._state[kl.SHARED]:
+            found = self._list_holding(lsn, found)
+        return _order_matches(found, len(lon))
 
-    def _locate_arrays(self) -> tuple[I64, tuple[int, int]]:
-        """Returns the addresses of all arrays of a match, and the two sizes that it needs."""
+    def _list_holding(self, lsn: int, found: MatchColumns) -> MatchColumns:
+        """Returns the matches with all live holders of the shared slots among them."""
+        held = self._arrays.holders, self._arrays.pool
+        n = kh.count_holding(lsn, found.session, *held)
+        row: U32 = np.empty(n, np.uint32)
+        out = MatchColumns(row, np.empty(n, np.int64), np.empty(n, np.int64))
+        kh.list_holding(lsn, *found, *held, *out)
+        return out
+
+    def _locate_arrays(self) -> tuple[I64, tuple[int, int, int]]:
+        """Returns the addresses of all arrays of a match, and the sizes that it needs."""
         arrays, scratch, room = of = self._arrays, self._scratch, self._room
         before = self._located
-        if arrays is not before[0] or scratch is not before[1]:
-            self._addresses = list_addresses(*of)
-        elif room is not before[2]:
-            replace_matches(self._addresses, room)
-        else:
-            return self._addresses, self._sizes
-        self._located = of
-        self._sizes = len(arrays.directory), len(room.row)
+        if arrays is not before[0] or scratch is not before[1] or room is not before[2]:
+            self._located, self._addresses = of, list_addresses(*of)
+            self._sizes = len(arrays.directory), len(scratch.keys), len(room.row)
         return self._addresses, self._sizes
-
-    def _reserve_scratch(self, term_off: I64, terms: int) -> None:
-        """Makes room for the keys of a block of these objects, which have this many terms."""
-        if 2 * terms <= len(self._scratch.keys):
-            return
-        n = len(term_off) - 1
-        firsts = np.minimum(np.arange(0, n + km.BATCH, km.BATCH), n)
-        keys = 2 * int(np.diff(term_off[firsts]).max(initial=0))
-        if keys > len(self._scratch.keys):
-            self._scratch = self._scratch._replace(
-                keys=np.zeros((keys, 2), np.uint32),
-                leaves=np.zeros((km.LEAVES_A_KEY * keys + 1, 4), np.uint32),
-                inner=np.zeros((keys + 1, 3), np.uint32),
-            )
 
     def _keep_exact(
         self, found: MatchColumns, at: I64, extras_at: I64, lon: F64, lat: F64
@@ -386,10 +361,14 @@ class RadixGI2:
         return self._met
 
     def stats(self) -> IndexStats:
-        """Returns the sizes; `bytes` counts all arrays with their slack, but no scratch space."""
+        """Returns the sizes; `bytes` counts what was ever written of the arrays, whose rest takes
+        no memory, but no scratch space."""
         state, arrays = self._state, self._arrays
-        held = (arrays.directory, arrays.nodes, arrays.wide, arrays.pool, arrays.slots_f,
-                arrays.left, arrays.dead, arrays.places, arrays.cells, arrays.counts)  # fmt: skip
+        slots = int(state[kl.SLOT_TOP])
+        held = (arrays.directory, arrays.nodes[: state[kl.NODE_TOP]], arrays.wide,
+                arrays.pool[: state[kl.POOL_TOP]], arrays.slots_f[:slots],
+                arrays.dead[: slots // _BITS], arrays.places, arrays.cells, arrays.counts,
+                arrays.holders[: 2 * state[kl.HOLDER_TOP]])  # fmt: skip
         return IndexStats(
             live=int(state[kl.LIVE]),
             tombstones=len(self._waiting) + int(state[kl.PURGEABLE]),

@@ -3,9 +3,10 @@
 GI2 with the grid inside the keyword: a directory finds a term, and a tree over space under it
 finds the few queries near an object. Everything is a flat array that can be grown by copying:
 
-directory uint64[n, 2]: open addressing by (term, root cell). Column 0 is the whole term, so a hit
-        is exact; column 1 is ref | root << 32 | areas << 40, 0 = empty. The root cell is one of
-        64 (45 degrees), 1 + its number, or WIDE for regions that touch more than KEPT of them.
+directory uint64[n, 8]: buckets of four entries by (term, root cell), each one cache line: the whole
+        terms, so a hit is exact, then a word for each: ref | root << 32 | areas << 40, 0 = empty.
+        What a full bucket has no place for is in the next. The root cell is one of 64 (45
+        degrees), 1 + its number, or WIDE for regions that touch more than KEPT of them.
         areas: a bit for each area of a torus that a region under it touches.
 nodes   uint64[]: inner nodes and leaves; a ref is an offset in it, 0 = none, INNER is added for
         an inner node. An inner node is a head (ref of the regions too large for a child | filled
@@ -15,16 +16,17 @@ nodes   uint64[]: inner nodes and leaves; a ref is an offset in it, 0 = none, IN
         << 30 | slot uint32, two keyword fingerprints uint16. A rectangle is four bytes, lowest
         corner and 255 - highest, relative to the cell of the leaf: a vector of 16 is compared
         with an object by one maximum.
-slots   one 64-byte line a query (float64 and int64 views of the same memory): first box, handle,
-        session << 6 | level << 2 | kind, and two terms, or offsets in the pool: of the expression
-        and of what else there is to check, or 0.
+slots   one 64-byte line a query (float64 and int64 views of the same memory): first box, handle
+        (of a free slot, -2 - the next one), session << 6 | level << 2 | kind, and two terms, or
+        offsets in the pool: of the expression and of what else there is to check, or 0.
 pool    uint64[]: blocks. Expression: form | terms << 8 | program << 16 | class << 32 | posted
         terms << 40, the terms, the program, and the posted terms if these are more than 24.
-        Extras: delete LSN; shape | boxes << 8 | class << 16 | geometry << 32; offset and size of
-        the list of tags, or 0; second box; geometry. List: cell << 8 | number of the term,
-        ascending.
-left    uint32[slots]: tags; dead uint64[slots / 64]: a bit for each slot to be swept.
-places  uint32[n]: handle -> slot + 1, as in the flat GI2.
+        Extras: delete LSN, or -chunk of holders; shape | boxes << 8 | class << 16 | geometry <<
+        32; offset and size of the list of tags, or 0; second box; geometry. List: cell << 8 |
+        number of the term, ascending.
+dead    uint64[slots / 64]: a bit for each slot to be swept.
+places  uint32[n]: handle -> slot or holder; see `place_kernels`.
+holders int64[]: of queries that are alike, which are stored once; see `holder_kernels`.
 cells   uint32[2^k] and counts int64[2^k, 2]: live postings and their bytes by tag cell.
 
 A query whose tags are all that its boxes touch on its level, times all its posting terms, has no
@@ -39,9 +41,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.workers.layout import home_place, next_position, probe_distance
+from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 1
+FORMAT = 1 << 16 | 2
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
@@ -63,13 +65,19 @@ SHORT_POST = 24  # terms whose `post` is in the head of an expression
 DIRECTORY_USED, NODE_TOP, SLOT_TOP, SLOT_FREE, POOL_TOP = 0, 1, 2, 3, 4
 LIVE, PURGEABLE, POSTINGS, CELLS_USED, ROW, WIDE_USED, WANTED = 5, 6, 7, 8, 9, 10, 11
 NODE_ROOM, DIRECTORY_SIZE, CELLS_SIZE, POOL_SIZE, PLACES_SIZE, TAGS_SIZE = 12, 13, 14, 15, 16, 17
-STATE = 18
+NODE_GAPS = 18  # words that lie idle, so that blocks begin where they are to
+PLACE_BITS, HOLDER_TOP, HOLDER_SIZE, SHARED = 19, 20, 21, 22  # bits of a ref in `places`
+HOLDER_FREE = 23  # and by class of chunk
+STATE = 30
 
 STEP_BITS = 24
 _STEPS_PER_DEGREE = (1 << STEP_BITS) / 360.0
 CELL_BITS = np.array([0, 3, 6, 8, 10, 12, 14])
 """Bits of the cells by depth: depth 0 are the trees of WIDE, which are leaves."""
 DEEPEST = len(CELL_BITS) - 1
+LEAVES_A_KEY = DEEPEST + 1  # that a match finds: one on each level of a tree
+BUCKET, ENTRIES = 8, 4  # words of a bucket of the directory, and its entries
+HELD, FULL = np.uint64(15), np.uint64(1 << 8)  # what `find_in_bucket` says
 ROOT_BITS = 3
 WIDE = 65
 KEPT = 4  # children that a region may touch without being held by the node itself
@@ -78,11 +86,18 @@ REF_MASK = INNER - 1
 LOW = np.uint64(0xFFFFFFFF)
 NO_WORD = np.uint64(0)
 
-CAPACITY = np.array([1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+CAPACITY = np.array([1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
 LAST_CLASS = len(CAPACITY) - 1
-BLOCK_WORDS = np.array([1 + (10 * c + 7) // 8 for c in CAPACITY.tolist()] + [65, 17])
-"""Words of the blocks of leaves by class, then of inner nodes of 64 and of 16 children."""
 LANES = 16
+LINE = 8  # words
+ALIGNED_CLASS = CAPACITY.tolist().index(LANES)
+"""From this class on, what is behind the head of a block is whole cache lines."""
+BLOCK_WORDS = np.array(
+    [1 + (10 * c + 7) // 8 for c in CAPACITY.tolist() if c < LANES]
+    + [-(-(1 + 10 * c // 8) // LINE) * LINE for c in CAPACITY.tolist() if c >= LANES]
+    + [65, 17]
+)
+"""Words of the blocks of leaves by class, then of inner nodes of 64 and of 16 children."""
 SLACK = 16  # words behind the last node, as vectors are read whole
 
 AREA_BITS = 8  # of the areas in the directory
@@ -96,25 +111,36 @@ _C2 = np.uint64(0xD6E8FEB86659FD93)
 
 @njit(inline="always")
 def home(term, root, size):
-    """Returns where a term with a root cell belongs in a directory of `size`, below 2^32."""
+    """Returns the bucket to which a term with a root cell belongs, of `size`, below 2^32."""
     mixed = ((term ^ (np.uint64(root) * _C1)) * _C2) >> np.uint64(32)
     return np.int64((mixed * np.uint64(size)) >> np.uint64(32))
 
 
+@njit(cache=True, nogil=True)
+def follow_buckets(directory, size, where, term, root):
+    """Returns what `find_in_bucket` says of the first bucket behind a full one that holds a term
+    with a root cell, or is not full; and that bucket."""
+    held = FULL
+    while held == FULL:
+        where = where + 1 if where + 1 < size else 0
+        held = find_in_bucket(directory, BUCKET * where, term, root)
+    return held, where
+
+
 @njit(inline="always")
 def find_entry(directory, size, term, root):
-    """Returns the row of a term with a root cell in the directory, or the empty one where it
-    would go."""
-    at = home(term, root, size)
-    while True:
-        word = directory[2 * at + 1]
-        if word == NO_WORD:
-            return at
-        if directory[2 * at] == term and (word >> np.uint64(32)) & np.uint64(255) == np.uint64(
-            root
-        ):
-            return at
-        at = at + 1 if at + 1 < size else 0
+    """Returns where the word of a term with a root cell is in the directory, ENTRIES behind its
+    term, or the empty place where it would go."""
+    where = home(term, root, size)
+    held = find_in_bucket(directory, BUCKET * where, term, np.uint64(root))
+    if held == FULL:
+        held, where = follow_buckets(directory, size, where, term, np.uint64(root))
+    at = BUCKET * where + ENTRIES
+    if held & HELD != NO_WORD:
+        return at + lowest_bit(held)
+    while directory[at] != NO_WORD:
+        at += 1
+    return at
 
 
 @njit(inline="always")
@@ -218,26 +244,3 @@ def posted_terms(pool, at):
     if n <= SHORT_POST:
         return np.uint64(pool[at] >> np.uint64(40))
     return pool[at + 1 + n + (head >> 16 & 0xFFFF)]
-
-
-@njit(inline="always")
-def find_place(places, size, slots_i, handle):
-    """Returns the position in `places` of a handle, or the empty one where it would go."""
-    at = home_place(handle, size)
-    while places[at] != 0 and slots_i[8 * (np.int64(places[at]) - 1) + HANDLE] != handle:
-        at = next_position(at, size)
-    return at
-
-
-@njit(inline="always")
-def remove_handle(slot, places, size, slots_i):
-    """Removes the handle of a slot from `places`."""
-    gap = find_place(places, size, slots_i, slots_i[8 * slot + HANDLE])
-    at = next_position(gap, size)
-    while places[at] != 0:  # close the gap: Knuth 6.4 R
-        want = home_place(slots_i[8 * (np.int64(places[at]) - 1) + HANDLE], size)
-        if probe_distance(at, want, size) >= probe_distance(at, gap, size):
-            places[gap] = places[at]
-            gap = at
-        at = next_position(at, size)
-    places[gap] = 0

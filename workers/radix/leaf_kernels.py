@@ -8,13 +8,16 @@ import numpy as np
 from numba import njit
 
 from ps2stream.workers.radix.layout import (
+    ALIGNED_CLASS,
     BLOCK_WORDS,
     CAPACITY,
     CELL_BITS,
     LANES,
     LAST_CLASS,
+    LINE,
     LOW,
     NO_WORD,
+    NODE_GAPS,
     NODE_ROOM,
     NODE_TOP,
     SLOT_MASK,
@@ -39,6 +42,10 @@ def take_node(nodes, node_free, state, cls):
         node_free[cls] = np.int64(nodes[at])
         return at
     at = state[NODE_TOP]
+    if ALIGNED_CLASS <= cls <= LAST_CLASS:
+        gap = (LINE - 1 - at) & (LINE - 1)
+        state[NODE_GAPS] += gap
+        at += gap
     state[NODE_TOP] = at + BLOCK_WORDS[cls]
     return at
 
@@ -146,7 +153,8 @@ def _shrink_leaf(nodes, n32, n16, node_free, state, ref):
     cls, length = block_class(head), block_length(head)
     if head & LOW != NO_WORD or cls < 2 or length > CAPACITY[cls - 2]:
         return ref
-    if node_free[cls - 1] == 0 and state[NODE_TOP] + BLOCK_WORDS[cls - 1] > state[NODE_ROOM]:
+    need = BLOCK_WORDS[cls - 1] + LINE
+    if node_free[cls - 1] == 0 and state[NODE_TOP] + need > state[NODE_ROOM]:
         return ref
     new = take_node(nodes, node_free, state, cls - 1)
     for i in range(length):

@@ -29,6 +29,7 @@ from ps2stream.workers.radix.arrays import (
 from ps2stream.workers.radix.layout import (
     CELLS_SIZE,
     DIRECTORY_SIZE,
+    HOLDER_SIZE,
     NODE_ROOM,
     PLACES_SIZE,
     POOL_SIZE,
@@ -82,8 +83,8 @@ def point_index(fields):
     return RadixArrays(
         pointer_to(a.directory), pointer_to(a.nodes), pointer_to(a.n32), pointer_to(a.n16),
         pointer_to(a.node_free), pointer_to(a.wide), pointer_to(a.pool), pointer_to(a.pool_f),
-        pointer_to(a.pool_free), pointer_to(a.slots_f), pointer_to(a.slots_i), pointer_to(a.left),
-        pointer_to(a.dead), pointer_to(a.places), pointer_to(a.cells), pointer_to(a.counts),
+        pointer_to(a.pool_free), pointer_to(a.slots_f), pointer_to(a.slots_i), pointer_to(a.dead),
+        pointer_to(a.places), pointer_to(a.holders), pointer_to(a.cells), pointer_to(a.counts),
         pointer_to(a.state),
     )  # fmt: skip
 
@@ -96,6 +97,7 @@ def point_updated(fields):
     a.state[DIRECTORY_SIZE] = a.directory.shape[0]
     a.state[CELLS_SIZE] = a.cells.shape[0]
     a.state[POOL_SIZE] = a.pool.shape[0]
+    a.state[HOLDER_SIZE] = a.holders.shape[0] >> 1
     a.state[PLACES_SIZE] = a.places.shape[0]
     return point_index(fields)
 
@@ -159,18 +161,18 @@ def point_addresses(addresses):
         pointer_at(a[0], np.uint64), pointer_at(a[1], np.uint64), pointer_at(a[2], np.uint32),
         pointer_at(a[3], np.uint16), pointer_at(a[4], np.int64), pointer_at(a[5], np.uint64),
         pointer_at(a[6], np.uint64), pointer_at(a[7], np.float64), pointer_at(a[8], np.int64),
-        pointer_at(a[9], np.float64), pointer_at(a[10], np.int64), pointer_at(a[11], np.uint32),
-        pointer_at(a[12], np.uint64), pointer_at(a[13], np.uint32), pointer_at(a[14], np.uint32),
+        pointer_at(a[9], np.float64), pointer_at(a[10], np.int64), pointer_at(a[11], np.uint64),
+        pointer_at(a[12], np.uint32), pointer_at(a[13], np.int64), pointer_at(a[14], np.uint32),
         pointer_at(a[15], np.int64), pointer_at(a[16], np.int64),
     )  # fmt: skip
     scratch = RadixScratch(
         pointer_at(a[17], np.uint32), pointer_at(a[18], np.uint32), pointer_at(a[19], np.uint32),
-        pointer_at(a[20], np.int64), pointer_at(a[21], np.uint64), pointer_at(a[22], np.uint32),
+        pointer_at(a[20], np.uint32), pointer_at(a[21], np.uint64), pointer_at(a[22], np.uint32),
         pointer_at(a[23], np.uint32), pointer_at(a[24], np.uint32), pointer_at(a[25], np.int64),
         pointer_at(a[26], np.uint8),
     )  # fmt: skip
     matches = RadixMatches(
-        pointer_at(a[27], np.uint32), pointer_at(a[28], np.int64), pointer_at(a[29], np.int64),
+        pointer_at(a[27], np.int64), pointer_at(a[28], np.int64), pointer_at(a[29], np.uint32),
         pointer_at(a[30], np.int64), pointer_at(a[31], np.int64),
     )  # fmt: skip
     return index, scratch, matches
@@ -180,12 +182,6 @@ def list_addresses(index: RadixArrays, scratch: RadixScratch, matches: RadixMatc
     """Returns the addresses of these arrays, which are good as long as the arrays live."""
     arrays: list[Any] = [*index, *scratch, *matches]
     return np.array([array.ctypes.data for array in arrays], np.int64)
-
-
-def replace_matches(addresses: I64, matches: RadixMatches) -> None:
-    """Writes the addresses of other room for matches into what `list_addresses` returned."""
-    arrays: list[Any] = [*matches]
-    addresses[-len(arrays) :] = [array.ctypes.data for array in arrays]
 
 
 @njit(inline="always")

@@ -8,31 +8,41 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
+from ps2stream.workers.radix.ahead_kernels import ask_for_row
+from ps2stream.workers.radix.holder_kernels import (
+    CHUNK_ENTRIES,
+    detach_holder,
+    share_slot,
+    slot_of_ref,
+)
 from ps2stream.workers.radix.layout import (
     ALL,
     ANY,
     BLOCK,
+    BLOCK_WORDS,
     BOTH,
     CELLS_SIZE,
     CELLS_USED,
     DIRECTORY_SIZE,
     DIRECTORY_USED,
     EITHER,
+    ENTRIES,
     FIRST,
     FREE,
     GENERAL,
     HANDLE,
+    HOLDER_SIZE,
+    HOLDER_TOP,
     KEPT,
     KIND_MASK,
-    LEVEL_MASK,
     LEVEL_SHIFT,
+    LINE,
     LIVE,
     LOW,
     NO_WORD,
     NODE_ROOM,
     NODE_TOP,
     ONE,
-    PLACES_SIZE,
     POOL_SIZE,
     POOL_TOP,
     POSTINGS,
@@ -52,10 +62,16 @@ from ps2stream.workers.radix.layout import (
     X_LIST,
     X_LISTED,
     find_entry,
-    find_place,
     fingerprint,
     take_words,
     wide_bit,
+)
+from ps2stream.workers.radix.place_kernels import (
+    HOLDER,
+    add_place,
+    find_ref,
+    prefetch_place,
+    slot_ref,
 )
 from ps2stream.workers.radix.pointers import (
     advance,
@@ -63,16 +79,18 @@ from ps2stream.workers.radix.pointers import (
     point_tags,
     point_update_scratch,
     point_updated,
+    prefetch,
 )
 from ps2stream.workers.radix.tag_kernels import (
     add_extras,
-    count_cover,
+    count_ones,
+    count_slot_tags,
     count_tags,
     deleted_at,
     free_list,
-    list_cover,
+    free_slot,
+    has_all_tags,
     measure_query,
-    span_slot,
     store_expression,
     store_extras,
 )
@@ -84,27 +102,22 @@ from ps2stream.workers.radix.tree_kernels import (
     mark_areas,
     place_root,
 )
+from ps2stream.workers.radix.twin_kernels import find_twin
+from ps2stream.workers.radix.vectors import lowest_bit
 
 _INSERT = int(UpdateKind.INSERT)
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _RECT = int(RegionShape.RECT)  # or WORLD, if less
 _ONE_BIT = np.uint64(1)
-TREE_WORDS = LEAVES_OF_A_TREE * 82
+_AHEAD = 6  # rows
+TREE_WORDS = LEAVES_OF_A_TREE * (int(BLOCK_WORDS.max()) + LINE)
 """Words that a posting may take in one tree, splits aside."""
 DIRECTORY_FULL = 0.6
 DONE, GROW_DIRECTORY, GROW_NODES, GROW_POOL, GROW_CELLS, GROW_SCRATCH = 0, 1, 2, 3, 4, 5
+GROW_HOLDERS = 6
 
 
-@njit(inline="always")
-def _count_ones(bits):
-    n = 0
-    while bits != NO_WORD:
-        bits &= bits - _ONE_BIT
-        n += 1
-    return n
-
-
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def _describe_check(form, post, n, term, first, i):
     """Returns what is left to check for a posting under term i of a query, and two fingerprints,
     0 being none: of a conjunction the other terms, of a disjunction the smaller ones, without
@@ -128,7 +141,7 @@ def _describe_check(form, post, n, term, first, i):
     return GENERAL, 0
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def place_posting(index, scratch, slot, key, mode, prints):
     """Puts the posting of a slot under a term into the trees of its root cells. The directory and
     the nodes have room."""
@@ -138,8 +151,8 @@ def place_posting(index, scratch, slot, key, mode, prints):
     for k in range(roots):
         root = scratch.roots[k]
         at = find_entry(directory, state[DIRECTORY_SIZE], key, root)
-        if directory[2 * at + 1] == NO_WORD:
-            directory[2 * at] = key
+        if directory[at] == NO_WORD:
+            directory[at - ENTRIES] = key
             state[DIRECTORY_USED] += 1
             if root == WIDE:
                 bit = wide_bit(key)
@@ -149,13 +162,11 @@ def place_posting(index, scratch, slot, key, mode, prints):
         bounds = bound_region(index.slots_f, index.slots_i, index.pool, index.pool_f, slot, *place)
         ref = add_to_tree(
             index.nodes, index.n32, index.n16, index.node_free, index.slots_f, index.slots_i,
-            index.pool, index.pool_f, state, scratch.trail, np.int64(directory[2 * at + 1] & LOW),
+            index.pool, index.pool_f, state, scratch.trail, np.int64(directory[at] & LOW),
             place, bounds, word, np.uint16(prints),
         )  # fmt: skip
-        areas = directory[2 * at + 1] >> np.uint64(40) | mark_areas(root, bounds)
-        directory[2 * at + 1] = (
-            np.uint64(ref) | np.uint64(root) << np.uint64(32) | areas << np.uint64(40)
-        )
+        areas = directory[at] >> np.uint64(40) | mark_areas(root, bounds)
+        directory[at] = np.uint64(ref) | np.uint64(root) << np.uint64(32) | areas << np.uint64(40)
 
 
 @njit(inline="always")
@@ -163,14 +174,15 @@ def _take_slot(index):
     state = index.state
     slot = state[SLOT_FREE]
     if slot >= 0:
-        state[SLOT_FREE] = index.slots_i[8 * slot + HANDLE]
+        state[SLOT_FREE] = -2 - index.slots_i[8 * slot + HANDLE]
+        prefetch(index.slots_i, 8 * state[SLOT_FREE])
     else:
         slot = state[SLOT_TOP]
         state[SLOT_TOP] = slot + 1
     return slot
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def _store_query(rows, r, level, index):
     """Fills a slot with row r, whose tags are of this level; returns it."""
     pool, pool_f, pool_free = index.pool, index.pool_f, index.pool_free
@@ -189,7 +201,7 @@ def _store_query(rows, r, level, index):
         kind, first = ONE, np.int64(rows.term[g0])
     elif exact and n == 2 and form == _FORM_ANY and post == np.uint64(3):
         kind, first, second = EITHER, np.int64(rows.term[g0]), np.int64(rows.term[g0 + 1])
-    elif exact and n == 2 and form == _FORM_ALL and _count_ones(post) == 1:
+    elif exact and n == 2 and form == _FORM_ALL and count_ones(post) == 1:
         key = g0 if post == _ONE_BIT else g0 + 1
         kind, first, second = BOTH, np.int64(rows.term[key]), np.int64(rows.term[2 * g0 + 1 - key])
     else:
@@ -212,29 +224,7 @@ def _store_query(rows, r, level, index):
     slots_i[8 * slot + HANDLE] = rows.handle[r]
     slots_i[8 * slot + SESSION] = rows.session[r] << SESSION_SHIFT | level << LEVEL_SHIFT | kind
     slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND] = first, second
-    index.left[slot] = 0
     return slot
-
-
-@njit(inline="always")
-def _has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
-    """Returns whether these are all tags of a slot: all cells that it touches on its level times
-    all posting terms, in that order."""
-    level = index.slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
-    spans = span_slot(index, slot, bits, level)
-    cells = count_cover(spans)
-    posting = _count_ones(post)
-    if cells * posting != t1 - t0:
-        return False
-    list_cover(spans, bits[0], level, scratch.cell)
-    k = t0
-    for c in range(cells):
-        for i in range(n):
-            if post >> np.uint64(i) & _ONE_BIT != 0:
-                if tags.cell[k] != scratch.cell[c] or tags.term[k] != term[g0 + i]:
-                    return False
-                k += 1
-    return True
 
 
 @njit(inline="always")
@@ -249,7 +239,7 @@ def _sort_words(pool, at, n):
         pool[j] = word
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def extend_list(index, slot, old, cell, number, t0, t1):
     """Lists the tags of a slot: the first `old` of its list, and cell[t0:t1] with the numbers of
     their terms, number[: t1 - t0]."""
@@ -279,21 +269,27 @@ def insert_rows(row_fields, tag_fields, bits, fields, scratch_fields, extend):
     """
     rows, tags, index = point_rows(row_fields), point_tags(tag_fields), point_updated(fields)
     scratch = point_update_scratch(scratch_fields, index.state)
-    state, slots_i = index.state, index.slots_i
+    state = index.state
     end = row_fields[0].shape[0]
     while state[ROW] < end:
         r = state[ROW]
+        if r + 2 * _AHEAD < end:
+            prefetch_place(index, rows.handle[r + 2 * _AHEAD])
+            ask_for_row(rows, r + 2 * _AHEAD, index, False)
+        if r + _AHEAD < end:
+            ask_for_row(rows, r + _AHEAD, index, True)
         t0, t1 = tags.off[r], tags.off[r + 1]
-        where = find_place(index.places, state[PLACES_SIZE], slots_i, rows.handle[r])
-        slot = np.int64(index.places[where]) - 1
-        if rows.kind[r] != _INSERT or t0 == t1 or (slot >= 0 and not extend):
+        ref = find_ref(index, rows.handle[r])
+        if rows.kind[r] != _INSERT or t0 == t1 or (ref != 0 and not extend):
             state[ROW] = r + 1
             continue
         g0, n = rows.term_off[r], rows.term_off[r + 1] - rows.term_off[r]
         post = rows.post[r]
-        held = np.int64(index.left[slot]) if slot >= 0 else np.int64(0)
-        trees = KEPT * _count_ones(post)
-        if state[DIRECTORY_USED] + trees >= DIRECTORY_FULL * state[DIRECTORY_SIZE]:
+        held = np.int64(0)
+        if ref != 0:
+            held = count_slot_tags(index, slot_of_ref(index, ref), bits)
+        trees = KEPT * count_ones(post)
+        if state[DIRECTORY_USED] + trees >= DIRECTORY_FULL * ENTRIES * state[DIRECTORY_SIZE]:
             return GROW_DIRECTORY
         if state[NODE_TOP] + trees * TREE_WORDS + state[WANTED] > state[NODE_ROOM]:
             return GROW_NODES
@@ -306,61 +302,87 @@ def insert_rows(row_fields, tag_fields, bits, fields, scratch_fields, extend):
             return GROW_CELLS
         if held + t1 - t0 > state[TAGS_SIZE]:
             return GROW_SCRATCH
-        _store_row(rows, r, tags, t0, t1, g0, n, post, slot, where, bits, index, scratch)
+        if state[HOLDER_TOP] + 2 * CHUNK_ENTRIES > state[HOLDER_SIZE]:
+            return GROW_HOLDERS
+        _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch)
         state[ROW] = r + 1
     return DONE
 
 
-@njit(inline="always")
-def _store_row(rows, r, tags, t0, t1, g0, n, post, slot, where, bits, index, scratch):
+@njit(cache=True, nogil=True)
+def _list_placed(slots_i, pool, slot, post):
+    """Returns the terms under which a slot has tags, and how many of these are listed."""
+    extras = np.int64(0)
+    if slots_i[8 * slot + SESSION] & KIND_MASK == BLOCK:
+        extras = slots_i[8 * slot + SECOND]
+    if extras == 0 or pool[extras + X_LIST] == NO_WORD:
+        return post, np.int64(0)
+    at, n = np.int64(pool[extras + X_LIST]), np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
+    placed = NO_WORD
+    for k in range(n):
+        placed |= _ONE_BIT << np.uint64(np.int64(pool[at + k]) & 255)
+    return placed, n
+
+
+@njit(cache=True, nogil=True)
+def _number_terms(tags, t0, t1, term, g0, number):
+    """Fills in the number of each tag's term in its query; returns a bit for each number."""
+    bits = NO_WORD
+    for k in range(t0, t1):
+        i = 0
+        while term[g0 + i] != tags.term[k]:
+            i += 1
+        number[k - t0] = np.uint64(i)
+        bits |= _ONE_BIT << np.uint64(i)
+    return bits
+
+
+@njit(cache=True, nogil=True)
+def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     state, pool, slots_i = index.state, index.pool, index.slots_i
-    form = np.int64(rows.form[r])
-    term = rows.term
-    level = np.int64(tags.cell[t0]) >> 28
-    new = slot < 0
-    if new:
-        slot = _store_query(rows, r, level, index)
-        index.places[where] = np.uint32(slot + 1)
+    form, term, number = np.int64(rows.form[r]), rows.term, scratch.term
+    fresh = post  # terms that are to get their postings
+    if ref == 0:
+        slot = _store_query(rows, r, np.int64(tags.cell[t0]) >> 28, index)
+        if not has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
+            fresh = _number_terms(tags, t0, t1, term, g0, number)
+            extend_list(index, slot, np.int64(0), tags.cell, number, t0, t1)
+    else:
+        slot = slot_of_ref(index, ref)
+        placed, old = _list_placed(slots_i, pool, slot, post)
+        if old == 0:
+            return  # it has all its tags: nothing new is to come
+        fresh = _number_terms(tags, t0, t1, term, g0, number)
+        if ref & HOLDER:  # its tags will not be those of the others any more
+            slot = _take_slot(index)
+            detach_holder(index, ref >> 1, slot)
+            fresh |= placed
+        else:
+            fresh &= ~placed
+        extend_list(index, slot, old, tags.cell, number, t0, t1)
+    first = post & (~post + _ONE_BIT)
+    if form == _FORM_ALL:
+        # An object that matches has all terms: only the smallest one emits.
+        fresh &= first
+    if ref == 0:
+        twin = np.int64(-1)
+        if fresh != NO_WORD:
+            i = lowest_bit(fresh)
+            mode, prints = _describe_check(form, post, n, term, g0, i)
+            twin = find_twin(index, scratch, slot, term[g0 + i], mode, prints)
+        if twin >= 0:
+            free_slot(slots_i, pool, index.pool_free, state, slot)
+            slot, fresh = twin, NO_WORD
+            share_slot(index, slot, rows.handle[r], rows.session[r])
+        else:
+            add_place(index, rows.handle[r], slot_ref(slot))
         state[LIVE] += 1
-    listed = not new
-    placed = NO_WORD  # terms that have their postings
-    fresh = NO_WORD  # terms that are to get them
-    if new:
-        listed = not _has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot)
-        if not listed:
-            fresh = post
-    if listed:
-        # A slot without a list has all its tags; then nothing new is to come.
-        old = np.int64(0)
-        if (
-            not new
-            and slots_i[8 * slot + SESSION] & KIND_MASK == BLOCK
-            and slots_i[8 * slot + SECOND] != 0
-        ):
-            extras = slots_i[8 * slot + SECOND]
-            old = np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
-            at = np.int64(pool[extras + X_LIST])
-            for k in range(old):
-                placed |= _ONE_BIT << np.uint64(np.int64(pool[at + k]) & 255)
-        number = scratch.term
-        for k in range(t0, t1):
-            i = 0
-            while term[g0 + i] != tags.term[k]:
-                i += 1
-            number[k - t0] = np.uint64(i)
-            fresh |= _ONE_BIT << np.uint64(i)
-        fresh &= ~placed
-        if new or old != 0:
-            extend_list(index, slot, old, tags.cell, number, t0, t1)
-    index.left[slot] += np.uint32(t1 - t0)
     state[POSTINGS] += t1 - t0
-    if deleted_at(slots_i, pool, slot) == NEVER:
+    if ref == 0 or deleted_at(slots_i, pool, slot) == NEVER:
         size = measure_query(slots_i, pool, slot)
         count_tags(index.cells, index.counts, state, advance(tags.cell, t0), t1 - t0, 1, size)
-    first = post & (~post + _ONE_BIT)
-    for i in range(n):
-        bit = _ONE_BIT << np.uint64(i)
-        # Of a conjunction, an object that matches has all terms: only the smallest one emits.
-        if fresh & bit != NO_WORD and (form != _FORM_ALL or bit == first):
-            mode, prints = _describe_check(form, post, n, term, g0, i)
-            place_posting(index, scratch, slot, term[g0 + i], mode, prints)
+    while fresh != NO_WORD:
+        i = lowest_bit(fresh)
+        fresh &= fresh - _ONE_BIT
+        mode, prints = _describe_check(form, post, n, term, g0, i)
+        place_posting(index, scratch, slot, term[g0 + i], mode, prints)

@@ -12,24 +12,37 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
+from ps2stream.workers.radix.ahead_kernels import ask_for_blocks, ask_for_trees
+from ps2stream.workers.radix.holder_kernels import (
+    count_holders,
+    delete_holder,
+    holders_of,
+    is_holder_deleted,
+    remove_all_holders,
+    remove_holder,
+    slot_of_ref,
+)
 from ps2stream.workers.radix.layout import (
     DIRECTORY_SIZE,
+    ENTRIES,
     FIRST,
     HANDLE,
     LIVE,
     LOW,
     NO_WORD,
-    PLACES_SIZE,
     POSTINGS,
     PURGEABLE,
-    SECOND,
-    SESSION,
-    SLOT_FREE,
     SLOT_TOP,
     X_DELETED,
     find_entry,
+)
+from ps2stream.workers.radix.place_kernels import (
+    HOLDER,
     find_place,
-    remove_handle,
+    find_ref,
+    prefetch_place,
+    prefetch_stored,
+    remove_place,
 )
 from ps2stream.workers.radix.pointers import (
     advance,
@@ -42,10 +55,11 @@ from ps2stream.workers.radix.pointers import (
 from ps2stream.workers.radix.posting_kernels import extend_list
 from ps2stream.workers.radix.tag_kernels import (
     add_extras,
+    count_slot_tags,
     count_tags,
     deleted_at,
     expand_slot,
-    free_blocks,
+    free_slot,
     list_posting_terms,
     measure_query,
     recount_slot,
@@ -58,43 +72,81 @@ from ps2stream.workers.radix.tree_kernels import (
 )
 
 _ONE_BIT = np.uint64(1)
-_AHEAD = 8
+_AHEAD = 6
+UNKNOWN = np.iinfo(np.int64).min
 
 
 @njit(cache=True, nogil=True)
 def delete_handles(handles, lsns, lon_bits, lat_bits, fields, scratch_fields, out):
-    """Sets the delete LSNs; out[i] is the slot, or -1 if it is unknown or was deleted before. The
-    handles stay in `places` until their slots are dead or free. The pool has room for two blocks
-    a handle."""
+    """Sets the delete LSNs; out[i] is the slot, -1 - the handle of one that holds a shared slot, or
+    UNKNOWN if there is none or it was deleted before. The handles stay in `places` until their
+    slots are dead or free. The pool has room for two blocks a handle."""
     index = point_updated(fields)
     scratch = point_update_scratch(scratch_fields, index.state)
     pool, slots_i, state = index.pool, index.slots_i, index.state
     for i in range(handles.shape[0]):
-        slot = (
-            np.int64(
-                index.places[find_place(index.places, state[PLACES_SIZE], slots_i, handles[i])]
-            )
-            - 1
-        )
-        if slot >= 0 and deleted_at(slots_i, pool, slot) == NEVER:
-            recount_slot(index, scratch, lon_bits, lat_bits, slot, -1)
+        if i + 3 * _AHEAD < handles.shape[0]:
+            prefetch_place(index, handles[i + 3 * _AHEAD])
+        if i + 2 * _AHEAD < handles.shape[0]:
+            prefetch_stored(index, handles[i + 2 * _AHEAD])
+        if i + _AHEAD < handles.shape[0]:
+            ahead = find_ref(index, handles[i + _AHEAD])
+            if ahead != 0 and ahead & HOLDER == 0:
+                ask_for_blocks(index, slot_of_ref(index, ahead))
+        ref = find_ref(index, handles[i])
+        out[i] = UNKNOWN
+        if ref == 0:
+            continue
+        slot = slot_of_ref(index, ref)
+        if ref & HOLDER:
+            if is_holder_deleted(index.holders, ref >> 1):
+                continue
+            delete_holder(index, ref >> 1, lsns[i])
+            out[i] = -1 - handles[i]
+        elif deleted_at(slots_i, pool, slot) == NEVER:
             extras = add_extras(slots_i, pool, index.pool_free, state, slot)
             pool[extras + X_DELETED] = np.uint64(lsns[i])
-            state[LIVE] -= 1
+            out[i] = slot
         else:
-            slot = np.int64(-1)
-        out[i] = slot
+            continue
+        recount_slot(index, scratch, lon_bits, lat_bits, slot, -1)
+        state[LIVE] -= 1
+
+
+@njit(inline="always")
+def _remove_handle(index, slot):
+    """Removes the handle of a slot from `places`."""
+    remove_place(index, find_place(index, index.slots_i[8 * slot + HANDLE]))
 
 
 @njit(cache=True, nogil=True)
-def mark_dead(slots, fields):
-    """Marks slots that can match no object any more: their postings may go."""
+def mark_dead(entries, bits, fields):
+    """Marks slots that can match no object any more, whose postings may go, and removes holders of
+    slots that others still hold. `entries`: as `delete_handles` gave them; returns how many slots
+    are dead, which come first in it then."""
     index = point_updated(fields)
-    state, dead = index.state, index.dead
-    for i in range(slots.shape[0]):
-        remove_handle(slots[i], index.places, state[PLACES_SIZE], index.slots_i)
-        dead[slots[i] >> 6] |= _ONE_BIT << np.uint64(slots[i] & 63)
-    state[PURGEABLE] += slots.shape[0]
+    state, dead, n = index.state, index.dead, 0
+    for i in range(entries.shape[0]):
+        if i + 2 * _AHEAD < entries.shape[0] and entries[i + 2 * _AHEAD] >= 0:
+            prefetch(index.slots_i, 8 * entries[i + 2 * _AHEAD])
+        if i + _AHEAD < entries.shape[0] and entries[i + _AHEAD] >= 0:
+            prefetch_place(index, index.slots_i[8 * entries[i + _AHEAD] + HANDLE])
+        slot = entries[i]
+        if slot < 0:
+            ref = find_ref(index, -1 - slot)
+            if ref == 0:
+                continue
+            slot = slot_of_ref(index, ref)
+            if ref & HOLDER:
+                state[POSTINGS] -= count_slot_tags(index, slot, bits)
+                remove_holder(index, ref >> 1)
+                continue
+        _remove_handle(index, slot)
+        dead[slot >> 6] |= _ONE_BIT << np.uint64(slot & 63)
+        entries[n] = slot
+        n += 1
+    state[PURGEABLE] += n
+    return n
 
 
 @njit(inline="always")
@@ -104,16 +156,6 @@ def _clear_dead(index, slot):
 
 
 @njit(cache=True, nogil=True)
-def free_slot(slots_i, pool, pool_free, left, state, slot):
-    """Frees a slot, and its blocks in the pool, that no tree refers to any more."""
-    free_blocks(slots_i, pool, pool_free, slot)
-    slots_i[8 * slot + HANDLE] = state[SLOT_FREE]
-    slots_i[8 * slot + SESSION] = slots_i[8 * slot + FIRST] = slots_i[8 * slot + SECOND] = 0
-    left[slot] = 0
-    state[SLOT_FREE] = slot
-
-
-@njit(inline="always")
 def remove_term(index, scratch, slot, term):
     """Removes the postings of a slot under a term, if there are any; returns the number of blocks
     that were searched."""
@@ -123,7 +165,7 @@ def remove_term(index, scratch, slot, term):
     for k in range(roots):
         root = scratch.roots[k]
         at = find_entry(directory, index.state[DIRECTORY_SIZE], term, root)
-        word = directory[2 * at + 1]
+        word = directory[at]
         if word & LOW == NO_WORD:
             continue
         place = place_root(root)
@@ -135,12 +177,12 @@ def remove_term(index, scratch, slot, term):
         searched += blocks
         if ref == 0:  # the entry stays, without areas, for the next query under the term
             word = np.uint64(root) << np.uint64(32)
-        directory[2 * at + 1] = (word & ~LOW) | np.uint64(ref)
+        directory[at] = (word & ~LOW) | np.uint64(ref)
     return searched
 
 
 @njit(cache=True, nogil=True)
-def sweep_slots(slots, budget, fields, scratch_fields):
+def sweep_slots(slots, budget, bits, fields, scratch_fields):
     """Removes the postings of dead slots until `budget` blocks were searched, and frees the slots;
     returns how many slots are done, and how many blocks were searched. fields, scratch_fields:
     plain tuples of those of RadixArrays and UpdateScratch."""
@@ -149,16 +191,23 @@ def sweep_slots(slots, budget, fields, scratch_fields):
     state, slots_i, pool = index.state, index.slots_i, index.pool
     searched = done = 0
     while done < slots.shape[0] and searched < budget:
-        if done + _AHEAD < slots.shape[0]:
-            prefetch(slots_i, 8 * slots[done + _AHEAD])
+        for step in range(1, 5):
+            if done + step * _AHEAD < slots.shape[0]:
+                ahead = slots[done + step * _AHEAD]
+                if step == 4:
+                    prefetch(slots_i, 8 * ahead)
+                elif step == 3:
+                    ask_for_blocks(index, ahead)
+                else:
+                    ask_for_trees(index, ahead, scratch.tag_term, step == 1)
         slot = slots[done]
         done += 1
         terms = list_posting_terms(slots_i, pool, slot, scratch.term)
         for i in range(terms):
             searched += 1 + remove_term(index, scratch, slot, scratch.term[i])
-        state[POSTINGS] -= np.int64(index.left[slot])
+        state[POSTINGS] -= count_slot_tags(index, slot, bits)
         _clear_dead(index, slot)
-        free_slot(slots_i, pool, index.pool_free, index.left, state, slot)
+        free_slot(slots_i, pool, index.pool_free, state, slot)
     return done, searched
 
 
@@ -166,23 +215,26 @@ def sweep_slots(slots, budget, fields, scratch_fields):
 def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
     """Removes the tags of the slots first..last - 1 where `kept`, in the order of `list_tags`, is
     false. A query without any left goes too, unless its delete waits for the watermark: the slots
-    of such queries are the caller's to free, and their number is returned. The pool has room for
-    two blocks a slot and twice the tags."""
+    of such queries are the caller's to free. Returns how many deletes need not wait any more. The
+    pool has room for two blocks a slot and twice the tags."""
     index = point_updated(fields)
     scratch = point_update_scratch(scratch_fields, index.state)
     state, slots_i, pool, dead = index.state, index.slots_i, index.pool, index.dead
     cell, term, waiting, at = scratch.tag_cell, scratch.tag_term, 0, 0
     for slot in range(first, last):
-        n = np.int64(index.left[slot])
-        if n == 0:
+        if slots_i[8 * slot + HANDLE] < 0:
             continue
+        n = count_slot_tags(index, slot, (lon_bits, lat_bits))
         before, at = at, at + n
         stay = 0
         for k in range(n):
             stay += kept[before + k]
         if stay == n:
             continue
-        deleted = deleted_at(slots_i, pool, slot)
+        deleted, live, held = deleted_at(slots_i, pool, slot), np.int64(1), np.int64(1)
+        chunk = holders_of(slots_i, pool, slot)
+        if chunk != 0:
+            held, live = count_holders(index.holders, pool, chunk, np.int64(NEVER) - 1)
         expand_slot(index, scratch, lon_bits, lat_bits, slot, cell, term)
         size = measure_query(slots_i, pool, slot)
         add_extras(slots_i, pool, index.pool_free, state, slot)
@@ -198,24 +250,25 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
                 scratch.term[j] = np.uint64(i)
                 j += 1
             elif deleted == NEVER:
-                count_tags(index.cells, index.counts, state, advance(cell, k), 1, -1, size)
+                count_tags(index.cells, index.counts, state, advance(cell, k), 1, -live, size)
         for i in range(64):
             if (had & ~stays) >> np.uint64(i) & _ONE_BIT != NO_WORD:
                 remove_term(index, scratch, slot, pool[slots_i[8 * slot + FIRST] + 1 + i])
-        state[POSTINGS] -= n - stay
-        index.left[slot] = np.uint32(stay)
+        state[POSTINGS] -= (n - stay) * held
+        extend_list(index, slot, 0, cell, scratch.term, 0, stay)
         if stay != 0:
-            extend_list(index, slot, 0, cell, scratch.term, 0, stay)
             continue
-        if dead[slot >> 6] >> np.uint64(slot & 63) & _ONE_BIT != NO_WORD:
+        if chunk != 0:
+            waiting += remove_all_holders(index, slot)
+        elif dead[slot >> 6] >> np.uint64(slot & 63) & _ONE_BIT != NO_WORD:
             _clear_dead(index, slot)
         elif deleted == NEVER:
-            remove_handle(slot, index.places, state[PLACES_SIZE], slots_i)
+            _remove_handle(index, slot)
             state[LIVE] -= 1
         else:
             waiting += 1
             continue
-        free_slot(slots_i, pool, index.pool_free, index.left, state, slot)
+        free_slot(slots_i, pool, index.pool_free, state, slot)
     return waiting
 
 
@@ -229,24 +282,48 @@ def _number_of(pool, at, term):
 
 
 @njit(cache=True, nogil=True)
-def free_waiting(slots, fields):
-    """Frees the slots of deleted queries that have no tag left."""
+def free_waiting(entries, fields):
+    """Frees the slots of deleted queries that have no tag left, as `find_empty` notes them."""
     index = point_updated(fields)
     state, slots_i = index.state, index.slots_i
-    for i in range(slots.shape[0]):
-        remove_handle(slots[i], index.places, state[PLACES_SIZE], slots_i)
-        free_slot(slots_i, index.pool, index.pool_free, index.left, state, slots[i])
+    for i in range(entries.shape[0]):
+        slot = _find_waiting(index, entries[i])
+        if slot >= 0:
+            _remove_handle(index, slot)
+            free_slot(slots_i, index.pool, index.pool_free, state, slot)
+
+
+@njit(inline="always")
+def _find_waiting(index, entry):
+    """Returns the slot of a delete that waits, or -1 if the handle is gone."""
+    if entry >= 0:
+        return entry
+    ref = find_ref(index, -1 - entry)
+    return slot_of_ref(index, ref) if ref != 0 else np.int64(-1)
 
 
 @njit(cache=True, nogil=True)
-def count_live(lsn, fields):
+def count_live(lsn, bits, fields):
     """Returns the number of tags of queries that were live at this LSN."""
     index, out = point_index(fields), 0
-    left, slots_i, pool = index.left, index.slots_i, index.pool
+    slots_i, pool = index.slots_i, index.pool
     for slot in range(index.state[SLOT_TOP]):
-        if left[slot] != 0 and slots_i[8 * slot + HANDLE] <= lsn < deleted_at(slots_i, pool, slot):
-            out += np.int64(left[slot])
+        handle = slots_i[8 * slot + HANDLE]
+        if handle >= 0 and handle <= lsn < deleted_at(slots_i, pool, slot):
+            chunk, live = holders_of(slots_i, pool, slot), np.int64(1)
+            if chunk != 0:
+                live = count_holders(index.holders, pool, chunk, lsn)[1]
+            out += live * count_slot_tags(index, slot, bits)
     return out
+
+
+@njit(cache=True, nogil=True)
+def find_empty(entries, bits, fields, out):
+    """Notes in `out` which of these deletes that wait are of queries without a tag."""
+    index = point_updated(fields)
+    for i in range(entries.shape[0]):
+        slot = _find_waiting(index, entries[i])
+        out[i] = slot < 0 or count_slot_tags(index, slot, bits) == 0
 
 
 @njit(cache=True, nogil=True)
@@ -254,11 +331,11 @@ def rehash_directory(old, directory):
     """Puts the entries of `old` that have a tree into the empty `directory`; returns their
     number."""
     n, to, size = 0, pointer_to(directory), directory.shape[0]
-    for i in range(old.shape[0]):
-        word = old[i, 1]
-        if word & LOW != NO_WORD:
-            root = np.int64(word >> np.uint64(32)) & 255
-            at = find_entry(to, size, old[i, 0], root)
-            to[2 * at], to[2 * at + 1] = old[i, 0], word
-            n += 1
+    for bucket in range(old.shape[0]):
+        for i in range(ENTRIES):
+            term, word = old[bucket, i], old[bucket, ENTRIES + i]
+            if word & LOW != NO_WORD:
+                at = find_entry(to, size, term, np.int64(word >> np.uint64(32)) & 255)
+                to[at - ENTRIES], to[at] = term, word
+                n += 1
     return n

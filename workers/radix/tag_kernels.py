@@ -19,13 +19,17 @@ from ps2stream.workers.radix.layout import (
     CELLS_USED,
     EITHER,
     FIRST,
+    HANDLE,
     KIND_MASK,
     LEVEL_MASK,
     LEVEL_SHIFT,
+    NO_WORD,
     ONE,
     SECOND,
     SESSION,
     SHORT_POST,
+    SLOT_FREE,
+    SLOT_TOP,
     X_BOX,
     X_DELETED,
     X_GEOM,
@@ -38,6 +42,7 @@ from ps2stream.workers.radix.layout import (
 )
 from ps2stream.workers.radix.pointers import (
     advance,
+    point_index,
     point_update_scratch,
     point_updated,
     pointer_to,
@@ -51,6 +56,16 @@ QUERY_BYTES, _WORD_BYTES = 64 + 16, 8
 
 
 @njit(inline="always")
+def count_ones(bits):
+    """Returns the number of bits that are set."""
+    n = np.int64(0)
+    while bits != NO_WORD:
+        bits &= bits - _ONE_BIT
+        n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
 def store_expression(pool, pool_free, state, form, post, n, program):
     """Takes a block for an expression of n terms and this many words of program, and fills in its
     head; returns its offset."""
@@ -65,29 +80,37 @@ def store_expression(pool, pool_free, state, form, post, n, program):
     return at
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def store_extras(pool, pool_free, state, shape, boxes, geometry):
     """Takes a block for what else there is to check of a live query without a list, with room for
-    a second box and a geometry of this many words; returns its offset."""
-    at, cls = take_words(pool, pool_free, state, X_GEOM + geometry)
+    a second box and a geometry of this many words, if it has either; returns its offset."""
+    words = X_GEOM + geometry if boxes > 1 or geometry > 0 else X_BOX
+    at, cls = take_words(pool, pool_free, state, words)
     pool[at + X_DELETED] = np.uint64(NEVER)
     pool[at + X_HEAD] = np.uint64(shape | boxes << 8 | cls << 16 | geometry << 32)
     pool[at + X_LIST] = pool[at + X_LISTED] = np.uint64(0)
     return at
 
 
+@njit(inline="always")
+def name_terms(slots_i, slot):
+    """Returns form, number of terms, posted terms and the terms of a slot without a block, as a
+    block would have them."""
+    kind = slots_i[8 * slot + SESSION] & KIND_MASK
+    a, b = np.uint64(slots_i[8 * slot + FIRST]), np.uint64(slots_i[8 * slot + SECOND])
+    n = 1 if kind == ONE else 2
+    post = np.uint64(3) if kind == EITHER else np.uint64(1)
+    if kind == BOTH and b < a:
+        a, b, post = b, a, np.uint64(2)
+    return (_ANY if kind == EITHER else _ALL), n, post, a, b
+
+
 @njit(cache=True, nogil=True)
 def add_extras(slots_i, pool, pool_free, state, slot):
     """Gives a slot extras, and so an expression of its own, unless it has them; returns their
     offset. The pool has room for both."""
-    kind = slots_i[8 * slot + SESSION] & KIND_MASK
-    if kind != BLOCK:
-        a, b = np.uint64(slots_i[8 * slot + FIRST]), np.uint64(slots_i[8 * slot + SECOND])
-        n = 1 if kind == ONE else 2
-        post = np.uint64(3) if kind == EITHER else np.uint64(1)
-        if kind == BOTH and b < a:
-            a, b, post = b, a, np.uint64(2)
-        form = _ANY if kind == EITHER else _ALL
+    if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK:
+        form, n, post, a, b = name_terms(slots_i, slot)
         at = store_expression(pool, pool_free, state, form, post, n, 0)
         pool[at + 1] = a
         if n == 2:
@@ -122,10 +145,20 @@ def free_blocks(slots_i, pool, pool_free, slot):
 
 @njit(inline="always")
 def deleted_at(slots_i, pool, slot):
-    """Returns the LSN at which the query of a slot was deleted, or NEVER."""
+    """Returns the LSN at which the query of a slot was deleted, or NEVER, as for a shared one."""
     if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK or slots_i[8 * slot + SECOND] == 0:
         return np.int64(NEVER)
-    return np.int64(pool[slots_i[8 * slot + SECOND] + X_DELETED])
+    lsn = np.int64(pool[slots_i[8 * slot + SECOND] + X_DELETED])
+    return lsn if lsn >= 0 else np.int64(NEVER)
+
+
+@njit(cache=True, nogil=True)
+def free_slot(slots_i, pool, pool_free, state, slot):
+    """Frees a slot, and its blocks in the pool, that no tree refers to any more."""
+    free_blocks(slots_i, pool, pool_free, slot)
+    slots_i[8 * slot + HANDLE] = -2 - state[SLOT_FREE]
+    slots_i[8 * slot + SESSION] = slots_i[8 * slot + FIRST] = slots_i[8 * slot + SECOND] = 0
+    state[SLOT_FREE] = slot
 
 
 @njit(inline="always")
@@ -206,9 +239,63 @@ def list_cover(spans, lon_bits, level, cell):
                 at += 1
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
+def count_slot_tags(index, slot, bits):
+    """Returns the number of tags of a slot."""
+    slots_i, pool = index.slots_i, index.pool
+    posting = np.int64(1)
+    kind = slots_i[8 * slot + SESSION] & KIND_MASK
+    if kind == EITHER:
+        posting = 2
+    elif kind == BLOCK:
+        extras = slots_i[8 * slot + SECOND]
+        if extras != 0 and pool[extras + X_LIST] != NO_WORD:
+            return np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
+        posting = count_ones(posted_terms(pool, slots_i[8 * slot + FIRST]))
+    level = slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
+    return posting * count_cover(span_slot(index, slot, bits, level))
+
+
+@njit(cache=True, nogil=True)
+def has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
+    """Returns whether these are all tags of a slot: all cells that it touches on its level times
+    all posting terms, in that order."""
+    level = index.slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
+    spans = span_slot(index, slot, bits, level)
+    cells = count_cover(spans)
+    posting = count_ones(post)
+    if cells * posting != t1 - t0:
+        return False
+    list_cover(spans, bits[0], level, scratch.cell)
+    k = t0
+    for c in range(cells):
+        for i in range(n):
+            if post >> np.uint64(i) & _ONE_BIT != 0:
+                if tags.cell[k] != scratch.cell[c] or tags.term[k] != term[g0 + i]:
+                    return False
+                k += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def bound_tags(first, most, bits, fields):
+    """Returns the slot behind those from `first` on, one or more, that have at most this many
+    tags, and the number of these; fields: a plain tuple of those of RadixArrays."""
+    index = point_index(fields)
+    slot, n = first, np.int64(0)
+    while slot < index.state[SLOT_TOP]:
+        if index.slots_i[8 * slot + HANDLE] >= 0:
+            tags = count_slot_tags(index, slot, bits)
+            if n + tags > most and n != 0:
+                break
+            n += tags
+        slot += 1
+    return slot, n
+
+
+@njit(cache=True, nogil=True)
 def expand_slot(index, scratch, lon_bits, lat_bits, slot, cell, term):
-    """Fills in the tags of a slot, cells ascending; returns their number, which is left[slot]."""
+    """Fills in the tags of a slot, cells ascending; returns their number."""
     slots_i, pool = index.slots_i, index.pool
     if slots_i[8 * slot + SESSION] & KIND_MASK == BLOCK and slots_i[8 * slot + SECOND] != 0:
         extras = slots_i[8 * slot + SECOND]
@@ -265,7 +352,7 @@ def count_tags(cells, counts, state, cell, n, sign, size):
         counts[2 * at + 1] += sign * size
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def recount_slot(index, scratch, lon_bits, lat_bits, slot, sign):
     """Counts all tags of a slot, or takes them off again."""
     n = expand_slot(index, scratch, lon_bits, lat_bits, slot, scratch.tag_cell, scratch.tag_term)
@@ -298,7 +385,7 @@ def list_tags(first, last, fields, scratch_fields, lon_bits, lat_bits, cell, ter
     cells, terms = pointer_to(cell), pointer_to(term)
     n = 0
     for slot in range(first, last):
-        if index.left[slot] != 0:
+        if index.slots_i[8 * slot + HANDLE] >= 0:
             out = advance(cells, n), advance(terms, n)
             n += expand_slot(index, scratch, lon_bits, lat_bits, slot, out[0], out[1])
     return n

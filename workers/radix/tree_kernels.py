@@ -51,7 +51,7 @@ from ps2stream.workers.radix.leaf_kernels import (
 LEAVES_OF_A_TREE = 100  # more than one region reaches, as large parts of it are kept above
 _WORTHWHILE = 0.7  # share of the postings that an object may still meet after a split
 _ALIKE = 0.5  # what a split into one child counts like: a share of the copies
-_COPIES = 2.5  # postings that a split may make of one
+_COPIES = 2.0  # postings that a split may make of one
 _SPLIT_WORDS = 30  # new words, at most, for each posting of a leaf that is split
 _COUNT = np.uint64(1) << np.uint64(32)
 
@@ -140,7 +140,7 @@ def mark_areas(root, bounds):
 
 
 @njit(inline="always")
-def _find_children(bounds, depth, x, y):
+def find_children(bounds, depth, x, y):
     """Returns the first and last columns and rows of the children that bounds touch, and whether
     the node itself keeps such a posting: it touches many, or reaches from side to side."""
     shift = STEP_BITS - CELL_BITS[depth + 1]
@@ -186,7 +186,7 @@ def split_leaf(nodes, n32, n16, node_free, slots_f, slots_i, pool, pool_f, state
             slot = np.int64(n32[locate_posting(block, cap, k)[1]]) & SLOT_MASK
             bounds = bound_region(slots_f, slots_i, pool, pool_f, slot, 1, root_x, root_y)
             total += 1
-            i0, i1, j0, j1, kept = _find_children(bounds, depth, x, y)
+            i0, i1, j0, j1, kept = find_children(bounds, depth, x, y)
             if kept:
                 keeps += 1
                 continue
@@ -218,7 +218,7 @@ def split_leaf(nodes, n32, n16, node_free, slots_f, slots_i, pool, pool_f, state
             word, prints = n32[at], n16[prints_at]
             slot = np.int64(word) & SLOT_MASK
             bounds = bound_region(slots_f, slots_i, pool, pool_f, slot, 1, root_x, root_y)
-            i0, i1, j0, j1, kept = _find_children(bounds, depth, x, y)
+            i0, i1, j0, j1, kept = find_children(bounds, depth, x, y)
             if kept:
                 rect = pack_bounds(bounds, depth, x, y)
                 _append_under(nodes, n32, n16, node_free, state, inner, inner, rect, word, prints)
@@ -293,7 +293,7 @@ def add_to_tree(
                 continue
             at = new
         inner = at & REF_MASK
-        i0, i1, j0, j1, kept = _find_children(bounds, depth, x, y)
+        i0, i1, j0, j1, kept = find_children(bounds, depth, x, y)
         if kept:
             rect = pack_bounds(bounds, depth, x, y)
             _append_under(nodes, n32, n16, node_free, state, inner, inner, rect, word, prints)
@@ -331,7 +331,7 @@ def remove_from_tree(nodes, n32, n16, node_free, state, dead, trail, ref, place,
     while k < n:
         inner, depth, x, y = trail[6 * k + 2], trail[6 * k + 3], trail[6 * k + 4], trail[6 * k + 5]
         k += 1
-        i0, i1, j0, j1, kept = _find_children(bounds, depth, x, y)
+        i0, i1, j0, j1, kept = find_children(bounds, depth, x, y)
         size = STEP_BITS - CELL_BITS[depth + 1]
         fan = 1 << (CELL_BITS[depth + 1] - CELL_BITS[depth])
         if kept:

@@ -38,6 +38,11 @@ from ps2stream.workers.radix.vectors import holds_term
 _FORM_ALL, _FORM_ANY, _AND = int(ExpressionForm.ALL), int(ExpressionForm.ANY), PROG_AND
 _RECT = int(RegionShape.RECT)
 _ONE_BIT = np.uint64(1)
+CANDIDATES = 512
+FULL_CANDIDATES = CANDIDATES - LANES  # behind so many there is no room for those of another group
+C_TERM, C_SLOT = CANDIDATES + LANES, 2 * (CANDIDATES + LANES)
+"""Where the columns of `cands` begin that are behind the first, of the objects: the terms, and
+mode << 30 | slot."""
 
 
 @njit(inline="always")
@@ -135,12 +140,10 @@ def _is_in_boxes(slots_f, pool, pool_f, slot, extras, x, y):
 
 @njit(inline="always")
 def _count_candidate(o, word, met):
-    """Counts a candidate for its object, or for the level of its query."""
+    """Counts a candidate for the level of its query, and on level 0 for its object."""
     level = word >> LEVEL_SHIFT & LEVEL_MASK
-    if level == 0:
-        met.base[o] += 1
-    else:
-        met.levels[level] += 1
+    met.base[o] += level == 0
+    met.levels[level] += 1
 
 
 @njit(inline="always")
@@ -150,22 +153,22 @@ def _is_in_box(slots_f, slot, x, y):
     return (slots_f[s] <= x) & (slots_f[s + 1] <= y) & (x <= slots_f[s + 2]) & (y <= slots_f[s + 3])
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, found, met):
-    """Appends the matches among the first n of `cands`, whose expressions hold, and the first m of
-    `checks` to `found` at `out`, behind which there is room for one more, and those whose shape is
-    still to be checked to the others there at `shaped`; returns the new ends. Counts each
-    candidate."""
+    """Appends the matches among the first n in the columns of `cands`, whose expressions hold, and
+    the first m of `checks` to `found` at `out`, behind which there is room for one more, and those
+    whose shape is still to be checked to the others there at `shaped`; returns the new ends.
+    Counts each candidate."""
     slots_f, slots_i, pool = index.slots_f, index.slots_i, index.pool
     cands, checks, later = scratch.cands, scratch.checks, scratch.later
     more = 0
     for c in range(n):
-        o, slot = np.int64(cands[3 * c]), np.int64(cands[3 * c + 2]) & SLOT_MASK
+        o, slot = np.int64(cands[c]), np.int64(cands[c + C_SLOT]) & SLOT_MASK
         word = slots_i[8 * slot + SESSION]
         _count_candidate(o, word, met)
-        if word & KIND_MASK == BLOCK and slots_i[8 * slot + SECOND] != 0:
+        if (word & KIND_MASK == BLOCK) & (slots_i[8 * slot + SECOND] != 0):
             prefetch(pool, slots_i[8 * slot + SECOND])
-            later[more] = 3 * c
+            later[more] = c
             more += 1
             continue
         here = _is_in_box(slots_f, slot, objects.lon[o], objects.lat[o])
@@ -175,9 +178,11 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, fou
         found.session[out] = word >> SESSION_SHIFT
         out += here & (handle <= lsn)
     for k in range(more):
+        c = later[k]
         ends = _verify_block(
-            cands, later[k], True, lsn, bits, objects, index, scratch, out, shaped, found
-        )
+            cands[c], cands[c + C_TERM], cands[c + C_SLOT], True, lsn, bits, objects, index,
+            scratch.stack, out, shaped, found,
+        )  # fmt: skip
         out += ends[0]
         shaped += ends[1]
     more = 0
@@ -202,36 +207,41 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, fou
         found.session[out] = word >> SESSION_SHIFT
         out += here & (handle <= lsn) & (has == (mode == ALL))
     for k in range(more):
+        c = later[k]
         ends = _verify_block(
-            checks, later[k], False, lsn, bits, objects, index, scratch, out, shaped, found
-        )
+            checks[c], checks[c + 1], checks[c + 2], False, lsn, bits, objects, index,
+            scratch.stack, out, shaped, found,
+        )  # fmt: skip
         out += ends[0]
         shaped += ends[1]
     return out, shaped
 
 
 @njit(inline="always")
-def _verify_block(cands, at, holds, lsn, bits, objects, index, scratch, out, shaped, found):
+def _verify_block(o, t, word, holds, lsn, bits, objects, index, stack, out, shaped, found):
     """Writes a candidate of a query with blocks to `found` at `out`; returns 1 if it is a match,
     and 1 if its shape is still to be checked. holds: the expression needs no check."""
     slots_i, pool, term = index.slots_i, index.pool, objects.term
-    o, t = np.int64(cands[at]), np.int64(cands[at + 1])
-    slot = np.int64(cands[at + 2]) & SLOT_MASK
+    o, t, slot = np.int64(o), np.int64(t), np.int64(word) & SLOT_MASK
     x, y = objects.lon[o], objects.lat[o]
     expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
     inside, has_shape = _is_in_boxes(index.slots_f, pool, index.pool_f, slot, extras, x, y)
+    session = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
     matched = inside and slots_i[8 * slot + HANDLE] <= lsn
     if matched and extras != 0:
-        matched = np.int64(pool[extras + X_DELETED]) > lsn
+        deleted = np.int64(pool[extras + X_DELETED])
+        matched = deleted > lsn or deleted < 0
+        if deleted < 0:  # -chunk stands for all holders; see `holder_kernels`
+            session = deleted
         if matched and pool[extras + X_LIST] != NO_WORD:
             matched = is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1])
     if matched and not holds:
         matched = satisfies_expression(
             pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1],
-            scratch.stack,
+            stack,
         )  # fmt: skip
     found.row[out] = np.uint32(o)
     found.handle[out] = slots_i[8 * slot + HANDLE]
-    found.session[out] = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
+    found.session[out] = session
     found.shaped[shaped], found.extras[shaped] = out, extras
     return np.int64(matched), np.int64(matched and has_shape)

@@ -18,7 +18,9 @@ def test_rows_are_whole_cache_lines(n: int) -> None:
         assert not n or lines.ctypes.data % 64 == 0
 
 
-@pytest.mark.parametrize(("length", "size"), [(4, 5), (1000, 1001), (1000, 5000), (0, 3), (8, 8)])
+@pytest.mark.parametrize(
+    ("length", "size"), [(4, 5), (1000, 1001), (1000, 5000), (0, 3), (8, 8), (9, 1 << 19)]
+)
 def test_a_grown_copy_has_the_old_and_zeros(length: int, size: int) -> None:
     old = np.arange(1, length + 1, dtype=np.uint32)
     grown = grow_copy(old, size)

@@ -16,6 +16,7 @@ from tests.support.postings import (
     Query,
     check,
     columns,
+    draw_query,
     objects,
     random_query,
     touched,
@@ -29,8 +30,9 @@ def test_equals_the_definition_while_queries_come_and_go(
     rng = np.random.default_rng(seed)
     index, queries, lsn, watermark, pairs = new_index(GRID), [], 0, 0, 0
     history: list[Query] = []
+    drawn: list[Query] = []
     for _ in range(25):
-        new = [random_query(rng, lsn + i + 1) for i in range(int(rng.integers(0, 30)))]
+        new = [draw_query(rng, lsn + i + 1, drawn) for i in range(int(rng.integers(0, 30)))]
         lsn += len(new)
         index.insert(*columns(new))
         queries += new

@@ -13,7 +13,7 @@ from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.routing.tags import QueryTags
 from ps2stream.workers.index import Index, MatchColumns, Parts
 from ps2stream.workers.indexes import IndexFactory
-from tests.support.postings import GRID, Query, check, columns, objects, random_query
+from tests.support.postings import GRID, Query, check, columns, draw_query, objects
 
 
 class History:
@@ -23,12 +23,15 @@ class History:
         self.rng = np.random.default_rng(seed)
         self.queries: list[Query] = []
         self.live: list[Query] = []
+        self.drawn: list[Query] = []
         self.lsn = 0
         self.watermark = 0
 
     def step(self, *indexes: Index) -> None:
         rng = self.rng
-        new = [random_query(rng, self.lsn + i + 1) for i in range(int(rng.integers(0, 30)))]
+        new = [
+            draw_query(rng, self.lsn + i + 1, self.drawn) for i in range(int(rng.integers(0, 30)))
+        ]
         self.lsn += len(new)
         self.queries += new
         self.live += new

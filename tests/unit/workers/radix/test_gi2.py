@@ -15,14 +15,20 @@ from tests.support.crowds import GRID, TERMS, Crowd, brute_force, draw_crowd, dr
 
 
 @pytest.mark.parametrize(
-    ("seed", "spread", "side"),
-    [(1, 1.0, 0.2), (2, 0.02, 0.01), (3, 5.0, 3.0), (4, 0.0, 0.0), (5, 0.3, 0.0)],
-)
+    ("seed", "spread", "side", "alike"),
+    [(1, 1.0, 0.2, 0.0), (2, 0.02, 0.01, 0.3), (3, 5.0, 3.0, 0.9), (4, 0.0, 0.0, 0.9),
+     (5, 0.3, 0.0, 0.0), (6, 1.0, 0.2, 0.99)],
+)  # fmt: skip
 def test_both_equal_brute_force_while_crowds_come_and_go(
-    seed: int, spread: float, side: float
+    seed: int, spread: float, side: float, alike: float
 ) -> None:
+    """`alike`: the share of the queries that are like one of thirty others."""
     rng = np.random.default_rng(seed)
     crowd = draw_crowd(rng, 3000, spread, side)
+    like = np.where(rng.random(3000) < alike, rng.integers(0, 30, 3000), np.arange(3000))
+    crowd = dataclasses.replace(
+        crowd, rect=crowd.rect[like], term=crowd.term[like], every=crowd.every[like]
+    )
     indexes = RadixGI2(GRID), GI2(GRID)
     pairs = lsn = watermark = 0
     for last in range(500, 3001, 500):
@@ -44,6 +50,7 @@ def test_both_equal_brute_force_while_crowds_come_and_go(
         watermark = lsn - 500
     assert pairs > 1000
     radix = indexes[0]
+    assert radix._state[layout.SHARED] > 5 or not alike
     rest = np.flatnonzero(crowd.lsns[:, 1] == NEVER)
     radix.delete(crowd.lsns[rest, 0], np.full(len(rest), lsn))
     radix.purge(lsn)
@@ -56,9 +63,22 @@ def test_both_equal_brute_force_while_crowds_come_and_go(
 def assert_nothing_leaks(index: RadixGI2) -> None:
     """All nodes and blocks that were ever taken are free, each once."""
     state, arrays = index._state, index._arrays
-    assert not (arrays.directory[:, 1] & layout.LOW).any()
+    assert state[layout.SHARED] == 0
+    entries = 0
+    for cls in range(7):
+        at = int(state[layout.HOLDER_FREE + cls])
+        while at:
+            entries += 1 << cls
+            at = int(arrays.holders[2 * at])
+    assert entries == state[layout.HOLDER_TOP] - 64
+    assert not (arrays.directory[:, layout.ENTRIES :] & layout.LOW).any()
     for memory, free, sizes, taken in (
-        (arrays.nodes, arrays.node_free, layout.BLOCK_WORDS, state[layout.NODE_TOP] - 1),
+        (
+            arrays.nodes,
+            arrays.node_free,
+            layout.BLOCK_WORDS,
+            state[layout.NODE_TOP] - 1 - state[layout.NODE_GAPS],
+        ),
         (
             arrays.pool,
             arrays.pool_free,

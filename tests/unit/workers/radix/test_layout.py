@@ -14,7 +14,6 @@ from ps2stream.workers.radix.layout import (
     fingerprint,
     free_words,
     posted_terms,
-    remove_handle,
     root_at,
     step_x,
     step_y,
@@ -52,16 +51,6 @@ def call_posted(pool: Any, at: int) -> Any:
 @njit
 def call_entry(directory: Any, term: Any, root: int) -> Any:
     return layout.find_entry(pointer_to(directory), len(directory), term, root)
-
-
-@njit
-def call_place(places: Any, slots: Any, handle: int) -> Any:
-    return layout.find_place(pointer_to(places), len(places), pointer_to(slots), handle)
-
-
-@njit
-def call_remove(slot: int, places: Any, slots: Any) -> None:
-    remove_handle(slot, pointer_to(places), len(places), pointer_to(slots))
 
 
 def test_steps_are_monotone_and_stay_within_the_world() -> None:
@@ -106,29 +95,15 @@ def test_the_posted_terms_of_an_expression_of_any_length(n: int) -> None:
 
 
 def test_entries_of_one_term_are_told_apart_by_their_root_cells() -> None:
-    directory = np.zeros((97, 2), np.uint64)
+    """So full that most of them are not in the bucket where they belong."""
+    directory = np.zeros((19, layout.BUCKET), np.uint64)
+    words = directory.reshape(-1)
     held = [(term, root) for term in (0, 1, 1 << 63) for root in range(1, 25)]
     for number, (term, root) in enumerate(held):
         at = call_entry(directory, np.uint64(term), root)
-        assert directory[at, 1] == 0
-        directory[at] = term, root << 32 | number
+        assert words[at] == 0
+        words[at - layout.ENTRIES], words[at] = term, root << 32 | number
     for number, (term, root) in enumerate(held):
         at = call_entry(directory, np.uint64(term), root)
-        assert int(directory[at, 1]) & 0xFFFFFFFF == number
-
-
-def test_a_handle_that_goes_hides_no_other() -> None:
-    rng = np.random.default_rng(1)
-    places, slots = np.zeros(41, np.uint32), np.zeros((40, 8), np.int64)
-    slots[:, layout.HANDLE] = rng.choice(10_000, 40, replace=False)
-    for slot in range(30):
-        places[call_place(places, slots, int(slots[slot, layout.HANDLE]))] = slot + 1
-    for slot in rng.permutation(30).tolist():
-        at = call_place(places, slots, int(slots[slot, layout.HANDLE]))
-        assert places[at] == slot + 1
-        call_remove(slot, places, slots)
-        left = {int(p) - 1 for p in places if p}
-        assert slot not in left
-        for other in left:
-            at = call_place(places, slots, int(slots[other, layout.HANDLE]))
-            assert places[at] == other + 1
+        assert int(words[at]) & 0xFFFFFFFF == number
+        assert words[at - layout.ENTRIES] == term

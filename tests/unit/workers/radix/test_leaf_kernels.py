@@ -105,7 +105,7 @@ def test_a_leaf_holds_what_was_appended_and_not_removed(seed: int, most: int) ->
     for one in held:
         leaf.remove(one[1])
     assert leaf.ref == 0
-    assert leaf.free_words() == leaf.state[layout.NODE_TOP] - 1
+    assert leaf.free_words() == leaf.state[layout.NODE_TOP] - 1 - leaf.state[layout.NODE_GAPS]
 
 
 def test_a_long_leaf_loses_all_that_is_dead_at_once() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from ps2stream.workers.radix.arrays import RadixMatches
 from ps2stream.workers.radix.gi2 import RadixGI2
-from ps2stream.workers.radix.match_kernels import BATCH, CANDIDATES
+from ps2stream.workers.radix.match_kernels import BATCH, KEYS
+from ps2stream.workers.radix.verify_kernels import CANDIDATES
 from tests.support.crowds import GRID as CROWD_GRID
 from tests.support.crowds import brute_force, draw_crowd, draw_objects, pairs_of
 from tests.support.postings import GRID, check, columns, objects, random_query
@@ -41,6 +42,36 @@ def test_nothing_is_written_beyond_the_room_for_matches(room: int) -> None:
     assert len(want) > 3 * room
     assert pairs_of(index.match(2000, *some)) == want
     assert all((memory == 99).all() for memory in beyond)
+
+
+@pytest.mark.parametrize("terms", [KEYS // 2 - 1, KEYS // 2, KEYS // 2 + 1, 3 * KEYS])
+def test_an_object_of_any_number_of_terms_is_matched(terms: int) -> None:
+    """Others are before and behind it, with so many terms that they fill blocks too."""
+    queries = [random_query(np.random.default_rng(handle), handle) for handle in range(1, 200)]
+    index = RadixGI2(GRID)
+    index.insert(*columns(queries))
+    few = objects(np.random.default_rng(5), 40)
+    lon, lat, off, term = few
+    size = np.diff(off)
+    size[[10, 20, 21]] = terms
+    rng, parts = np.random.default_rng(6), []
+    for i, n in enumerate(size.tolist()):
+        own = term[off[i] : off[i + 1]]
+        more = rng.choice(1 << 40, n, replace=False).astype(np.uint64) + np.uint64(1 << 20)
+        parts.append(np.sort(np.concatenate([own, more])[:n]) if i in (10, 20, 21) else own)
+    off = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    assert check(index, queries, 200, (lon, lat, off, np.concatenate(parts)))
+
+
+def test_matches_come_in_the_order_of_their_rows() -> None:
+    rng = np.random.default_rng(8)
+    crowd = draw_crowd(rng, 2000, 1.0, 0.5)
+    index = RadixGI2(CROWD_GRID)
+    index.insert(*crowd.rows(0, 2000))
+    for count in (1, 2, 200):
+        found = index.match(2000, *draw_objects(rng, crowd, count)[0])
+        assert (np.diff(found.row.astype(np.int64)) >= 0).all()
+    assert len(np.unique(found.row)) > 50
 
 
 def test_a_match_changes_nothing() -> None:

@@ -29,7 +29,9 @@ def modes_of(form: ExpressionForm, terms: list[int], post: int) -> dict[int, tup
     index.insert(*columns([query]))
     out: dict[int, tuple[int, int]] = {}
     arrays = index._arrays
-    for term, word in arrays.directory.tolist():
+    entries = layout.ENTRIES
+    pairs = arrays.directory[:, :entries].ravel(), arrays.directory[:, entries:].ravel()
+    for term, word in np.stack(pairs, 1).tolist():
         if ref := word & 0xFFFFFFFF:
             posting = int(arrays.n32[2 * (ref + 1) + 1])
             prints = int(arrays.n16[4 * (ref + 1) + 4])

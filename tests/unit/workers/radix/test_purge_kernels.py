@@ -25,10 +25,10 @@ def test_a_sweep_does_as_much_as_it_may_and_goes_on_later() -> None:
     steps = 0
     while index.stats().tombstones:
         before = index.stats().tombstones
-        assert index.sweep(64) > 0
-        assert before - index.stats().tombstones <= 4
+        assert index.sweep(4) > 0
+        assert before - index.stats().tombstones <= 32
         steps += 1
-    assert steps >= n // 4
+    assert steps >= n // 32
     assert index.stats()[:3] == (0, 0, 0)
 
 
@@ -38,26 +38,31 @@ def test_a_million_dead_queries_on_one_point_go_in_linear_time() -> None:
     n = 10_000
     crowd = draw_crowd(np.random.default_rng(1), n, 0.0, 0.0)
     crowd.rect[:], crowd.term[:] = (1.0, 1.0, 1.0, 1.0), 0
+    crowd.rect[:, 2] += np.arange(n) * 1e-9  # or they were stored once
     times = []
     for part in (n // 4, n):
         index = RadixGI2(GRID)
         index.insert(*crowd.rows(0, part))
         index.delete(np.arange(1, part + 1), np.full(part, n + 1))
         index.purge(n + 1)
-        start = time.perf_counter()
+        start = time.process_time()
         while index.sweep(1 << 20):
             pass
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
         assert index.stats()[:3] == (0, 0, 0)
     assert times[1] < 10 * times[0] + 0.05
 
 
 def test_a_larger_directory_has_the_trees_and_no_empty_entries() -> None:
-    old = np.zeros((50, 2), np.uint64)
-    old[3:23, 0] = np.arange(20)
-    old[3:23, 1] = np.arange(1, 21) | 7 << 32
-    old[30:40, 1] = 9 << 32
-    directory = np.zeros((101, 2), np.uint64)
+    old, directory = np.zeros((13, 8), np.uint64), np.zeros((26, 8), np.uint64)
+    old[3:8, :4] = np.arange(20).reshape(5, 4)
+    old[3:8, 4:] = (np.arange(1, 21) | 7 << 32).reshape(5, 4)
+    old[9:11, 4:] = 9 << 32
     assert rehash_directory(old, directory) == 20
-    used = directory[directory[:, 1] > 0]
-    assert sorted(map(tuple, used.tolist())) == sorted(map(tuple, old[3:23].tolist()))
+    found = [
+        (int(bucket[i]), int(bucket[4 + i]))
+        for bucket in directory
+        for i in range(4)
+        if bucket[4 + i]
+    ]
+    assert sorted(found) == [(i, i + 1 | 7 << 32) for i in range(20)]

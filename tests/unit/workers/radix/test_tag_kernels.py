@@ -10,24 +10,39 @@ import pytest
 from ps2stream.protocol.frame import U32, U64
 from ps2stream.workers.radix import layout
 from ps2stream.workers.radix.gi2 import RadixGI2
-from ps2stream.workers.radix.tag_kernels import list_tags, rehash_cells
+from ps2stream.workers.radix.tag_kernels import bound_tags, list_tags, rehash_cells
 from tests.support.crowds import GRID as CROWD_GRID
 from tests.support.crowds import draw_crowd
 from tests.support.postings import GRID, Query, columns, random_query, touched
+from tests.support.radix import holders_of_slot
+
+
+def count(index: RadixGI2, slot: int) -> int:
+    """The number of tags of a slot."""
+    if index._arrays.slots_i[slot, layout.HANDLE] < 0:
+        return 0
+    last, tags = bound_tags(slot, 0, index._bits, tuple(index._arrays))
+    assert last == slot + 1
+    return int(tags)
 
 
 def stored_tags(index: RadixGI2) -> dict[int, list[tuple[int, int]]]:
     """The tags by handle, in the order in which the index has them."""
     arrays = index._arrays
-    sizes = arrays.left.astype(np.int64)
+    top = int(arrays.state[layout.SLOT_TOP])
+    sizes = np.array([count(index, slot) for slot in range(top)], np.int64)
     cell: U32 = np.empty(sizes.sum(), np.uint32)
     term: U64 = np.empty(sizes.sum(), np.uint64)
     fields = tuple(arrays), tuple(index._updates)
     assert list_tags(0, len(sizes), *fields, *index._bits, cell, term) == sizes.sum()
-    handle = np.repeat(arrays.slots_i[:, layout.HANDLE], sizes)
+    handle = np.repeat(arrays.slots_i[:top, layout.HANDLE], sizes)
     out: dict[int, list[tuple[int, int]]] = {}
     for h, c, t in zip(handle.tolist(), cell.tolist(), term.tolist(), strict=True):
         out.setdefault(h, []).append((c, t))
+    for slot in range(top):
+        if len(held := holders_of_slot(index, slot)) > 1:
+            tags = out.pop(int(arrays.slots_i[slot, layout.HANDLE]))
+            out |= dict.fromkeys(held, tags)
     return out
 
 

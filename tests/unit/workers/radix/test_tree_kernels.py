@@ -26,7 +26,8 @@ class Reader:
         self.words = index._arrays.n32
         self.entries = {
             (int(term), int(word) >> 32 & 255): int(word)
-            for term, word in index._arrays.directory
+            for bucket in index._arrays.directory.tolist()
+            for term, word in zip(bucket[: layout.ENTRIES], bucket[layout.ENTRIES :], strict=True)
             if word
         }
         self.depths: Counter[int] = Counter()
@@ -116,7 +117,8 @@ def test_a_region_is_in_few_leaves_whatever_its_form() -> None:
 def leaves_of(index: RadixGI2) -> list[int]:
     """The offsets of all blocks of leaves."""
     nodes, out = index._arrays.nodes, []
-    todo = [(int(w) & 0xFFFFFFFF, 1) for w in index._arrays.directory[:, 1]]
+    words = index._arrays.directory[:, layout.ENTRIES :]
+    todo = [(w & 0xFFFFFFFF, 1) for w in words.ravel().tolist()]
     while todo:
         ref, depth = todo.pop()
         if ref & INNER:
