@@ -11,7 +11,7 @@ import numpy as np
 from ps2stream.dispatcher.object_kernels import take_named_objects
 from ps2stream.protocol.frame import sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
-from ps2stream.protocol.rows import ObjectRows, take_opaque
+from ps2stream.protocol.rows import ObjectRows, take_optional
 
 
 class ReleaseHead(NamedTuple):
@@ -73,7 +73,7 @@ def _gather_for_one(
         raise ValueError(f"a match names row {pair_row.max()} of a batch of {len(rows)}")
     opaque = rows.opaque_off, rows.opaque
     if len(row) < len(rows):
-        opaque = take_opaque(*opaque, row)
+        opaque = take_optional(*opaque, row)
     else:
         id_off, id_, text_off, text = rows.id_off, rows.id, rows.text_off, rows.text
         time, lon, lat = rows.time, rows.lon, rows.lat

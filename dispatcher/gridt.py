@@ -27,7 +27,7 @@ from ps2stream.dispatcher.kernels import (
     route_objects,
 )
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
-from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.plan_follower import CompiledRoutes
 from ps2stream.routing.tags import QueryTagger, QueryTags, TagShare
@@ -36,6 +36,7 @@ from ps2stream.space.grid import Grid
 
 _ONE = np.uint64(1)
 _NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
+_ALL_TERMS = np.zeros(0, np.uint8)
 
 
 class GridtError(RuntimeError):
@@ -242,6 +243,13 @@ class Gridt:
         count = np.zeros(len(table), np.uint32)
         rehash(self._table, self._count, table, count)
         self._table, self._count = table, count
+
+
+def share_all(rows: ObjectRows) -> ObjectShare:
+    """Returns a batch as the share of the first worker, to which all of it goes, without a look at
+    H2."""
+    row = np.arange(len(rows), dtype=np.uint32)
+    return ObjectShare(0, row, rows.lon, rows.lat, rows.term_off, rows.term, _ALL_TERMS)
 
 
 def _pack_records(cell: U32, owner: U16) -> U64:

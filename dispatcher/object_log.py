@@ -3,6 +3,7 @@ publications of producers that repeat (docs/decisions/0015)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,6 +12,7 @@ import numpy as np
 
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.dispatcher.producers import ProducerWindows
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.protocol.frame import decode, strings_to_column
 from ps2stream.protocol.log_records import (
     IdentifiedRecord,
@@ -74,7 +76,8 @@ class ObjectLog:
 
     def recover(self) -> list[ObjectRecord]:
         """Returns the batches that may not be complete, in the order of their offsets, split as
-        they were last sent and without quarantined objects."""
+        they were last sent and without quarantined objects. They have no terms: see
+        `analyse_again`."""
         out: list[ObjectRecord] = []
         for record in self._read:
             rows = ObjectRows.decode(record.rows.data)
@@ -95,7 +98,7 @@ class ObjectLog:
     def append(self, batch: int, lsn: int, rows: ObjectRows) -> int:
         """Appends a batch. It is durable once the log is synced up to the returned position. Raises
         Unavailable, with nothing appended, if the disk is full."""
-        position = self.log.append(ObjectRecord(batch, lsn, column(rows)).encode())
+        position = self.log.append(ObjectRecord(batch, lsn, column(rows.without_terms())).encode())
         self._at.append((batch, position))
         return position + 1  # any end beyond the record's first byte is behind all of it
 
@@ -112,7 +115,7 @@ class ObjectLog:
         record = IdentifiedRecord(
             batch,
             lsn,
-            column(rows),
+            column(rows.without_terms()),
             np.array([count for _, count in parts], np.int64),
             np.array([identity.seq for identity, _ in parts], np.uint64),
             *strings_to_column([identity.producer for identity, _ in parts]),
@@ -188,6 +191,14 @@ class ObjectLog:
         for record in self.windows.make_records():
             self.log.append(record.encode())
         self._windows_at, self._windows_bytes = begin, self.log.end - begin
+
+
+def analyse_again(record: ObjectRecord, analyzer: Analyzer) -> ObjectRecord:
+    """Returns a recovered batch with the terms of its texts, which would be half of the log."""
+    rows = ObjectRows.decode(record.rows.data)
+    term_off, term = analyzer.analyse(rows.text_off, rows.text)
+    whole = dataclasses.replace(rows, term_off=term_off, term=term)
+    return dataclasses.replace(record, rows=column(whole))
 
 
 def column(rows: ObjectRows) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -24,7 +24,6 @@ from ps2stream.protocol.frame import (
     Array,
     concat_ragged,
     sealed,
-    take_ragged,
 )
 from ps2stream.protocol.rows import ObjectRows
 
@@ -61,13 +60,11 @@ class ObjectSample(NamedTuple):
 
     def take(self, rows: I64) -> ObjectSample:
         """Returns the rows with these numbers as new columns."""
+        ids, texts = _seal_both(self.id_off, self.id), _seal_both(self.text_off, self.text)
+        columns, chosen = (sealed(self.time), sealed(self.lon), sealed(self.lat)), rows.astype("u4")
         return ObjectSample(
-            *take_ragged(self.id_off, self.id, rows),
-            self.time[rows],
-            self.lon[rows],
-            self.lat[rows],
-            *take_ragged(self.text_off, self.text, rows),
-            *take_ragged(self.term_off, self.term, rows),
+            *take_objects(chosen, ids, texts, columns),
+            *take_spans(*_seal_both(self.term_off, self.term), chosen),
             self.weight[rows],
             self.accepted[rows],
             self.since,

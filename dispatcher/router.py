@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps2stream.dispatcher.concerns import ReceiverConcerns
-from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.discards import DiscardMonitor
+from ps2stream.dispatcher.gridt import Gridt, share_all
 from ps2stream.dispatcher.open_batches import OpenBatch, OpenBatches, RoutingProgress
 from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.errors import ResourceExhausted, Unavailable
@@ -117,6 +118,7 @@ class RouterMachine:
         self._noticed_at = -NOTICE_TICKS
         self._open = OpenBatches(index, mergers, route, epoch)
         self._throughput = ThroughputMonitor()
+        self._discards = DiscardMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
         self._replay = deque(replay)
         self._reserved: dict[int, tuple[int, ObjectRows]] = {}  # batch: LSN, rows; not yet routed
@@ -352,8 +354,12 @@ class RouterMachine:
     def _route_batch(
         self, batch: int, lsn: int, rows: ObjectRows, part_of: OpenBatch | None = None
     ) -> list[Send]:
-        shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
-        self.counters.discarded += discarded
+        if self.workers == 1 and self._discards.may_skip():
+            shares = [share_all(rows)]
+        else:
+            shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
+            self.counters.discarded += discarded
+            self._discards.note(len(rows), discarded)
         if not shares:
             return []
         self.counters.routed += sum(len(share.row) for share in shares)

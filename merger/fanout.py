@@ -14,7 +14,7 @@ from ps2stream.merger.kernels import (
 from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
-from ps2stream.protocol.rows import take_opaque
+from ps2stream.protocol.rows import take_optional
 from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
@@ -42,7 +42,7 @@ def matched(
     if len(rows) < len(time):
         found = np.searchsorted(release.row, rows)
         ids, texts = take(ids, found), take(texts, found)
-        opaque = take_opaque(*opaque, found)
+        opaque = take_optional(*opaque, found)
         time, lon, lat = time[found], lon[found], lat[found]
     low, high = int(session.min()), int(session.max())
     cut = np.zeros(1, np.int64)

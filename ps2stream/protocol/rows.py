@@ -169,17 +169,17 @@ def no_offsets() -> I64:
     return np.zeros(0, np.int64)
 
 
-def take_opaque(off: I64, data: U8, rows: Array) -> tuple[I64, U8]:
-    """Returns some rows of an opaque column (see ObjectRows) as a new one."""
+def take_optional(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
+    """Returns some rows of a ragged column that may be absent (see ObjectRows) as a new one."""
     return take_ragged(off, data, rows) if len(off) else (off, data)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectRows(Frame):
     """The columns of n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
-    degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included. opaque
-    ragged bytes that pass through unread, for attributes and payloads; opaque_off is empty where
-    no object has any."""
+    degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included; term_off
+    is empty in the object log, which has no terms. opaque ragged bytes that pass through unread,
+    for attributes and payloads; opaque_off is empty where no object has any."""
 
     KIND = 2
     id_off: I64
@@ -207,9 +207,14 @@ class ObjectRows(Frame):
 
     def take(self, rows: I64) -> ObjectRows:
         """Returns these rows, in this order, as new columns."""
-        columns = taken_columns(self.FLAT, self.RAGGED, self, rows)
-        columns["opaque_off"], columns["opaque"] = take_opaque(self.opaque_off, self.opaque, rows)
+        columns = taken_columns(self.FLAT, ("id", "text"), self, rows)
+        columns["term_off"], columns["term"] = take_optional(self.term_off, self.term, rows)
+        columns["opaque_off"], columns["opaque"] = take_optional(self.opaque_off, self.opaque, rows)
         return ObjectRows(**columns)
+
+    def without_terms(self) -> ObjectRows:
+        """Returns the objects as the object log has them."""
+        return dataclasses.replace(self, term_off=no_offsets(), term=np.zeros(0, np.uint64))
 
     @classmethod
     def concat(cls, parts: list[ObjectRows]) -> ObjectRows:

@@ -19,7 +19,7 @@ class RoutedObjects(Frame):
     differ, `attempt` is higher. `route` is the number of the plan that chose the worker.
     `suspect` = 1: the batch may kill the worker, which sends Begin a while before it matches it.
     Bit i % 8 of chosen[i // 8] says whether term[i] chose this worker: only under such a term may
-    it find a query.
+    it find a query. Under any, if chosen is empty.
     """
 
     KIND = 21

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ps2stream.dispatcher import object_log
 from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
-from ps2stream.dispatcher.object_log import LEAP, ObjectLog
+from ps2stream.dispatcher.object_log import LEAP, ObjectLog, analyse_again
 from ps2stream.errors import Unavailable
-from ps2stream.protocol.frame import column_to_strings
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.frame import I64, U8, Array, column_to_strings, strings_to_column
 from ps2stream.protocol.log_records import ProducerRecord, QuarantineRecord, SplitRecord
 from ps2stream.protocol.rows import ObjectRows
 from tests.support.desk import Desk, rows
@@ -47,6 +50,29 @@ def recovered(log: MemoryLog) -> list[tuple[int, list[str]]]:
         objects = ObjectRows.decode(record.rows.data)
         found.append((record.batch, column_to_strings(objects.id_off, objects.id)))
     return found
+
+
+def test_a_batch_comes_back_with_the_terms_that_the_log_does_not_have() -> None:
+    analyzer = Analyzer(Analysis(salt=3))
+    texts = strings_to_column(["pizza in rome", "", "Pizza"])
+    whole = dataclasses.replace(
+        rows(3), text_off=texts[0], text=texts[1], **terms_of(analyzer, *texts)
+    )
+    memory = MemoryLog()
+    log = ObjectLog(memory)
+    log.append(0, 5, whole)
+    log.note(SplitRecord(1))
+    found = ObjectLog(memory).recover()
+    assert [len(ObjectRows.decode(r.rows.data).term) for r in found] == [0, 0]
+    again = [analyse_again(record, analyzer) for record in found]
+    assert [(r.batch, r.lsn) for r in again] == [(0, 5), (1, 5)]
+    joined = ObjectRows.concat([ObjectRows.decode(r.rows.data) for r in again])
+    assert joined.encode() == whole.encode()
+
+
+def terms_of(analyzer: Analyzer, off: I64, text: U8) -> dict[str, Array]:
+    """The columns of the terms of texts."""
+    return dict(zip(("term_off", "term"), analyzer.analyse(off, text), strict=True))
 
 
 def test_batches_that_may_not_be_complete_come_back_in_order() -> None:
