@@ -1,8 +1,8 @@
 """The compiled kernels on disk, where all processes of a host find them.
 
 Numba keeps a kernel's code beside its source, or in NUMBA_CACHE_DIR, and discards it when the
-source, its own version or the CPU changes. A marker beside them says for which versions and leaves
-a rehearsal has compiled them, and into which files.
+source, its own version or the CPU changes. A marker beside them says for which versions, leaves and
+indexes a rehearsal has compiled them, and into which files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent.parent
 VARIABLE = "NUMBA_CACHE_DIR"
@@ -50,25 +51,42 @@ class KernelCache:
         folder = environ.get(VARIABLE)
         self._folder = None if not folder else Path(folder)
 
+    def make_folder(self) -> bool:
+        """Makes the folder, and returns whether code can be kept there for other processes."""
+        folder = self._folder or PACKAGE
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        return os.access(folder, os.W_OK)
+
     @property
     def complete(self) -> bool:
         """True when a rehearsal by this version, on this CPU, has left all its files here."""
-        try:
-            found = json.loads(self._marker_path.read_text("utf-8"))
-        except (OSError, ValueError):
-            return False
-        if not isinstance(found, dict) or found.get("of") != self._hash_versions():
-            return False
+        found = self._read_marker()
         files = found.get("files", [])
-        return bool(files) and all(Path(path).exists() for path in files)
+        done = self._kinds in found.get("kinds", [])
+        return done and bool(files) and all(Path(path).exists() for path in files)
 
     def mark(self) -> None:
         """Writes the marker after a rehearsal; does nothing where it cannot be written."""
-        made = {"of": self._hash_versions(), "files": sorted(map(str, self._list_code_files()))}
+        others = [kinds for kinds in self._read_marker().get("kinds", []) if kinds != self._kinds]
+        made = {
+            "of": self._hash_versions(),
+            "kinds": [*others, self._kinds],
+            "files": sorted(map(str, self._list_code_files())),
+        }
         fresh = self._marker_path.with_name(f"{MARKER}.{os.getpid()}")
         with contextlib.suppress(OSError):
             fresh.write_text(json.dumps(made), "utf-8")
             fresh.replace(self._marker_path)
+
+    def _read_marker(self) -> dict[str, Any]:
+        """Returns the marker; empty if it is of other versions, or cannot be read."""
+        try:
+            found = json.loads(self._marker_path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        of_these = isinstance(found, dict) and found.get("of") == self._hash_versions()
+        return found if of_these else {}
 
     @property
     def _marker_path(self) -> Path:
@@ -88,7 +106,7 @@ class KernelCache:
         from llvmlite import binding
 
         parts: list[object] = [numba.__version__, llvmlite.__version__, np.__version__]
-        parts += [sys.version, binding.get_host_cpu_name(), self._kinds]
+        parts += [sys.version, binding.get_host_cpu_name()]
         parts.append(sorted(binding.get_host_cpu_features().items()))
         for top in (PACKAGE, *(PACKAGE / room for room in _ROOMS)):
             for path in sorted(top.resolve().rglob("*.py")):

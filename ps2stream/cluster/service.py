@@ -54,11 +54,11 @@ def start(
     plan = fitted_plan(settings, plan)
     topology = topology_of(settings, plan)
     begin_stage("preparing kernels (the first start on a machine compiles them)")
+    compile_kernels(topology)
     if settings.runtime == "local":
         load_kernels(topology)
         begin_stage("replaying ledger and logs")
         return LocalService(settings, topology, accept_loss)
-    compile_kernels(topology)
     stopping = stopping or threading.Event()
     return RayService(settings, topology, stopping, accept_loss, begin_stage)
 

@@ -50,7 +50,7 @@ class Topology:
     sample_objects: int = 0
     quotas: QuotaTable = NO_QUOTAS
     policy: ControllerPolicy = dataclasses.field(default_factory=ControllerPolicy)
-    index: IndexName = "gi2-flat"
+    index: IndexName = "gi2-radix"
 
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
@@ -98,6 +98,7 @@ class Topology:
     def router(
         self, index: int, analyzer: Analyzer, epoch: int, objects: ObjectLog
     ) -> RouterMachine:
+        from ps2stream.dispatcher.object_log import analyse_again
         from ps2stream.dispatcher.router import RouterMachine
 
         return RouterMachine(
@@ -109,7 +110,7 @@ class Topology:
             max_in_flight=self.max_in_flight,
             route=self.plan.route,
             epoch=epoch,
-            replay=objects.recover(),
+            replay=[analyse_again(record, analyzer) for record in objects.recover()],
             offset=objects.offset,
             strategist=PlanFollower(self.plan, analyzer),
         )

@@ -3,9 +3,10 @@
 Numba compiles a kernel at its first call and keeps the code on disk. A throw-away service in this
 process receives some thousand queries, so that tables grow, with regions of every shape, and two
 objects. That calls all kernels of a service: so the actors find the code on disk, and the first
-publisher does not wait for a compiler.
+publisher does not wait for a compiler. Where no code is on disk yet, two processes have compiled
+nearly all of it before (`kernel_compiler`).
 
-`python -m ps2stream.cluster.warm` does this for a host whose actors others will start.
+`python -m ps2stream.cluster.warm [INDEX]` does this for a host whose actors others will start.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import sys
 
 import numpy as np
 import shapely
 
 from ps2stream.cluster.kernel_cache import KernelCache
+from ps2stream.cluster.kernel_compiler import compile_in_halves
 from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.topology import Topology
+from ps2stream.config import load
 from ps2stream.language.analyzer import Analysis
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
+from ps2stream.log import configure
 from ps2stream.merger.kernels import count_fitting, count_slice_bytes, distinct_pairs
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.protocol.frame import sealed, strings_to_column
@@ -35,6 +40,7 @@ from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Circle, Polygon, Rect
 from ps2stream.store.memory import MemoryStore
 from ps2stream.v1 import object_pb2, pubsub_pb2
+from ps2stream.workers.indexes import IndexName
 
 log = logging.getLogger("ps2stream.cluster")
 _LOADED: set[frozenset[str]] = set()
@@ -53,7 +59,10 @@ def compile_kernels(topology: Topology) -> None:
     """Rehearses, unless an earlier rehearsal has left the code of all kernels on disk."""
     cache = KernelCache(_kinds_of(topology))
     if not cache.complete:
+        if cache.make_folder():
+            compile_in_halves(topology)
         warm(topology)
+        _LOADED.add(_kinds_of(topology))
         cache.mark()
 
 
@@ -63,6 +72,12 @@ def load_kernels(topology: Topology) -> None:
     if kinds not in _LOADED:
         warm(topology)
         _LOADED.add(kinds)
+
+
+def prepare_host(index: IndexName) -> None:
+    """Compiles the kernels of services with this index and the built-in plan, unless they are
+    here."""
+    compile_kernels(Topology(built_in_plan(Analysis(salt=0), Grid(), 2), index=index))
 
 
 def _kinds_of(topology: Topology) -> frozenset[str]:
@@ -145,4 +160,5 @@ def _merge_much() -> None:
 
 
 if __name__ == "__main__":
-    compile_kernels(Topology(built_in_plan(Analysis(salt=0), Grid(), 2)))
+    configure()
+    prepare_host(load({"index": sys.argv[1] if sys.argv[1:] else None}).index)

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from ps2stream.workers.indexes import INDEX_NAMES
+
 PROGRAM = """
 import collections, json, re, sys
 from pathlib import Path
@@ -18,6 +22,7 @@ from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.cluster.service import start
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import warm
+from ps2stream.cluster.warm_halves import rehearse_index, rehearse_service
 from ps2stream.config import Settings
 from ps2stream.space.grid import Grid
 from ps2stream.routing.plan import built_in_plan
@@ -34,9 +39,16 @@ def signatures():
                     found[f"{name}.{value.__name__}"] = {str(s) for s in value.signatures}
     return found
 
-warm(Topology(built_in_plan(Analysis(salt=0), Grid(), 2)))
+topology = Topology(built_in_plan(Analysis(salt=0), Grid(), 2), index=sys.argv[2])
+rehearse_service(topology)
+rehearse_index(topology)
+halves = signatures()
+warm(topology)
+left = sorted(name for name, found in signatures().items() if found - halves[name])
 warmed = {(name, s) for name, found in signatures().items() for s in found}
-settings = Settings(port=0, data_dir=Path(sys.argv[1]), runtime="local", workers=2, mergers=2)
+settings = Settings(
+    port=0, data_dir=Path(sys.argv[1]), runtime="local", workers=2, mergers=2, index=sys.argv[2]
+)
 with start(settings) as service, Client(service.targets[0]) as client:
     for session in ("a", "b", "c"):
         client.insert(f"one-{session}", "warm OR (up AND now)", session=session)
@@ -67,13 +79,17 @@ cold = {
     for name, found in signatures().items()
     if any((name, s) not in warmed for s in found)
 }
-print(json.dumps([twice, sorted(cold)]))
+print(json.dumps([left, twice, sorted(cold)]))
 """
 
 
-def test_no_kernel_is_compiled_twice_or_after_the_start(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", INDEX_NAMES)
+def test_no_kernel_is_compiled_twice_or_after_the_start(
+    index: str, root: Path, tmp_path: Path
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "data")],
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), index],
         cwd=root, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert json.loads(done.stdout.splitlines()[-1]) == [[], []]
+    left_by_the_halves, twice, cold = json.loads(done.stdout.splitlines()[-1])
+    assert (left_by_the_halves, twice, cold) == ([], [], [])

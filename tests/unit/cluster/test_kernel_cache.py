@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import logging
@@ -21,12 +22,14 @@ from ps2stream.commands.serve import StartProgress
 from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.space.grid import Grid
+from ps2stream.workers.indexes import INDEX_NAMES
 
 
 def test_the_rehearsal_is_left_out_only_while_all_that_it_compiled_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsed: list[int] = []
+    halved: list[Topology] = []
     package = tmp_path / "package"
     package.mkdir()
     (source := package / "kernels.py").write_text("x = 1")
@@ -40,6 +43,8 @@ def test_the_rehearsal_is_left_out_only_while_all_that_it_compiled_is_there(
     monkeypatch.setenv(VARIABLE, str(compiled.parent))
     monkeypatch.setattr(kernel_cache, "PACKAGE", package)
     monkeypatch.setattr(warm, "warm", rehearse)
+    monkeypatch.setattr(warm, "compile_in_halves", halved.append)
+    monkeypatch.setattr(warm, "_LOADED", set())
     topology = Topology(built_in_plan(Analysis(salt=0), Grid(), 1))
 
     def starts(count: int) -> int:
@@ -57,6 +62,29 @@ def test_the_rehearsal_is_left_out_only_while_all_that_it_compiled_is_there(
     assert (starts(1), starts(1)) == (1, 0)
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "another")
     assert (starts(1), starts(1)) == (1, 0)
+    assert halved == [topology] * 5
+    index, *_ = (name for name in INDEX_NAMES if name != topology.index)
+    first, topology = topology, dataclasses.replace(topology, index=index)  # other kernels
+    assert (starts(1), starts(1)) == (1, 0)
+    topology = first  # whose code is still there
+    assert starts(1) == 0
+
+
+def test_without_a_folder_for_code_no_process_compiles_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(warm, "warm", lambda _: called.append("here"))
+    monkeypatch.setattr(warm, "compile_in_halves", lambda _: called.append("halves"))
+    monkeypatch.setattr(warm, "_LOADED", set())
+    topology = Topology(built_in_plan(Analysis(salt=0), Grid(), 1))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "folder"))  # which cannot be
+    warm.compile_kernels(topology)
+    assert called == ["here"]
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "new" / "folder"))  # which is made
+    warm.compile_kernels(topology)
+    assert called == ["here", "halves", "here"]
 
 
 def test_nothing_is_marked_where_nothing_was_compiled(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.routing.plan_file import load_plan
 from ps2stream.space.grid import Grid
+from ps2stream.workers.indexes import INDEX_NAMES
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -32,3 +33,11 @@ def test_a_process_rehearses_once_for_each_kind_of_leaf(
     for topology in (spatial, textual, spatial, textual):
         load_kernels(topology)
     assert rehearsed == [spatial, textual]
+
+
+def test_a_host_compiles_the_kernels_of_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Topology] = []
+    monkeypatch.setattr(rehearsal, "compile_kernels", compiled.append)
+    for index in INDEX_NAMES:
+        rehearsal.prepare_host(index)
+    assert [topology.index for topology in compiled] == list(INDEX_NAMES)

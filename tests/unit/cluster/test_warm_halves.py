@@ -1,0 +1,50 @@
+"""The halves of the rehearsal; tests/service/test_compiled.py says that nothing is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.warm_halves import KernelPrinter, rehearse_index, rehearse_service
+from ps2stream.language.analyzer import Analysis
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.space.grid import Grid
+from ps2stream.workers.indexes import INDEX_NAMES, IndexName
+from ps2stream.workers.machine import WorkerMachine
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_service_without_an_index_is_rehearsed_to_its_end(
+    workers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[WorkerMachine] = []
+    make = Topology.worker
+
+    def keep(topology: Topology, index: int) -> WorkerMachine:
+        made.append(make(topology, index))
+        return made[-1]
+
+    monkeypatch.setattr(Topology, "worker", keep)
+    rehearse_service(Topology(built_in_plan(Analysis(salt=0), Grid(), workers)))
+    assert [record.getMessage() for record in caplog.records] == []
+    assert sum(worker.matches for worker in made) > 0
+
+
+@pytest.mark.parametrize("index", INDEX_NAMES)
+def test_an_index_is_rehearsed_alone(index: IndexName) -> None:
+    rehearse_index(Topology(built_in_plan(Analysis(salt=0), Grid(), 2), index=index))
+
+
+def test_kernels_of_this_package_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    from numba import njit
+    from numba.core import event
+
+    ours: Any = njit(lambda x: x + 1)
+    theirs: Any = njit(lambda x: x + 2)
+    ours.py_func.__module__ = "ps2stream.here"
+    with event.install_listener("numba:compile", KernelPrinter()):
+        assert (ours(1), theirs(1)) == (2, 3)
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("ps2stream.here.")
