@@ -278,7 +278,7 @@ def run_engine(
     against: str | None = None,
     runs: int = 5,
     seed: int = 1,
-    index: IndexName = "gi2-flat",
+    index: IndexName = "gi2-radix",
 ) -> dict[str, Any]:
     """Returns the measured figures of this index with every setting, JSON-able. One more run
     comes first, unmeasured.

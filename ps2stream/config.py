@@ -147,7 +147,7 @@ class Settings(BaseModel):
         description="minimum seconds between two snapshots of a worker; 0: no snapshots",
     )
     index: Literal["gi2-flat", "gi2-radix"] = Field(
-        default="gi2-flat",
+        default="gi2-radix",
         description="index of a worker; gi2-flat: the paper's layout, gi2-radix: the grid inside "
         "the keyword, and hierarchical",
     )

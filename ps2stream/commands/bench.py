@@ -34,7 +34,7 @@ def bench() -> None:
 @click.option(
     "--index",
     type=click.Choice(["gi2-flat", "gi2-radix"]),
-    default="gi2-flat",
+    default="gi2-radix",
     show_default=True,
     help="Index to measure.",
 )

@@ -122,6 +122,10 @@ def _run_node(
     _share_token(output, begins, settings.niceness)
     choose_folder(os.environ)
     log.configure(as_json=output.json or settings.log_format == "json")
+    if not serves:  # otherwise the service does so
+        from ps2stream.cluster.warm import prepare_host
+
+        prepare_host(settings.index)
     words = nodes.words(resources(offered), node_ip=node_ip, ports=ports, metrics_port=metrics_port)
     done = threading.Event()
     with on_interrupt(done.set), nodes.RayNode([*first, *words]) as node:

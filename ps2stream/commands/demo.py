@@ -177,7 +177,7 @@ def _provide_service(
         )
         output.print_line(
             f"starting a service ({own.runtime}) with a temporary data directory; the first "
-            "run on a machine compiles its kernels, which takes up to a minute"
+            "run on a machine compiles its kernels, which takes about half a minute"
         )
         with _report_waiting(output, "starting"):
             starting = start(own)

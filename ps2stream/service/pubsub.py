@@ -11,6 +11,8 @@ from concurrent.futures import Executor
 from contextlib import nullcontext
 from typing import Literal
 
+import numpy as np
+
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     AlreadyExists,
@@ -20,6 +22,7 @@ from ps2stream.errors import (
     invalid,
 )
 from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
+from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.security import QUOTA_RETRY_MS, TenantQuota
@@ -208,25 +211,17 @@ class PubSub:
         _check_request_id(request.request_id)
         if not request.ids:
             raise invalid("ids", "holds no id")
-        ids = list(request.ids)
-        refused = [
-            RowRefusal(i, "id", problem)
-            for i, id_ in enumerate(ids)
-            if (problem := name_problem(id_, "id"))
-        ]
-        bad = {r.row for r in refused}
-        at = [i for i in range(len(ids)) if i not in bad]
-        rows = query_columns.deletes([ids[i] for i in at])
+        rows, at, refused = query_columns.read_deletes(request.ids)
         answer = pubsub_pb2.DeleteQueriesResponse()
         return self._begin_update(
-            answer, len(ids), at, rows, [""] * len(at), request.request_id, refused, call
+            answer, len(request.ids), at, rows, [""] * len(at), request.request_id, refused, call
         )
 
     def _begin_update(
         self,
         answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse,
         n: int,
-        at: Sequence[int],
+        at: I64,
         rows: QueryRows,
         sessions: Sequence[str],
         request_id: str,
@@ -238,19 +233,18 @@ class PubSub:
         deciding = self._gateway.update(rows, sessions, [request_id] * len(at)) if len(at) else None
 
         async def finish() -> bytes:
-            lsns = [0] * n
+            lsns = np.zeros(n, np.int64)
             errors = list(refused)
             if deciding is not None:
                 decision = await settle(deciding, call)
-                statuses = decision.status.tolist()
-                if UpdateStatus.UNAVAILABLE in statuses:
+                if (decision.status == int(UpdateStatus.UNAVAILABLE)).any():
                     raise Unavailable("the ledger could not be written; nothing was done")
-                for i, status, lsn in zip(at, statuses, decision.lsn.tolist(), strict=True):
-                    if status == UpdateStatus.OK:
-                        lsns[i] = lsn
-                    else:
-                        errors.append(self._make_refusal(i, status))
-            answer.lsns.extend(lsns)
+                failed = np.flatnonzero(decision.status != int(UpdateStatus.OK))
+                lsns[at] = decision.lsn
+                lsns[at[failed]] = 0
+                statuses = decision.status[failed].tolist()
+                errors += map(self._make_refusal, at[failed].tolist(), statuses)
+            answer.lsns.extend(lsns.tolist())
             answer.errors.extend(e.to_proto() for e in sorted(errors))
             return answer.SerializeToString()
 

@@ -17,6 +17,7 @@ from ps2stream.language.query_rows import (
     build_checked_rows,
     check_rows,
     delete_rows,
+    id_problems,
 )
 from ps2stream.language.query_rows import describe as describe_source
 from ps2stream.limits import BATCH_BYTES, POLYGON_VERTICES
@@ -48,7 +49,7 @@ class QueryInserts(NamedTuple):
     refused ones."""
 
     n: int
-    at: list[int]
+    at: I64
     rows: QueryRows
     sessions: list[str]
     refused: list[RowRefusal]
@@ -116,6 +117,17 @@ def deletes(ids: Sequence[str]) -> QueryRows:
     return delete_rows(strings_to_column(ids))
 
 
+def read_deletes(ids: Sequence[str]) -> tuple[QueryRows, I64, list[RowRefusal]]:
+    """Returns the deletes of the good ones of these ids, which of them those are, and the refused
+    ones."""
+    column, at = strings_to_column(ids), np.arange(len(ids))
+    refused = [RowRefusal(*problem) for problem in id_problems(column)]
+    if refused:
+        at = np.setdiff1d(at, [r.row for r in refused])
+        column = take_ragged(*column, at)
+    return delete_rows(column), at, refused
+
+
 def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
     """Returns each query that was found, as its client typed and named it, with its handle."""
     rows = QueryRows.decode(reply.rows.data)
@@ -157,13 +169,13 @@ def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryI
     ]
     if not refused:
         rows = build_checked_rows(found.id, compiled, found.regions, found.expression)
-        return QueryInserts(n, list(range(n)), rows, found.sessions, [])
+        return QueryInserts(n, np.arange(n), rows, found.sessions, [])
     at = np.setdiff1d(np.arange(n), [r.row for r in refused])
     refused.sort()
     if not len(at):
-        return QueryInserts(n, [], no_queries(), [], refused)
+        return QueryInserts(n, at, no_queries(), [], refused)
     good = _compile_inserts(found.take(at), gateway)
-    return QueryInserts(n, at.tolist(), good.rows, good.sessions, refused)
+    return QueryInserts(n, at, good.rows, good.sessions, refused)
 
 
 def _read_arrow(data: bytes, session: str) -> _QueryColumns:

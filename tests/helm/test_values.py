@@ -13,7 +13,7 @@ import pytest
 from ps2stream.config import Settings
 from ps2stream.security import CertificateIdentity, TenantQuota
 from scripts import chart
-from tests.helm.conftest import case, manifests, with_value
+from tests.helm.conftest import case, manifests, pods, with_value
 
 NO_VALUE = {"global"}
 """What a parent chart says."""
@@ -269,3 +269,16 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], problem:
     assert problem in found
     assert "secret@" not in found
     assert "=secret" not in found
+
+
+def test_the_kernels_of_the_index_that_is_set_are_compiled() -> None:
+    values = with_value(case("production"), ("settings", "index"), "gi2-radix")
+    containers = [
+        container
+        for pod in pods(manifests(values))
+        for container in pod.spec.get("initContainers", [])
+        if container["name"] == "kernels"
+    ]
+    assert containers
+    wanted = ["python", "-m", "ps2stream.cluster.warm", "gi2-radix"]
+    assert all(container["command"] == wanted for container in containers)

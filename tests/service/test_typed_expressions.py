@@ -56,7 +56,7 @@ def test_an_expression_is_shown_as_typed_everywhere_and_after_a_restart(tmp_path
             client.insert("thames", "flood", THAMES)
         client.publish([dry | {"text": "The creek: a flood!"}])
         with client.subscribe() as matches:
-            assert next(iter(matches)).query_id == "thames"
+            assert "thames" in (match.query_id for match in matches)  # it waits until that comes
         assert client.explain("thames", dry | {"text": "river flood"})["text"]["holds"]
 
 

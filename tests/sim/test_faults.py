@@ -66,7 +66,7 @@ FOUND_BY = {
     "names_forgotten_too_early": 2,
     "unacknowledged_pairs_are_not_sent_again": 1,
     "gaps_are_not_announced": 12,
-    "a_torn_tail_is_taken_for_records": 297,
+    "a_torn_tail_is_taken_for_records": 477,
     "cursors_lost": 5,
     "failed_syncs_are_ignored": 6,
     "objects_wait_for_no_update": 0,

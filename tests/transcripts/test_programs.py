@@ -28,9 +28,16 @@ def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def program(target: str, *arguments: str) -> subprocess.Popen[str]:
+    """It hears SIGINT even if these tests run in the background of a shell, where that is ignored
+    and a child inherits it."""
     return subprocess.Popen(
         [sys.executable, "-m", "ps2stream.cli", *arguments, "--server", target],
+        preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it only sets a signal
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -235,7 +235,7 @@ securityContext:
 {{- define "ps2stream.kernels" -}}
 - name: kernels
   {{- include "ps2stream.container" .top | nindent 2 }}
-  command: [python, -m, ps2stream.cluster.warm]
+  command: [python, -m, ps2stream.cluster.warm{{ with .top.Values.settings.index }}, {{ . }}{{ end }}]
   resources:
     {{- toYaml .resources | nindent 4 }}
   volumeMounts:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.cluster import ray_environment, ray_node, shell
+from ps2stream.cluster import ray_environment, ray_node, shell, warm
 from ps2stream.cluster.actor_home import ActorHome
 from ps2stream.cluster.actor_shells import WorkerShell
 from ps2stream.cluster.shell import LanSettings
@@ -68,6 +68,16 @@ def test_a_mode_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     found = CliRunner().invoke(main, ["cluster", "join", HEAD, "--json"])
     assert found.exit_code == 7
     assert "could run code on all hosts" in json.loads(found.stderr)["error"]["message"]
+
+
+def test_a_host_compiles_the_kernels_before_it_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[str] = []
+    monkeypatch.setattr(warm, "prepare_host", prepared.append)
+    monkeypatch.setenv(ray_environment.TOKEN, "t" * 40)
+    words = ["cluster", "join", HEAD, "--index", "gi2-radix"]
+    with pytest.raises(AssertionError, match="Ray was started"):
+        CliRunner().invoke(main, words, catch_exceptions=False)
+    assert prepared == ["gi2-radix"]
 
 
 def test_an_actor_of_another_version_is_none_of_the_service(
