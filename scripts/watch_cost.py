@@ -18,7 +18,7 @@ from ps2stream.merger.records import MatchedRecord
 from ps2stream.merger.watching import WatchedMatches
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.watch import SeenMatches, WatchNotice
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.rows import ObjectRows, no_offsets
 from ps2stream.protocol.ticks import TICKS_PER_S
 from ps2stream.service.watch_calls import encode_glimpse
 
@@ -37,7 +37,8 @@ def make_matches() -> MatchedRecord:
     sessions = np.arange(SESSIONS)
     cut = np.arange(0, ROWS + 1, ROWS // SESSIONS)
     columns = (sessions, np.zeros_like(sessions), cut, handle, index, np.arange(ROWS))
-    return MatchedRecord(0, 0, ROWS, 1, 0, *columns, *IDS, *WHERE, *TEXTS)
+    opaque = no_offsets(), np.zeros(0, np.uint8)
+    return MatchedRecord(0, 0, ROWS, 1, 0, *columns, *IDS, *WHERE, *TEXTS, *opaque)
 
 
 def measure_ms(names: QueryNames, record: MatchedRecord, watched: bool) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
-from ps2stream.protocol.rows import ObjectRows, no_offsets, take_opaque
+from ps2stream.protocol.rows import ObjectRows, no_offsets, take_optional
 
 Object = tuple[str, int, float, float, str, list[int], str]
 
@@ -65,7 +65,7 @@ def test_rows_with_and_without_what_is_opaque_are_joined(seed: int) -> None:
 
 
 def test_a_column_that_nobody_has_stays_empty() -> None:
-    off, data = take_opaque(no_offsets(), np.zeros(0, np.uint8), np.array([3, 1]))
+    off, data = take_optional(no_offsets(), np.zeros(0, np.uint8), np.array([3, 1]))
     assert (len(off), len(data)) == (0, 0)
     rng = random.Random(1)
     plain = [make_rows(3, rng, has_opaque=False)[0] for _ in range(2)]
