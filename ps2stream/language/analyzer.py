@@ -19,7 +19,7 @@ import regex
 
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
 from ps2stream.language import analyzer_kernels as kernels
-from ps2stream.language import tokenizer
+from ps2stream.language import literals, tokenizer
 from ps2stream.language.analyzer_kernels import TOP
 from ps2stream.language.batch_tokenizer import (
     check_wanted,
@@ -197,6 +197,14 @@ class Analyzer:
         1."""
         off, data = strings_to_column(tokens)
         return kernels.hash_rows(sealed(off), sealed(data), _IDENTITY, sealed(self.keys))
+
+    def phrase_hash(self, words: Sequence[str]) -> int:
+        """Returns the term of a phrase of analysed words, two or more."""
+        return int(literals.phrase_term(self.hash_terms(words)))
+
+    def prefix_hash(self, prefix: str) -> int:
+        """Returns the term of a prefix, which is folded and at most TOKEN_BYTES long."""
+        return int(literals.prefix_terms(self.hash_terms([prefix]))[0])
 
     def analyse(
         self, off: I64, text: U8, is_wanted: Callable[[], bool] = is_always_wanted

@@ -54,6 +54,11 @@ class RegionShape(IntEnum):
 
 PROG_AND = -1  # postfix operators of `prog`; a value >= 0 pushes that term
 PROG_OR = -2
+PROG_NOT = -3  # of the one value before it
+PROG_NOTES = -16
+"""A program whose last value is at most this has notes behind it: PROG_NOTES - n stands behind n
+pairs (number of the term | kind << 8, size), one for each watched literal; see
+language/literals.py."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +68,7 @@ class QueryRows(Frame):
 
     kind Kind; lsn of this update; handle; session number; id the client's string; form Form;
     post bit i set = term i is in P(q); term sorted unique hashes (at most 64, ragged); prog
-    ragged postfix; box ragged, four values a box: lon_min, lat_min, lon_max, lat_max, lon_min <=
+    ragged postfix, with notes behind it; box ragged, four values a box: lon_min, lat_min, lon_max, lat_max, lon_min <=
     lon_max, one or two boxes; shape Shape; geom ragged; source the query in bytes, canonical and
     as typed, see language/query_rows.py (GetQuery and sameness).
     """
