@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.language.literals import LiteralView
 from ps2stream.protocol.frame import F64, I64, U32, U64
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
@@ -120,6 +121,10 @@ class DispatcherGateway(Protocol):
     @property
     def analyzer(self) -> Analyzer:
         """The text analysis, as the plan records it."""
+
+    @property
+    def literals(self) -> LiteralView:
+        """The phrases and prefixes that objects are searched for now."""
 
     @property
     def frequencies(self) -> Frequencies:

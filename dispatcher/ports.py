@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.protocol.addresses import Address, Reply, Send
 from ps2stream.protocol.frame import F64, I64, U32, U64, Frame
 from ps2stream.protocol.messages.objects import MatchBatch
@@ -45,6 +46,7 @@ class RouterPort(PublishingRouter, Protocol):
 
     mergers: int
     gridt: Gridt
+    literals: LiteralTable
     stall_report: str
 
     @property

@@ -17,9 +17,12 @@ import numpy as np
 from ps2stream.dispatcher.concerns import ReceiverConcerns
 from ps2stream.dispatcher.discards import DiscardMonitor
 from ps2stream.dispatcher.gridt import Gridt, share_all
+from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.open_batches import OpenBatch, OpenBatches, RoutingProgress
 from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.literals import WatchedLiterals
 from ps2stream.protocol.addresses import ROLES, SEQUENCER, Address, Out, Reply, Send
 from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import I64, U8, Frame
@@ -82,7 +85,8 @@ class RouterMachine:
     At most `max_in_flight` batches are under way at a time; a batch is identified by the offset
     of its first object. `replay` holds the batches that an earlier incarnation left open, in the
     order of their offsets; they are sent as room permits, before any new batch. `strategist`
-    follows changes of the plan. `offset` is the next offset, above all that were used.
+    follows changes of the plan. `offset` is the next offset, above all that were used. `analyzer`
+    searches texts for the phrases and prefixes of queries.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class RouterMachine:
         replay: Sequence[ObjectRecord] = (),
         offset: int = 0,
         strategist: PlanFollower | None = None,
+        analyzer: Analyzer | None = None,
     ) -> None:
         self.index = index
         self.dispatchers = dispatchers
@@ -107,6 +112,8 @@ class RouterMachine:
         self.max_in_flight = max_in_flight
         self.epoch = epoch
         self.gridt = Gridt(h1, grid)
+        self.literals = LiteralTable()
+        self._analyzer = analyzer
         self.counters = DispatcherCounters()
         self._stream: LedgerFollower[LedgerBatch] = LedgerFollower("dispatcher", index)
         self._visible = 0
@@ -122,8 +129,8 @@ class RouterMachine:
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
         self._replay = deque(replay)
         self._reserved: dict[int, tuple[int, ObjectRows]] = {}  # batch: LSN, rows; not yet routed
-        # Deleted queries that H2 still counts: last delete LSN, tags, handles.
-        self._deleted: deque[tuple[int, QueryTags, I64]] = deque()
+        # Deleted queries that H2 still counts: last delete LSN, tags, handles, watched literals.
+        self._deleted: deque[tuple[int, QueryTags, I64, WatchedLiterals]] = deque()
         self._ticks = 0
         self._requests: dict[int, UpdateRequest] = {}  # not yet decided, by seq
         self._final_postings: list[Out] = []  # postings due at each worker after the last migration
@@ -354,6 +361,7 @@ class RouterMachine:
     def _route_batch(
         self, batch: int, lsn: int, rows: ObjectRows, part_of: OpenBatch | None = None
     ) -> list[Send]:
+        rows = self.literals.search(rows, self._analyzer)
         if self.workers == 1 and self._discards.may_skip():
             shares = [share_all(rows)]
         else:
@@ -428,6 +436,7 @@ class RouterMachine:
             self._stream.add(frame.lsn_from, frame.lsn_to, frame)
         elif self._stream.fetched(frame):
             self.gridt.clear()
+            self.literals.clear()
             self._deleted.clear()
             if self._strategist is not None:
                 self._use_routes(self._strategist.reset())
@@ -449,9 +458,9 @@ class RouterMachine:
         self._use_routes(self._strategist.take(frame.strategy, frame.lsn_to))
         self._final_postings = []
         # In a state, deletes may be later than the change of plan: then the count would be wrong.
-        early = any(last > frame.lsn_to for last, _, _ in self._deleted)
+        early = any(last > frame.lsn_to for last, *_ in self._deleted)
         if migrates and self._strategist.strategy.following is None and not early:
-            wanted = self.gridt.postings(tags for _, tags, _ in self._deleted)
+            wanted = self.gridt.postings(tags for _, tags, *_ in self._deleted)
             me = ROLES.index("dispatcher"), self.index
             self._final_postings = [_send_to_sequencer(PostingCounts(*me, frame.lsn_to, wanted))]
         return self._final_postings
@@ -472,24 +481,33 @@ class RouterMachine:
         deleted = rows.kind == _DELETE
         dead = int(np.count_nonzero(deleted))
         if not dead:
-            self.gridt.insert(tags, rows.handle)
+            self._count_inserts(rows, tags)
         elif dead == len(rows):
-            self._deleted.append((int(rows.lsn.max()), tags, rows.handle))
+            self._note_deletes(rows, tags)
         else:
-            self.gridt.insert(tags.of(~deleted), rows.handle[~deleted])
-            last = int(rows.lsn[deleted].max())
-            self._deleted.append((last, tags.of(deleted), rows.handle[deleted]))
+            self._count_inserts(rows.take(np.flatnonzero(~deleted)), tags.of(~deleted))
+            self._note_deletes(rows.take(np.flatnonzero(deleted)), tags.of(deleted))
         self.counters.deletes += dead
         self.counters.inserts += len(rows) - dead
         self._retire_deleted()
         out += self._forward_updates(frame, rows, tags, frame.owner == self.index and whole)
         return out
 
+    def _count_inserts(self, rows: QueryRows, tags: QueryTags) -> None:
+        self.gridt.insert(tags, rows.handle)
+        self.literals.add(WatchedLiterals.of(rows))
+
+    def _note_deletes(self, rows: QueryRows, tags: QueryTags) -> None:
+        last, watched = int(rows.lsn.max()), WatchedLiterals.of(rows)
+        self._deleted.append((last, tags, rows.handle, watched))
+
     def _retire_deleted(self) -> None:
         """Removes from H2 the deleted queries that no batch, present or future, can match."""
         watermark = self.watermark
         while self._deleted and self._deleted[0][0] <= watermark:
-            self.gridt.retire(*self._deleted.popleft()[1:])
+            _, tags, handles, watched = self._deleted.popleft()
+            self.gridt.retire(tags, handles)
+            self.literals.retire(watched)
         self.counters.units = len(self.gridt)
 
     def _forward_updates(

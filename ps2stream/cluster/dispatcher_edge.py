@@ -42,6 +42,7 @@ from ps2stream.dispatcher.gateway import (
 )
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.language.literals import LiteralView, WatchedLiterals
 from ps2stream.observability.process import wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address
 from ps2stream.protocol.frame import Frame, strings_to_column
@@ -137,6 +138,10 @@ class DispatcherEdge:
         self._put = put
         self._noted: dict[str, Any] = {}  # figures of other parts, which `status` includes
 
+    @property
+    def literals(self) -> LiteralView:
+        return self.machine.router.literals.view
+
     def update(
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
     ) -> Future[UpdateDecision]:
@@ -190,13 +195,21 @@ class DispatcherEdge:
 
     def meeting(self, query: QueryRows, thing: ObjectRows) -> MatchExplanation:
         expanded = self._inquire(lambda call: ExplanationRequested(call, query))
+        literals = WatchedLiterals.of(query).view()
+        if len(literals.term):
+            terms = self.analyzer.analyse(thing.text_off, thing.text, literals=literals)
+            thing = thing.with_terms(*terms, 0)
         return explain_meeting(expanded, self._new_index, thing)
 
     def price(self, query: QueryRows) -> QueryEstimate | None:
         expanded, recent, now_ms = self._inquire(lambda call: EstimateRequested(call, query))
         if not recent.parts:
             return None
-        return estimate_query(expanded, self._new_index, self._costs, recent.joined(), now_ms)
+        sample, literals = recent.joined(), WatchedLiterals.of(query).view()
+        if len(literals.term):
+            term_off, term = self.analyzer.analyse(sample.text_off, sample.text, literals=literals)
+            sample = sample._replace(term_off=term_off, term=term)
+        return estimate_query(expanded, self._new_index, self._costs, sample, now_ms)
 
     def weights(self) -> PartWeights:
         found: PartWeights = self._inquire(WeightsRequested)

@@ -113,6 +113,7 @@ class Topology:
             replay=[analyse_again(record, analyzer) for record in objects.recover()],
             offset=objects.offset,
             strategist=PlanFollower(self.plan, analyzer),
+            analyzer=analyzer,
         )
 
     def worker(self, index: int, saved: SavedIndex | None = None) -> WorkerMachine:

@@ -19,7 +19,7 @@ import regex
 
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
 from ps2stream.language import analyzer_kernels as kernels
-from ps2stream.language import literals, tokenizer
+from ps2stream.language import literal_kernels, tokenizer
 from ps2stream.language.analyzer_kernels import TOP
 from ps2stream.language.batch_tokenizer import (
     check_wanted,
@@ -27,6 +27,7 @@ from ps2stream.language.batch_tokenizer import (
     split_column,
     split_text,
 )
+from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.protocol.frame import (
     I64,
     U8,
@@ -200,57 +201,89 @@ class Analyzer:
 
     def phrase_hash(self, words: Sequence[str]) -> int:
         """Returns the term of a phrase of analysed words, two or more."""
-        return int(literals.phrase_term(self.hash_terms(words)))
+        return int(literal_kernels.phrase_term(self.hash_terms(words)))
 
     def prefix_hash(self, prefix: str) -> int:
         """Returns the term of a prefix, which is folded and at most TOKEN_BYTES long."""
-        return int(literals.prefix_terms(self.hash_terms([prefix]))[0])
+        return int(literal_kernels.prefix_terms(self.hash_terms([prefix]))[0])
 
     def analyse(
-        self, off: I64, text: U8, is_wanted: Callable[[], bool] = is_always_wanted
+        self,
+        off: I64,
+        text: U8,
+        is_wanted: Callable[[], bool] = is_always_wanted,
+        literals: LiteralView = NO_LITERALS,
     ) -> tuple[I64, U64]:
         """Analyses a ragged column of UTF-8 texts into a ragged column of term hashes.
 
-        Rows are sorted and unique and hold TOP. Malformed UTF-8 separates tokens. Raises
-        Cancelled once `is_wanted` says that the caller has left.
+        Rows are sorted and unique and hold TOP, and those of `literals` that hold for the text.
+        Malformed UTF-8 separates tokens. Raises Cancelled once `is_wanted` says that the caller
+        has left.
         """
         check_wanted(is_wanted)
         rows = len(off) - 1
         slow = np.zeros(rows, np.uint8)
         out_off = np.zeros(rows + 1, np.int64)
+        found_off, found = out_off, np.empty(0, np.uint64)
+        watched = literals.term, literals.words, literals.bytes
         if self.simple:
             out = np.empty(int(off[-1] - off[0]) + rows, np.uint64)
-            left = kernels.analyse_rows(
+            left, found_off, found = kernels.analyse_rows(
                 sealed(off),
                 sealed(text),
                 (ASCII_FOLD, *_simple_characters()),
                 sealed(self.keys),
+                watched,
                 (out_off, out, slow),
             )
             if not left:
-                return out_off, out[: out_off[-1]].copy()
+                fast = out_off, out[: out_off[-1]].copy()
+                return kernels.add_found(*fast, found_off, found) if len(found) else fast
         else:
             out = np.empty(0, np.uint64)
             slow[:] = 1
-        slow_off, hashes = self._analyse_slowly(off, text, np.flatnonzero(slow), is_wanted)
-        merged: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
-        return merged
+        slow_rows = np.flatnonzero(slow)
+        slow_off, hashes, more_off, more = self._analyse_slowly(
+            off, text, slow_rows, is_wanted, watched
+        )
+        terms: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
+        if len(found):
+            terms = kernels.add_found(*terms, found_off, found)
+        if len(more):
+            size = np.zeros(rows, np.int64)
+            size[slow_rows] = np.diff(more_off)
+            terms = kernels.add_found(*terms, np.append(0, np.cumsum(size)), more)
+        return terms
 
     def _analyse_slowly(
-        self, off: I64, text: U8, rows: Array, is_wanted: Callable[[], bool]
-    ) -> tuple[I64, U64]:
-        """Returns the term hashes of these rows, as a ragged column, unsorted and without TOP."""
+        self,
+        off: I64,
+        text: U8,
+        rows: Array,
+        is_wanted: Callable[[], bool],
+        watched: tuple[U64, U8, U8],
+    ) -> tuple[I64, U64, I64, U64]:
+        """Returns the term hashes of these rows, as a ragged column, unsorted and without TOP, and
+        the watched literals in them, as another."""
         keys = sealed(self.keys)
         sizes, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
+        found_sizes, found = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
         for _, row_off, token_off, tokens in split_column(off, text, rows, is_wanted):
             term = kernels.hash_rows(sealed(token_off), sealed(tokens), _IDENTITY, keys)
             if not self.simple:
                 term = self._term_hashes(term, token_off, tokens)
+            if len(watched[0]):
+                words = sealed(row_off), sealed(term), sealed(token_off), sealed(tokens)
+                found_off, terms = kernels.find_watched(*words, keys, watched)
+                found_sizes.append(np.diff(found_off))
+                found.append(terms)
+            if not self.simple:
                 row_off = np.append(0, np.cumsum(term != 0))[row_off]
                 term = term[term != 0]
             sizes.append(np.diff(row_off))
             parts.append(term)
-        return np.cumsum(np.concatenate(sizes)), np.concatenate(parts)
+        off, found_off = (np.cumsum(np.concatenate(each)) for each in (sizes, found_sizes))
+        return off, np.concatenate(parts), found_off, np.concatenate(found)
 
     def _term_hashes(self, found: U64, token_off: I64, tokens: U8) -> U64:
         """Returns the hash of the term of each token, 0 for a stop word; `found` is the hash of

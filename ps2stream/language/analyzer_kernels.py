@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from ps2stream.language.literal_kernels import Integer, find_literal, list_phrases, mark_prefix
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U32, U64
 
@@ -43,6 +44,14 @@ class SimpleCharacters(NamedTuple):
     kind: U8
     fold_off: U32
     folded: U8
+
+
+class WatchedTables(NamedTuple):
+    """The fields of a LiteralView (literals.py) that a text is searched by."""
+
+    term: U64
+    words: U8
+    bytes: U8
 
 
 class TermBuffers(NamedTuple):
@@ -123,21 +132,46 @@ def sort_unique(values: U64, begin: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
+def make_room(values: U64, more: Integer, n: Integer) -> U64:
+    """Returns an array that begins with values[:n] and has room for so many more behind them."""
+    if values.shape[0] >= n + more:
+        return values
+    larger = np.empty(2 * (n + more), np.uint64)
+    larger[:n] = values[:n]
+    return larger
+
+
+@njit(inline="always")
+def note_prefix(table: U64, hashed: np.uint64, found: U64, k: Integer) -> Integer:
+    """Writes the term of a prefix with this hash to found[k] if it is watched; returns the end."""
+    found[k] = mark_prefix(hashed)
+    return k + (find_literal(table, found[k]) >= 0)
+
+
+@njit(cache=True, nogil=True)
 def analyse_rows(
     off: I64,
     text: U8,
     characters: tuple[U8, U8, U32, U8],
     keys: U64,
+    watched: tuple[U64, U8, U8],
     terms: tuple[I64, U64, U8],
-) -> int:
+) -> tuple[int, I64, U64]:
     """Writes the sorted unique hashes (TOP among them) of every row that is all simple
-    characters; returns the number of the other rows.
+    characters. Returns the number of the other rows, and the watched literals that were found,
+    (rising rows int64[k], terms uint64[k]).
 
-    off int64[n + 1], text uint8[]; keys uint64[KEYS]. characters, terms: plain tuples of the
-    fields of SimpleCharacters and TermBuffers, which a kernel takes faster from Python than the
-    classes themselves.
+    off int64[n + 1], text uint8[]; keys uint64[KEYS]. characters, watched, terms: plain tuples of
+    the fields of SimpleCharacters, WatchedTables and TermBuffers, which a kernel takes faster from
+    Python than the classes themselves.
     """
     simple, buffers = SimpleCharacters(*characters), TermBuffers(*terms)
+    search = WatchedTables(*watched)
+    searches = search.term.shape[0] > 0
+    has_prefixes = searches and search.bytes.any()
+    found, found_off, hits = np.empty(0, np.uint64), np.zeros(1, np.int64), np.int64(0)
+    if searches:
+        found_off = np.zeros(off.shape[0], np.int64)
     lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded
     out_off, out, slow = buffers.off, buffers.term, buffers.slow
     left = 0
@@ -171,6 +205,10 @@ def analyse_rows(
                         a += keys[at] * word
                         b += keys[at + 1] * word
                         word = _ZERO
+                    if has_prefixes and search.bytes[size]:
+                        found = make_room(found, 1, hits)
+                        hashed = finish_hash(keys, a, b, word, size)
+                        hits = note_prefix(search.term, hashed, found, hits)
                 continue
             # The next code point; malformed UTF-8 is for the slow path.
             code = np.int64(0)
@@ -223,18 +261,85 @@ def analyse_rows(
                     a += keys[at] * word
                     b += keys[at + 1] * word
                     word = _ZERO
+                if has_prefixes and search.bytes[size] and not picture:
+                    found = make_room(found, 1, hits)
+                    hashed = finish_hash(keys, a, b, word, size)
+                    hits = note_prefix(search.term, hashed, found, hits)
         if bad:
             n = out_off[row]
             slow[row] = 1
             left += 1
+            if searches:
+                hits = found_off[row]
+                found_off[row + 1] = hits
             continue
         if size:
             out[n] = finish_hash(keys, a, b, word, size)
             n += 1
+        if searches:
+            words = search.words
+            found = make_room(found, (n - out_off[row]) * words.shape[0], hits)
+            hits = list_phrases(search.term, words, out, out_off[row], n, found, hits)
+            found_off[row + 1] = hits
         out[n] = TOP
         n = sort_unique(out, out_off[row], n + 1)
     out_off[off.shape[0] - 1] = n
-    return left
+    return left, found_off, found[:hits].copy()
+
+
+@njit(cache=True, nogil=True)
+def find_watched(
+    row_off: I64, term: U64, token_off: I64, tokens: U8, keys: U64, watched: tuple[U64, U8, U8]
+) -> tuple[I64, U64]:
+    """Returns the watched literals of analysed rows as a ragged column.
+
+    Row r has the words row_off[r] to row_off[r + 1]; term uint64[k]: their terms, 0 for stop words;
+    token_off int64[k + 1], tokens uint8[]: their UTF-8 as folded.
+    """
+    search = WatchedTables(*watched)
+    has_prefixes = search.bytes.any()
+    found, k = np.empty(0, np.uint64), np.int64(0)
+    found_off = np.zeros(row_off.shape[0], np.int64)
+    words = np.empty(term.shape[0], np.uint64)
+    same = np.arange(256).astype(np.uint8)
+    for row in range(row_off.shape[0] - 1):
+        n = 0
+        for i in range(row_off[row], row_off[row + 1]):
+            begin, size = token_off[i], min(token_off[i + 1] - token_off[i], TOKEN_BYTES)
+            if has_prefixes:
+                found = make_room(found, size, k)
+                for width in range(1, size + 1):
+                    if search.bytes[width]:
+                        hashed = token_hash(keys, tokens, begin, begin + width, same)
+                        k = note_prefix(search.term, hashed, found, k)
+            if term[i] != _ZERO:
+                words[n] = term[i]
+                n += 1
+        found = make_room(found, n * search.words.shape[0], k)
+        k = list_phrases(search.term, search.words, words, 0, n, found, k)
+        found_off[row + 1] = k
+    return found_off, found[:k].copy()
+
+
+@njit(cache=True, nogil=True)
+def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64]:
+    """Adds to each row of a ragged column the terms that were found in it; rows stay sorted and
+    unique."""
+    out_off = np.empty_like(off)
+    out = np.empty(term.shape[0] + found.shape[0], np.uint64)
+    n = 0
+    for row in range(off.shape[0] - 1):
+        out_off[row] = begin = n
+        for i in range(off[row], off[row + 1]):
+            out[n] = term[i]
+            n += 1
+        for i in range(found_off[row], found_off[row + 1]):
+            out[n] = found[i]
+            n += 1
+        if found_off[row] < found_off[row + 1]:
+            n = sort_unique(out, begin, n)
+    out_off[off.shape[0] - 1] = n
+    return out_off, out[:n].copy()
 
 
 @njit(cache=True, nogil=True)

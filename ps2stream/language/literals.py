@@ -9,18 +9,14 @@ some live query uses, so nothing is added where no query uses any (docs/decision
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from ps2stream.protocol.frame import U64
-
-_PHRASE: Final = np.uint64(0xA0761D6478BD642F)
-_PREFIX: Final = np.uint64(0xE7037ED1A0B428DB)
-_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
-_SPREAD: Final = np.uint64(0xD6E8FEB86659FD93)
-_HALF: Final = np.uint64(32)
+from ps2stream.language.literal_kernels import hold_terms, list_watched
+from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
+from ps2stream.protocol.frame import U8, U64, sealed
+from ps2stream.protocol.rows import QueryRows
 
 
 class LiteralKind(IntEnum):
@@ -30,46 +26,53 @@ class LiteralKind(IntEnum):
     PREFIX = 2  # bytes of UTF-8
 
 
-@njit(inline="always")
-def extend_phrase(sum_: np.uint64, word: np.uint64) -> np.uint64:
-    """Returns the hash of a phrase with one word more; the first is added to `start_phrase`."""
-    sum_ = (sum_ ^ word) * _STEP
-    return sum_ ^ sum_ >> _HALF
+class LiteralView(NamedTuple):
+    """The watched literals that texts are searched for, as kernels take them, C-contiguous.
+
+    term uint64[2^k]: a table with open addressing, 0 = free; empty if nothing is searched for.
+    words uint8[PHRASE_WORDS + 1] and bytes uint8[TOKEN_BYTES + 1]: 1 for each size that a phrase
+    or a prefix has. version: how often a literal was added; a later view holds all that an
+    earlier one did, or none of it is in use any more.
+    """
+
+    term: U64
+    words: U8
+    bytes: U8
+    version: int = 0
 
 
-@njit(inline="always")
-def start_phrase() -> np.uint64:
-    """Returns the hash of no words."""
-    return _PHRASE
+NO_LITERALS: Final = LiteralView(
+    np.zeros(0, np.uint64),
+    np.zeros(PHRASE_WORDS + 1, np.uint8),
+    np.zeros(TOKEN_BYTES + 1, np.uint8),
+)
 
 
-@njit(inline="always")
-def finish_phrase(sum_: np.uint64, words: int) -> np.uint64:
-    """Returns the term of a phrase of so many words."""
-    sum_ = (sum_ + np.uint64(words)) * _SPREAD
-    return sum_ ^ sum_ >> _HALF
+class WatchedLiterals(NamedTuple):
+    """The watched literals of some queries: term uint64[n], kind and size uint8[n]."""
+
+    term: U64
+    kind: U8
+    size: U8
+
+    @classmethod
+    def of(cls, rows: QueryRows) -> WatchedLiterals:
+        """Returns those of these queries, one behind the other."""
+        if not len(rows.prog):
+            return _NONE
+        programs = sealed(rows.prog_off), sealed(rows.prog)
+        return cls(*list_watched(sealed(rows.term_off), sealed(rows.term), *programs))
+
+    def view(self) -> LiteralView:
+        """Returns a view of these literals alone."""
+        if not len(self.term):
+            return NO_LITERALS
+        table = np.zeros(4 << len(self.term).bit_length(), np.uint64)
+        words, sizes = np.zeros_like(NO_LITERALS.words), np.zeros_like(NO_LITERALS.bytes)
+        hold_terms(table, self.term)
+        words[self.size[self.kind == LiteralKind.PHRASE]] = 1
+        sizes[self.size[self.kind == LiteralKind.PREFIX]] = 1
+        return LiteralView(table, words, sizes)
 
 
-@njit(inline="always")
-def mark_prefix(hashed: np.uint64) -> np.uint64:
-    """Returns the term of a prefix, from the hash of its bytes as a word."""
-    marked = (hashed ^ _PREFIX) * _SPREAD
-    return marked ^ marked >> _HALF
-
-
-@njit(cache=True, nogil=True)
-def phrase_term(words: U64) -> np.uint64:
-    """Returns the term of a phrase, from the hashes of its words."""
-    sum_ = start_phrase()
-    for word in words:
-        sum_ = extend_phrase(sum_, word)
-    return finish_phrase(sum_, words.shape[0])
-
-
-@njit(cache=True, nogil=True)
-def prefix_terms(words: U64) -> U64:
-    """Returns the terms of prefixes, from the hashes of their bytes as words."""
-    out = np.empty_like(words)
-    for i in range(words.shape[0]):
-        out[i] = mark_prefix(words[i])
-    return out
+_NONE: Final = WatchedLiterals(np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.uint8))

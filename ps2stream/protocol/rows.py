@@ -68,9 +68,9 @@ class QueryRows(Frame):
 
     kind Kind; lsn of this update; handle; session number; id the client's string; form Form;
     post bit i set = term i is in P(q); term sorted unique hashes (at most 64, ragged); prog
-    ragged postfix, with notes behind it; box ragged, four values a box: lon_min, lat_min, lon_max, lat_max, lon_min <=
-    lon_max, one or two boxes; shape Shape; geom ragged; source the query in bytes, canonical and
-    as typed, see language/query_rows.py (GetQuery and sameness).
+    ragged postfix, perhaps with notes behind it; box ragged, four values a box: lon_min, lat_min,
+    lon_max, lat_max, lon_min <= lon_max, one or two boxes; shape Shape; geom ragged; source the
+    query in bytes, canonical and as typed, see language/query_rows.py (GetQuery and sameness).
     """
 
     KIND = 1
@@ -184,7 +184,8 @@ class ObjectRows(Frame):
     """The columns of n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
     degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included; term_off
     is empty in the object log, which has no terms. opaque ragged bytes that pass through unread,
-    for attributes and payloads; opaque_off is empty where no object has any."""
+    for attributes and payloads; opaque_off is empty where no object has any. searched: the version
+    of the literals that the terms were searched for (language/literals.py)."""
 
     KIND = 2
     id_off: I64
@@ -198,6 +199,7 @@ class ObjectRows(Frame):
     term: U64
     opaque_off: I64 = dataclasses.field(default_factory=no_offsets)
     opaque: U8 = dataclasses.field(default_factory=nothing)
+    searched: int = 0
 
     FLAT = ("time", "lon", "lat")
     RAGGED = ("id", "text", "term")
@@ -215,11 +217,15 @@ class ObjectRows(Frame):
         columns = taken_columns(self.FLAT, ("id", "text"), self, rows)
         columns["term_off"], columns["term"] = take_optional(self.term_off, self.term, rows)
         columns["opaque_off"], columns["opaque"] = take_optional(self.opaque_off, self.opaque, rows)
-        return ObjectRows(**columns)
+        return ObjectRows(**columns, searched=self.searched)
 
     def without_terms(self) -> ObjectRows:
         """Returns the objects as the object log has them."""
-        return dataclasses.replace(self, term_off=no_offsets(), term=np.zeros(0, np.uint64))
+        return self.with_terms(no_offsets(), np.zeros(0, np.uint64), 0)
+
+    def with_terms(self, term_off: I64, term: U64, searched: int) -> ObjectRows:
+        """Returns the objects with other terms."""
+        return dataclasses.replace(self, term_off=term_off, term=term, searched=searched)
 
     @classmethod
     def concat(cls, parts: list[ObjectRows]) -> ObjectRows:
@@ -227,6 +233,7 @@ class ObjectRows(Frame):
         if len(parts) == 1:
             return parts[0]
         columns = concat_columns(cls.FLAT, cls.RAGGED, parts)
+        searched = min(part.searched for part in parts)
         if any(len(part.opaque) for part in parts):
             columns["opaque_off"], columns["opaque"] = concat_ragged(
                 [
@@ -237,4 +244,4 @@ class ObjectRows(Frame):
                     for p in parts
                 ]
             )
-        return cls(**columns)
+        return cls(**columns, searched=searched)

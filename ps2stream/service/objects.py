@@ -12,6 +12,7 @@ import numpy as np
 from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.batch_tokenizer import find_overlong, is_always_wanted
+from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.limits import (
     BATCH_BYTES,
     FOLDED_TEXT_BYTES,
@@ -105,13 +106,16 @@ class ObjectColumns:
         )
 
     def analyse(
-        self, analyzer: Analyzer, is_wanted: Callable[[], bool] = is_always_wanted
+        self,
+        analyzer: Analyzer,
+        is_wanted: Callable[[], bool] = is_always_wanted,
+        literals: LiteralView = NO_LITERALS,
     ) -> ObjectRows:
-        """Returns the objects with the terms of each text.
+        """Returns the objects with the terms of each text, and those of `literals` that it has.
 
         Raises Cancelled once `is_wanted` reports that the caller has left.
         """
-        term_off, term = analyzer.analyse(self.text_off, self.text, is_wanted)
+        term_off, term = analyzer.analyse(self.text_off, self.text, is_wanted, literals)
         return ObjectRows(
             self.id_off,
             self.id,
@@ -122,6 +126,7 @@ class ObjectColumns:
             self.text,
             term_off,
             term,
+            searched=literals.version,
         )
 
 

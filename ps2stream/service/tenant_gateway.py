@@ -21,6 +21,7 @@ from ps2stream.dispatcher.gateway import (
 )
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.language.literals import LiteralView
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
@@ -46,6 +47,10 @@ class TenantGateway:
     @property
     def analyzer(self) -> Analyzer:
         return self._gateway.analyzer
+
+    @property
+    def literals(self) -> LiteralView:
+        return self._gateway.literals
 
     @property
     def frequencies(self) -> Frequencies:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectReservoir
@@ -60,6 +61,7 @@ class Router:
     answers_due = math.inf
     visible: Frame  # what a tip of the ledger lets out
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
+    literals = LiteralTable()
 
     def __init__(self) -> None:
         self.batches: list[int] = []

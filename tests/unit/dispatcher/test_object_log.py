@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
 from ps2stream.dispatcher.object_log import LEAP, ObjectLog, analyse_again
 from ps2stream.errors import Unavailable
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.protocol.frame import I64, U8, Array, column_to_strings, strings_to_column
+from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column
 from ps2stream.protocol.log_records import ProducerRecord, QuarantineRecord, SplitRecord
 from ps2stream.protocol.rows import ObjectRows
 from tests.support.desk import Desk, rows
@@ -70,7 +71,7 @@ def test_a_batch_comes_back_with_the_terms_that_the_log_does_not_have() -> None:
     assert joined.encode() == whole.encode()
 
 
-def terms_of(analyzer: Analyzer, off: I64, text: U8) -> dict[str, Array]:
+def terms_of(analyzer: Analyzer, off: I64, text: U8) -> dict[str, Any]:
     """The columns of the terms of texts."""
     return dict(zip(("term_off", "term"), analyzer.analyse(off, text), strict=True))
 

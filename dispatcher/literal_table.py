@@ -1,0 +1,96 @@
+"""The watched literals of live queries, by which the objects of a dispatcher are searched.
+
+A literal is watched from when an insert that has it is applied until the last query with it is
+removed from H2. So an object has been searched for the literals of every query that it may be
+matched with, also when it is replayed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.literal_kernels import count_down, count_up
+from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView, WatchedLiterals
+from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.rows import ObjectRows
+
+_LEAST = 64  # places of a table
+
+
+class LiteralTable:
+    """The watched literals of a dispatcher, counted. Any thread may read `view`, and use it later:
+    terms are only ever added to its table."""
+
+    def __init__(self) -> None:
+        self.view: LiteralView = NO_LITERALS
+        # By the place of a term in view.term: its queries, its kind and its size.
+        self._count: I64 = np.zeros(0, np.int64)
+        self._kind: U8 = np.zeros(0, np.uint8)
+        self._size: U8 = np.zeros(0, np.uint8)
+        self._held = 0  # terms in the table, those that no query has among them
+
+    def __len__(self) -> int:
+        """Returns the number of literals that some query has."""
+        return int(np.count_nonzero(self._count))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the table."""
+        return self.view.term.nbytes + self._count.nbytes + self._kind.nbytes + self._size.nbytes
+
+    def clear(self) -> None:
+        """Removes all literals. Objects that were searched before count as not searched once
+        others are added."""
+        version = self.view.version
+        self.view, self._held = NO_LITERALS._replace(version=version), 0
+        self._count, self._kind, self._size = self._count[:0], self._kind[:0], self._size[:0]
+
+    def add(self, literals: WatchedLiterals) -> None:
+        """Counts the literals of queries that were inserted."""
+        if not len(literals.term):
+            return
+        if 2 * (self._held + len(literals.term)) > len(self.view.term):
+            self._make_room(len(literals.term))
+        fresh = self._count_up(literals, np.ones(len(literals.term), np.int64))
+        if fresh:
+            self._held += fresh
+            self.view = self.view._replace(version=self.view.version + 1)
+
+    def retire(self, literals: WatchedLiterals) -> None:
+        """Takes the literals of deleted queries back. What no query has any more stays in the
+        table until it is made anew, since it does no harm to find it in a text."""
+        if len(literals.term):
+            count_down(self.view.term, self._count, sealed(literals.term))
+
+    def search(self, rows: ObjectRows, analyzer: Analyzer | None) -> ObjectRows:
+        """Returns objects with all watched literals that hold for their texts; the same objects if
+        they were searched since a literal was last added."""
+        view = self.view
+        if rows.searched >= view.version:
+            return rows
+        if analyzer is None:
+            raise TypeError("this dispatcher has no analyzer, and so does not support literals")
+        terms = analyzer.analyse(rows.text_off, rows.text, literals=view)
+        return rows.with_terms(*terms, view.version)
+
+    def _make_room(self, more: int) -> None:
+        """Makes the table anew, without what no query has, for so many terms more."""
+        held = np.flatnonzero(self._count)
+        literals = WatchedLiterals(self.view.term[held], self._kind[held], self._size[held])
+        count, self._held = self._count[held], len(held)
+        room = max(_LEAST, 4 << int(len(held) + more).bit_length())
+        self._count = np.zeros(room, np.int64)
+        self._kind, self._size = np.zeros((2, room), np.uint8)
+        words, sizes = np.zeros_like(NO_LITERALS.words), np.zeros_like(NO_LITERALS.bytes)
+        self.view = LiteralView(np.zeros(room, np.uint64), words, sizes, self.view.version)
+        self._count_up(literals, count)
+
+    def _count_up(self, literals: WatchedLiterals, count: I64) -> int:
+        """Adds to the counts of literals; returns how many the table did not hold."""
+        term, kind, size = (sealed(column) for column in literals)
+        self.view.words[size[kind == LiteralKind.PHRASE]] = 1
+        self.view.bytes[size[kind == LiteralKind.PREFIX]] = 1
+        columns = self._count, self._kind, self._size
+        fresh: int = count_up(self.view.term, columns, (term, kind, size), sealed(count))
+        return fresh
