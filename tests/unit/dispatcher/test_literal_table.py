@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ps2stream.dispatcher.literal_table import LiteralTable
+from ps2stream.dispatcher.object_log import column
+from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
+from ps2stream.protocol.addresses import Out
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.log_records import ObjectRecord
+from ps2stream.protocol.messages.objects import RoutedObjects
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip
+from ps2stream.protocol.rows import PROG_NOTES, ObjectRows, UpdateKind
+from ps2stream.routing.h1 import H1, HashedLeaf
+from tests.support.routers import GRID, close, sent
+from tests.support.routing import Row, query_rows
 
 ANALYZER = Analyzer(Analysis(salt=3))
 
@@ -120,3 +131,56 @@ def test_without_an_analyzer_nothing_is_missed_silently() -> None:
     table.add(phrases("rising water"))
     with pytest.raises(TypeError, match="no analyzer"):
         table.search(objects("rising water"), None)
+
+
+# --- in a router machine --------------------------------------------------
+
+
+def router(tip: int = 0, **settings: Any) -> RouterMachine:
+    h1 = H1(1, np.zeros(1 << 9, np.uint32), [HashedLeaf((0,))])
+    made = RouterMachine(0, 1, 1, h1, GRID, 8, analyzer=ANALYZER, **settings)
+    made.on(LedgerTip(tip, tip))
+    return made
+
+
+def update(lsn: int, phrase: str, handle: int = 0) -> LedgerBatch:
+    """The insert of a query for a phrase, or the delete of the one with this handle."""
+    term = ANALYZER.phrase_hash(phrase.split())
+    kind = UpdateKind.DELETE if handle else UpdateKind.INSERT
+    rows = query_rows([Row((term,), (0,), kind=kind, lsn=lsn, handle=handle or lsn)])
+    note = [LiteralKind.PHRASE << 8, len(phrase.split()), PROG_NOTES - 1]
+    rows = rows.replace(prog_off=np.array([0, 3]), prog=np.array(note, np.int16))
+    return LedgerBatch(lsn, lsn, 0, 0, 0, np.frombuffer(rows.encode(), np.uint8))
+
+
+def routed_terms(out: Sequence[Out]) -> list[int]:
+    return [t for _, frame in sent(out, "worker", RoutedObjects) for t in frame.term.tolist()]
+
+
+RISING = ANALYZER.phrase_hash(["rising", "water"])
+
+
+def test_objects_that_were_analysed_before_an_insert_are_searched_before_they_are_routed() -> None:
+    machine, rows = router(), objects("rising water")
+    assert routed_terms(machine.publish(rows)[2]) == []
+    machine.on(update(1, "rising water"))
+    assert RISING in routed_terms(machine.publish(rows)[2])
+
+
+def test_objects_are_searched_for_a_deleted_query_until_none_can_be_matched_with_it() -> None:
+    machine, rows = router(), objects("rising water")
+    machine.on(update(1, "rising water"))
+    machine.publish(rows)  # is under way, and keeps the watermark below the delete
+    machine.on(update(2, "rising water", handle=1))
+    assert len(machine.literals) == 1
+    assert RISING in routed_terms(machine.publish(rows)[2])
+    close(machine, 0, 1)
+    machine.tick()
+    assert len(machine.literals) == 0
+    assert routed_terms(machine.publish(rows)[2]) == []
+
+
+def test_objects_of_an_earlier_incarnation_are_searched_when_they_are_sent_again() -> None:
+    left = [ObjectRecord(0, 1, column(objects("rising water")))]
+    machine = router(1, epoch=1, replay=left, offset=1)
+    assert RISING in routed_terms(machine.on(update(1, "rising water")))
