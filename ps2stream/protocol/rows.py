@@ -210,7 +210,8 @@ class ObjectRows(Frame):
     @property
     def nbytes(self) -> int:
         """The bytes of all columns."""
-        return sum(int(getattr(self, f.name).nbytes) for f in dataclasses.fields(self))
+        columns = (getattr(self, field.name) for field in dataclasses.fields(self)[:-1])
+        return sum(int(column.nbytes) for column in columns)  # all but `searched`
 
     def take(self, rows: I64) -> ObjectRows:
         """Returns these rows, in this order, as new columns."""

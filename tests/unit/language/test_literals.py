@@ -62,15 +62,15 @@ def test_texts_have_exactly_the_watched_phrases_and_prefixes_that_hold(
     known = [word for word in pool if word is not None]
     for size in rng.choices([2, 3, 4, PHRASE_WORDS], k=12):
         phrase = tuple(rng.choices(known, k=size))
-        term = analyzer.phrase_hash(phrase)
-        named[term], phrases[term] = phrase, size
+        one = analyzer.phrase_hash(phrase)
+        named[one], phrases[one] = phrase, size
     for row in rows[:3]:  # some that do occur
         words = [w for w in (x[1] if analyzer is PLAIN else x[2] for x in row) if w is not None]
         for size in (2, 5, PHRASE_WORDS):
             if len(words) >= size:
                 at = rng.randrange(len(words) - size + 1)
-                term = analyzer.phrase_hash(words[at : at + size])
-                named[term], phrases[term] = tuple(words[at : at + size]), size
+                one = analyzer.phrase_hash(words[at : at + size])
+                named[one], phrases[one] = tuple(words[at : at + size]), size
     of_prefix = {analyzer.prefix_hash(p): p for p in rng.sample(PREFIXES, 6)}
     literals = watch(phrases, {term: len(p.encode()) for term, p in of_prefix.items()})
     off, term = analyzer.analyse(*strings_to_column(texts), literals=literals.view())
