@@ -29,10 +29,11 @@ class LiteralTable:
         self._kind: U8 = np.zeros(0, np.uint8)
         self._size: U8 = np.zeros(0, np.uint8)
         self._held = 0  # terms in the table, those that no query has among them
+        self._used = 0
 
     def __len__(self) -> int:
         """Returns the number of literals that some query has."""
-        return int(np.count_nonzero(self._count))
+        return self._used
 
     @property
     def nbytes(self) -> int:
@@ -43,7 +44,7 @@ class LiteralTable:
         """Removes all literals. Objects that were searched before count as not searched once
         others are added."""
         version = self.view.version
-        self.view, self._held = NO_LITERALS._replace(version=version), 0
+        self.view, self._held, self._used = NO_LITERALS._replace(version=version), 0, 0
         self._count, self._kind, self._size = self._count[:0], self._kind[:0], self._size[:0]
 
     def add(self, literals: WatchedLiterals) -> None:
@@ -61,7 +62,7 @@ class LiteralTable:
         """Takes the literals of deleted queries back. What no query has any more stays in the
         table until it is made anew, since it does no harm to find it in a text."""
         if len(literals.term):
-            count_down(self.view.term, self._count, sealed(literals.term))
+            self._used -= count_down(self.view.term, self._count, sealed(literals.term))
 
     def search(self, rows: ObjectRows, analyzer: Analyzer | None) -> ObjectRows:
         """Returns objects with all watched literals that hold for their texts; the same objects if
@@ -78,7 +79,7 @@ class LiteralTable:
         """Makes the table anew, without what no query has, for so many terms more."""
         held = np.flatnonzero(self._count)
         literals = WatchedLiterals(self.view.term[held], self._kind[held], self._size[held])
-        count, self._held = self._count[held], len(held)
+        count, self._held, self._used = self._count[held], len(held), 0
         room = max(_LEAST, 4 << int(len(held) + more).bit_length())
         self._count = np.zeros(room, np.int64)
         self._kind, self._size = np.zeros((2, room), np.uint8)
@@ -92,5 +93,6 @@ class LiteralTable:
         self.view.words[size[kind == LiteralKind.PHRASE]] = 1
         self.view.bytes[size[kind == LiteralKind.PREFIX]] = 1
         columns = self._count, self._kind, self._size
-        fresh: int = count_up(self.view.term, columns, (term, kind, size), sealed(count))
-        return fresh
+        fresh, begun = count_up(self.view.term, columns, (term, kind, size), sealed(count))
+        self._used += begun
+        return int(fresh)

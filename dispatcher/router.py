@@ -59,7 +59,8 @@ from ps2stream.space.grid import Grid
 
 @dataclasses.dataclass
 class DispatcherCounters:
-    """Totals since the start; in_flight, units and throughput_stalled are present values."""
+    """Totals since the start; in_flight, units, literals and
+    throughput_stalled are present values."""
 
     objects: int = 0  # accepted
     discarded: int = 0  # objects that went to no worker
@@ -69,6 +70,7 @@ class DispatcherCounters:
     deletes: int = 0
     in_flight: int = 0  # batches that are not complete
     units: int = 0  # units (cell, term) with a query in H2
+    literals: int = 0  # phrases and prefixes of queries, which objects are searched for
     stale: int = 0  # batches that a worker refused because it has another plan
     quarantined: int = 0  # objects that killed workers
     delayed: int = 0  # objects whose matches took more than 0.1 s to be durable
@@ -509,6 +511,7 @@ class RouterMachine:
             self.gridt.retire(tags, handles)
             self.literals.retire(watched)
         self.counters.units = len(self.gridt)
+        self.counters.literals = len(self.literals)
 
     def _forward_updates(
         self, frame: LedgerBatch, rows: QueryRows, tags: QueryTags, mine: bool

@@ -134,12 +134,13 @@ def list_phrases(
 @njit(cache=True, nogil=True)
 def count_up(
     table: U64, columns: tuple[I64, U8, U8], literals: tuple[U64, U8, U8], more: I64
-) -> int:
+) -> tuple[int, int]:
     """Adds `more` to the counts of literals (term, kind, size) in a table with room for them, whose
-    `columns` are count, kind and size by place. Returns how many it did not hold."""
+    `columns` are count, kind and size by place. Returns how many it did not hold, and of how many
+    the count was 0."""
     count, kinds, sizes = columns
     term, kind, size = literals
-    fresh = 0
+    fresh = begun = 0
     for i in range(term.shape[0]):
         at = find_literal(table, term[i])
         if at < 0:
@@ -147,12 +148,18 @@ def count_up(
             kinds[at], sizes[at] = kind[i], size[i]
             table[at] = term[i]
             fresh += 1
+        begun += count[at] == 0
         count[at] += more[i]
-    return fresh
+    return fresh, begun
 
 
 @njit(cache=True, nogil=True)
-def count_down(table: U64, count: I64, term: U64) -> None:
-    """Takes one from the count of each term, all of which the table holds."""
+def count_down(table: U64, count: I64, term: U64) -> int:
+    """Takes one from the count of each term, all of which the table holds. Returns how many have
+    none left."""
+    ended = 0
     for i in range(term.shape[0]):
-        count[find_literal(table, term[i])] -= 1
+        at = find_literal(table, term[i])
+        count[at] -= 1
+        ended += count[at] == 0
+    return ended

@@ -190,6 +190,8 @@ METRICS: tuple[MetricDefinition, ...] = (
     _gauge("tombstones", "Deleted queries not yet purged", _of("worker", "tombstones")),
     _gauge("index_bytes", "Memory of a worker's index", _of("worker", "bytes")),
     _gauge("routing_units", "Units with a query", _of("dispatcher", "units")),
+    _gauge("watched_literals", "Phrases and prefixes of live queries that objects are searched for",
+           _of("dispatcher", "literals")),
     _gauge("log_bytes", "Disk space used by an object log or match log",
            _of("dispatcher", "log_bytes"), _of("merger", "log_bytes")),
     _gauge("snapshot_lsn", "LSN of a worker's last snapshot", _of("worker", "snapshot.lsn")),
