@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-FORMAT = 2
+FORMAT = 3
 """The version of what a snapshot holds: raise it with any change of the layout or a hash."""
 
 ALL, ANY, GENERAL, FREE = 0, 1, 2, 3  # modes: what is left to check of the expression

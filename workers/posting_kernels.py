@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ps2stream.protocol.programs import find_program_end
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
 from ps2stream.workers.arrays import IndexArrays, StoredRowColumns, TagColumns
 from ps2stream.workers.layout import (
@@ -117,6 +118,7 @@ def _store_postings(rows, tags, lon_bits, lat_bits, index, extend):
         boxes = box_off[r + 1] - b0 >> 2
         every = _FULL[n]
         plain = (shape[r] == _RECT or shape[r] == _WORLD) and boxes == 1
+        plain = plain and form[r] <= _FORM_ANY
         if n > 1:
             alone = post[r] != 0 and post[r] & (post[r] - np.uint64(1)) == 0
             plain = plain and n <= 3
@@ -142,7 +144,9 @@ def _store_postings(rows, tags, lon_bits, lat_bits, index, extend):
                 low = (term[g0 + a] & LOW) | (term[g0 + b] << np.uint64(32))
                 rest = np.int64(low)
             else:
-                np_, ng = prog_off[r + 1] - prog_off[r], geom_off[r + 1] - geom_off[r]
+                np_, ng = np.int64(0), geom_off[r + 1] - geom_off[r]
+                if form[r] > _FORM_ANY:
+                    np_ = find_program_end(prog, prog_off[r], prog_off[r + 1]) - prog_off[r]
                 rest, cls = take_block(pool, index.pool_free, state, P_TERM + n + np_ + ng)
                 if rest < 0:
                     return GROW_POOL

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.rows import PROG_AND, ExpressionForm, RegionShape
+from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm, RegionShape
 from ps2stream.space.space_kernels import in_rect
 from ps2stream.workers.layout import (
     ALL,
@@ -27,7 +27,8 @@ from ps2stream.workers.layout import (
     SLOT_MASK,
 )
 
-_FORM_ALL, _FORM_ANY, _AND = int(ExpressionForm.ALL), int(ExpressionForm.ANY), PROG_AND
+_FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
+_AND, _NOT = PROG_AND, PROG_NOT
 _RECT = int(RegionShape.RECT)
 
 
@@ -81,6 +82,9 @@ def satisfies_expression(pool, at, key, term, a, b, stack):
         if op >= 0:
             stack[top] = bits >> np.uint64(op) & np.uint64(1) != 0
             top += 1
+            continue
+        if op == _NOT:
+            stack[top - 1] = not stack[top - 1]
             continue
         top -= 1
         if op == _AND:

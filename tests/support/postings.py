@@ -11,8 +11,6 @@ import shapely
 from ps2stream.protocol.frame import F64, I64, U64
 from ps2stream.protocol.rows import (
     NEVER,
-    PROG_AND,
-    PROG_OR,
     ExpressionForm,
     QueryRows,
     RegionShape,
@@ -22,6 +20,7 @@ from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import encode
 from ps2stream.space.space_kernels import boxes_of, cell_at
 from ps2stream.workers.index import Index
+from tests.support.programs import draw_notes, draw_program, holds
 
 GRID = Grid(5, 4)
 # Equal high halves, equal low halves, zero and the largest: nothing may rest on a half.
@@ -41,6 +40,7 @@ class Query:
     boxes: list[tuple[float, ...]]
     level: int = 0
     prog: list[int] = field(default_factory=list)
+    notes: list[int] = field(default_factory=list)
     rect: tuple[float, ...] = ()
     circle: tuple[float, ...] = ()
     ring: list[tuple[float, float]] = field(default_factory=list)
@@ -53,14 +53,7 @@ class Query:
             return all(has)
         if self.form == ExpressionForm.ANY:
             return any(has)
-        stack: list[bool] = []
-        for op in self.prog:
-            if op >= 0:
-                stack.append(has[op])
-            else:
-                b, a = stack.pop(), stack.pop()
-                stack.append((a and b) if op == PROG_AND else (a or b))
-        return stack == [True]
+        return holds(self.prog, dict(enumerate(has))) is True
 
     def emits(self, lsn: int, x: float, y: float, terms: set[int]) -> bool:
         if not (self.handle <= lsn < self.deleted and self.satisfied(terms)):
@@ -75,6 +68,8 @@ class Query:
         if not inside:
             return False
         posted = [t for i, t in enumerate(self.terms) if self.post >> i & 1 and t in terms]
+        if not posted:  # only a query that nobody would post so
+            return False
         return (self.level << 28 | cell_of(x, y, self.level), posted[0]) in self.tags
 
 
@@ -126,9 +121,9 @@ def random_query(rng: np.random.Generator, handle: int) -> Query:
     if form == ExpressionForm.ALL and rng.random() < 0.8:
         post = 1 << int(rng.integers(n))
     if form == ExpressionForm.PROGRAM:
-        prog = [0]
-        for i in range(1, n):
-            prog += [i, int(rng.choice([PROG_AND, PROG_OR]))]
+        prog = draw_program(rng, n)
+        if rng.random() < 0.5:
+            post = int(rng.integers(1, 1 << n))
     (x0, y0), (x1, y1) = position(rng), position(rng)
     if x0 > x1 and rng.random() < 0.7:
         x0, x1 = x1, x0
@@ -149,7 +144,8 @@ def random_query(rng: np.random.Generator, handle: int) -> Query:
     if circle or not rect:
         boxes = [(-180.0, -90.0, 180.0, 90.0)]
     level = int(rng.choice([0, 0, 1, 2, 3]))
-    query = Query(handle, form, terms, post, boxes, level, prog, rect, circle, ring)
+    notes = draw_notes(rng, n)
+    query = Query(handle, form, terms, post, boxes, level, prog, notes, rect, circle, ring)
     posted = [t for i, t in enumerate(terms) if post >> i & 1]
     tags = list(itertools.product(sorted(touched(query)), posted))
     query.tags = {t for t in tags if rng.random() < 0.9}  # the rest is at other workers
@@ -189,7 +185,7 @@ def columns(queries: list[Query]) -> tuple[QueryRows, I64, np.ndarray, U64]:
     n = len(queries)
     handle = np.array([q.handle for q in queries], np.int64)
     term_off, term = ragged([q.terms for q in queries], np.uint64)
-    prog_off, prog = ragged([q.prog for q in queries], np.int16)
+    prog_off, prog = ragged([q.prog + q.notes for q in queries], np.int16)
     box_off, box = ragged([[v for b in q.boxes for v in b] for q in queries], np.float64)
     geom_off, geom = ragged([_geometry(q) for q in queries], np.float64)
     nothing, none = ragged([[]] * n, np.uint8)

@@ -16,6 +16,7 @@ from ps2stream.workers.radix import layout as kl
 
 FIRST = 1 << 10  # entries of new arrays
 FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
+LONG_PROGRAM = 512  # values: a longer one is not analysed when it is stored
 
 
 class RadixArrays(NamedTuple):
@@ -51,7 +52,7 @@ class RadixArrays(NamedTuple):
 class UpdateScratch(NamedTuple):
     """The memory of updates, C-contiguous and writable: trail int64[1024, 6], of walks through a
     tree; roots int64[4]; cell and tag_cell uint32[tags], term and tag_term uint64[tags], of one
-    query."""
+    query; stack uint64[2048], of the analysis of its program."""
 
     trail: I64
     roots: I64
@@ -59,6 +60,7 @@ class UpdateScratch(NamedTuple):
     term: U64
     tag_cell: U32
     tag_term: U64
+    stack: U64
 
 
 class RadixScratch(NamedTuple):
@@ -128,6 +130,7 @@ def make_update_scratch(tags: int) -> UpdateScratch:
         term=np.zeros(tags, np.uint64),
         tag_cell=np.zeros(tags, np.uint32),
         tag_term=np.zeros(tags, np.uint64),
+        stack=np.zeros(4 * LONG_PROGRAM, np.uint64),
     )
 
 

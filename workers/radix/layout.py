@@ -20,7 +20,9 @@ slots   one 64-byte line a query (float64 and int64 views of the same memory): f
         (of a free slot, -2 - the next one), session << 6 | level << 2 | kind, and two terms, or
         offsets in the pool: of the expression and of what else there is to check, or 0.
 pool    uint64[]: blocks. Expression: form | terms << 8 | program << 16 | class << 32 | posted
-        terms << 40, the terms, the program, and the posted terms if these are more than 24.
+        terms << 40, the terms, the program, and the posted terms if these are more than 24. Of a
+        conjunction with NOTs the program is a bit for each term that must be there, and a bit for
+        each that must not.
         Extras: delete LSN, or -chunk of holders; shape | boxes << 8 | class << 16 | geometry <<
         32; offset and size of the list of tags, or 0; second box; geometry. List: cell << 8 |
         number of the term, ascending.
@@ -43,11 +45,12 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 2
+FORMAT = 1 << 16 | 3
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
 FREE, ALL, ANY, GENERAL = 0, 1, 2, 3  # modes: what is left to check of the expression
+CONJUNCTION = 3  # a form beside those of ExpressionForm: PROGRAM, kept as two words of bits
 SLOT_BITS = 30
 SLOT_MASK = (1 << SLOT_BITS) - 1
 

@@ -109,7 +109,7 @@ def point_update_scratch(fields, state):
     state[TAGS_SIZE] = a.cell.shape[0]
     return UpdateScratch(
         pointer_to(a.trail), pointer_to(a.roots), pointer_to(a.cell), pointer_to(a.term),
-        pointer_to(a.tag_cell), pointer_to(a.tag_term),
+        pointer_to(a.tag_cell), pointer_to(a.tag_term), pointer_to(a.stack),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
 from ps2stream.workers.radix.ahead_kernels import ask_for_row
+from ps2stream.workers.radix.check_kernels import bound_row, describe_check
 from ps2stream.workers.radix.holder_kernels import (
     CHUNK_ENTRIES,
     detach_holder,
@@ -16,20 +17,17 @@ from ps2stream.workers.radix.holder_kernels import (
     slot_of_ref,
 )
 from ps2stream.workers.radix.layout import (
-    ALL,
-    ANY,
     BLOCK,
     BLOCK_WORDS,
     BOTH,
     CELLS_SIZE,
     CELLS_USED,
+    CONJUNCTION,
     DIRECTORY_SIZE,
     DIRECTORY_USED,
     EITHER,
     ENTRIES,
     FIRST,
-    FREE,
-    GENERAL,
     HANDLE,
     HOLDER_SIZE,
     HOLDER_TOP,
@@ -62,7 +60,6 @@ from ps2stream.workers.radix.layout import (
     X_LIST,
     X_LISTED,
     find_entry,
-    fingerprint,
     take_words,
     wide_bit,
 )
@@ -118,30 +115,6 @@ GROW_HOLDERS = 6
 
 
 @njit(cache=True, nogil=True)
-def _describe_check(form, post, n, term, first, i):
-    """Returns what is left to check for a posting under term i of a query, and two fingerprints,
-    0 being none: of a conjunction the other terms, of a disjunction the smaller ones, without
-    which this posting is the one that emits."""
-    every = post == (~NO_WORD >> np.uint64(64 - n))
-    if form == _FORM_ALL:
-        if n == 1:
-            return FREE, 0
-        a = 0 if i != 0 else 1
-        b = a
-        for j in range(n - 1, a, -1):
-            if j != i:
-                b = j
-        prints = fingerprint(term[first + a])
-        return ALL, prints | (fingerprint(term[first + b]) << 8 if b != a else 0)
-    if form == _FORM_ANY and every and i <= 2:
-        if i == 0:
-            return FREE, 0
-        prints = fingerprint(term[first])
-        return ANY, prints | (fingerprint(term[first + 1]) << 8 if i == 2 else 0)
-    return GENERAL, 0
-
-
-@njit(cache=True, nogil=True)
 def place_posting(index, scratch, slot, key, mode, prints):
     """Puts the posting of a slot under a term into the trees of its root cells. The directory and
     the nodes have room."""
@@ -183,8 +156,9 @@ def _take_slot(index):
 
 
 @njit(cache=True, nogil=True)
-def _store_query(rows, r, level, index):
-    """Fills a slot with row r, whose tags are of this level; returns it."""
+def _store_query(rows, r, level, bounds, index):
+    """Fills a slot with row r, whose tags are of this level; returns it. bounds: of its program, as
+    `bound_row` gives them."""
     pool, pool_f, pool_free = index.pool, index.pool_f, index.pool_free
     slots_f, slots_i, state = index.slots_f, index.slots_i, index.state
     g0, n = rows.term_off[r], rows.term_off[r + 1] - rows.term_off[r]
@@ -205,13 +179,17 @@ def _store_query(rows, r, level, index):
         key = g0 if post == _ONE_BIT else g0 + 1
         kind, first, second = BOTH, np.int64(rows.term[key]), np.int64(rows.term[2 * g0 + 1 - key])
     else:
-        p0 = rows.prog_off[r]
-        program = rows.prog_off[r + 1] - p0
+        program, needed, barred, _, conjunction = bounds
+        if conjunction:
+            form, program = CONJUNCTION, np.int64(2)
         first = store_expression(pool, pool_free, state, form, post, n, program)
         for i in range(n):
             pool[first + 1 + i] = rows.term[g0 + i]
-        for i in range(program):
-            pool[first + 1 + n + i] = np.uint64(np.int64(rows.prog[p0 + i]))
+        if conjunction:
+            pool[first + 1 + n], pool[first + 2 + n] = needed, barred
+        else:
+            for i in range(program):
+                pool[first + 1 + n + i] = np.uint64(np.int64(rows.prog[rows.prog_off[r] + i]))
         if not exact:
             m0 = rows.geom_off[r]
             geometry = rows.geom_off[r + 1] - m0
@@ -342,8 +320,9 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     state, pool, slots_i = index.state, index.pool, index.slots_i
     form, term, number = np.int64(rows.form[r]), rows.term, scratch.term
     fresh = post  # terms that are to get their postings
+    bounds = bound_row(rows, r, scratch.stack)
     if ref == 0:
-        slot = _store_query(rows, r, np.int64(tags.cell[t0]) >> 28, index)
+        slot = _store_query(rows, r, np.int64(tags.cell[t0]) >> 28, bounds, index)
         if not has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
             fresh = _number_terms(tags, t0, t1, term, g0, number)
             extend_list(index, slot, np.int64(0), tags.cell, number, t0, t1)
@@ -368,7 +347,7 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
         twin = np.int64(-1)
         if fresh != NO_WORD:
             i = lowest_bit(fresh)
-            mode, prints = _describe_check(form, post, n, term, g0, i)
+            mode, prints = describe_check(rows, r, bounds, i, scratch.stack)
             twin = find_twin(index, scratch, slot, term[g0 + i], mode, prints)
         if twin >= 0:
             free_slot(slots_i, pool, index.pool_free, state, slot)
@@ -384,5 +363,5 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     while fresh != NO_WORD:
         i = lowest_bit(fresh)
         fresh &= fresh - _ONE_BIT
-        mode, prints = _describe_check(form, post, n, term, g0, i)
+        mode, prints = describe_check(rows, r, bounds, i, scratch.stack)
         place_posting(index, scratch, slot, term[g0 + i], mode, prints)

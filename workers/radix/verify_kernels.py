@@ -7,11 +7,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.rows import PROG_AND, ExpressionForm, RegionShape
+from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm, RegionShape
 from ps2stream.space.space_kernels import cell_at, in_rect
 from ps2stream.workers.radix.layout import (
     ALL,
     BLOCK,
+    CONJUNCTION,
     FIRST,
     HANDLE,
     KIND_MASK,
@@ -35,7 +36,8 @@ from ps2stream.workers.radix.layout import (
 from ps2stream.workers.radix.pointers import advance, prefetch
 from ps2stream.workers.radix.vectors import holds_term
 
-_FORM_ALL, _FORM_ANY, _AND = int(ExpressionForm.ALL), int(ExpressionForm.ANY), PROG_AND
+_FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
+_AND, _NOT = PROG_AND, PROG_NOT
 _RECT = int(RegionShape.RECT)
 _ONE_BIT = np.uint64(1)
 CANDIDATES = 512
@@ -81,12 +83,18 @@ def satisfies_expression(pool, at, key, term, a, b, stack):
         return False
     if form <= _FORM_ANY:
         return True
+    if form == CONJUNCTION:
+        needed = pool[at + 1 + n]
+        return bits & (needed | pool[at + 2 + n]) == needed
     top = 0
     for i in range(size):
         op = np.int64(pool[at + 1 + n + i])
         if op >= 0:
             stack[top] = bits >> np.uint64(op) & _ONE_BIT
             top += 1
+            continue
+        if op == _NOT:
+            stack[top - 1] ^= _ONE_BIT
             continue
         top -= 1
         if op == _AND:

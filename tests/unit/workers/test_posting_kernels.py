@@ -41,7 +41,7 @@ def expected(query: Query, cell: int, term: int) -> Posting:
     """The posting of a query under one tag, of which GENERAL ones may carry other keywords."""
     n, terms, posted = len(query.terms), query.terms, query.post
     alone, halves = posted.bit_count() == 1, {t >> 32 for t in terms}
-    plain = len(query.boxes) == 1 and not query.circle and not query.ring
+    plain = len(query.boxes) == 1 and not query.circle and not query.ring and not query.prog
     if n > 1:
         simple = (query.form == ExpressionForm.ALL and alone) or (
             query.form == ExpressionForm.ANY and posted == (1 << n) - 1

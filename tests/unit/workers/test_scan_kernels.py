@@ -31,6 +31,7 @@ from tests.support.postings import (
     plain_queries,
     random_query,
 )
+from tests.support.programs import conjunction_of
 
 Tag = tuple[int, int]
 
@@ -200,9 +201,11 @@ def flat_bytes(query: Query) -> int:
 
 def radix_bytes(query: Query) -> int:
     """The slot and a posting, the words of a long expression, and those of a geometry."""
-    size = 64 + 16
-    if len(query.terms) > 2 or query.prog:
-        size += 8 * (1 + len(query.terms) + len(query.prog))
+    size, n, words = 64 + 16, len(query.terms), len(query.prog)
+    if n > 2 or words:
+        if words and conjunction_of(query.prog, n)[2]:
+            words = 2
+        size += 8 * (1 + n + words)
     if query.circle or query.ring or len(query.boxes) > 1:
         size += columns([query])[0].geom.nbytes
     return size

@@ -52,7 +52,7 @@ def test_a_posting_says_what_is_left_to_check() -> None:
     assert modes_of(form.ANY, [5, 9, 11, 12], 15) == {
         5: (free, 0), 9: (some, 1), 11: (some, 2), 12: (general, 0),
     }  # fmt: skip
-    assert modes_of(form.PROGRAM, [5, 9], 1) == {5: (general, 0)}
+    assert modes_of(form.PROGRAM, [5, 9], 1) == {5: (every, 1)}
 
 
 def test_all_arrays_grow_while_rows_are_stored() -> None:

@@ -1,0 +1,134 @@
+"""What a posting of the radix GI2 leaves to be checked of its query's expression, and how little of
+a program that is.
+
+Two things are derived from a program, which need not be a conjunction: the terms without which it
+cannot hold, so that a posting may carry their fingerprints; and whether it holds for certain where
+some terms are missing, so that nothing is left to check of an object without their fingerprints.
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+# mypy: no-check-untyped-defs, no-warn-unreachable
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.protocol.programs import find_program_end
+from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm
+from ps2stream.workers.radix.arrays import LONG_PROGRAM
+from ps2stream.workers.radix.layout import ALL, ANY, FREE, GENERAL, NO_WORD, fingerprint
+from ps2stream.workers.radix.tag_kernels import count_ones
+from ps2stream.workers.radix.vectors import lowest_bit
+
+_FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
+_AND, _NOT = PROG_AND, PROG_NOT
+_ONE_BIT = np.uint64(1)
+_PRINTS = 2  # that a posting has room for
+
+
+@njit(cache=True, nogil=True)
+def bound_program(prog, first, size, stack):
+    """Returns, as bits, the terms that every object has for which the program prog[first : first +
+    size] holds; those that no such object has; and those under a NOT of their own. stack: four
+    words for each value."""
+    top, negated = 0, NO_WORD
+    for p in range(first, first + size):
+        op = np.int64(prog[p])
+        if op >= 0:
+            # needed and barred where it holds, and where it does not
+            bit = _ONE_BIT << np.uint64(op)
+            stack[top], stack[top + 1], stack[top + 2], stack[top + 3] = bit, NO_WORD, NO_WORD, bit
+            top += 4
+        elif op == _NOT:
+            a = top - 4
+            stack[a], stack[a + 2] = stack[a + 2], stack[a]
+            stack[a + 1], stack[a + 3] = stack[a + 3], stack[a + 1]
+            if prog[p - 1] >= 0:
+                negated |= _ONE_BIT << np.uint64(prog[p - 1])
+        else:
+            top -= 4
+            a, both = top - 4, 0 if op == _AND else 2
+            for k in range(2):
+                stack[a + both + k] |= stack[top + both + k]
+                stack[a + 2 - both + k] &= stack[top + 2 - both + k]
+    return stack[0], stack[1], negated
+
+
+@njit(cache=True, nogil=True)
+def holds_surely(prog, first, size, has, lacks, stack):
+    """Returns whether the program prog[first : first + size] holds for every object that has the
+    terms of the bits `has` and none of `lacks`, as far as that is seen without trying the others;
+    no bit is in both. stack: two words for each value."""
+    top = 0
+    for p in range(first, first + size):
+        op = np.int64(prog[p])
+        if op >= 0:
+            stack[top] = has >> np.uint64(op) & _ONE_BIT
+            stack[top + 1] = lacks >> np.uint64(op) & _ONE_BIT
+            top += 2
+        elif op == _NOT:
+            stack[top - 2], stack[top - 1] = stack[top - 1], stack[top - 2]
+        else:
+            top -= 2
+            a, both = top - 2, 0 if op == _AND else 1
+            stack[a + both] &= stack[top + both]
+            stack[a + 1 - both] |= stack[top + 1 - both]
+    return stack[0] != NO_WORD
+
+
+@njit(cache=True, nogil=True)
+def bound_row(rows, r, stack):
+    """Returns what is known of the program of row r: its size without notes; the bits that
+    `bound_program` gives; and whether it is the conjunction of these: it holds where the first are
+    there and the second are not. Nothing is known of a program longer than LONG_PROGRAM."""
+    if np.int64(rows.form[r]) <= _FORM_ANY:
+        return np.int64(0), NO_WORD, NO_WORD, NO_WORD, False
+    first = rows.prog_off[r]
+    size = np.int64(find_program_end(rows.prog, first, rows.prog_off[r + 1]) - first)
+    if size > LONG_PROGRAM:
+        return size, NO_WORD, NO_WORD, NO_WORD, False
+    needed, barred, negated = bound_program(rows.prog, first, size, stack)
+    exact = needed & barred == NO_WORD
+    exact = exact and holds_surely(rows.prog, first, size, needed, barred, stack)
+    return size, needed, barred, negated, exact
+
+
+@njit(inline="always")
+def _print_terms(term, first, bits):
+    """Returns the fingerprints of the first two of these terms, or of the only one."""
+    i = lowest_bit(bits)
+    bits &= bits - _ONE_BIT
+    prints = fingerprint(term[first + i])
+    if bits != NO_WORD:
+        prints |= fingerprint(term[first + lowest_bit(bits)]) << 8
+    return prints
+
+
+@njit(cache=True, nogil=True)
+def describe_check(rows, r, bounds, i, stack):
+    """Returns what is left to check for a posting under term i of the query of row r, and two
+    fingerprints, 0 being none: ALL with those of other terms that it needs; ANY with those of all
+    terms, of which one must be there, or this posting is the one that emits, and the expression
+    holds. bounds: of its program, as `bound_row` gives them."""
+    form, post, g0 = np.int64(rows.form[r]), rows.post[r], rows.term_off[r]
+    n, own = rows.term_off[r + 1] - g0, _ONE_BIT << np.uint64(i)
+    every = ~NO_WORD >> np.uint64(64 - n)
+    smaller, needed = post & (own - _ONE_BIT), NO_WORD
+    if form == _FORM_ALL:
+        needed = every & ~own
+        if needed == NO_WORD:
+            return FREE, 0
+    elif form == _FORM_ANY:
+        if post != every or i > _PRINTS:
+            return GENERAL, 0
+        return (ANY, _print_terms(rows.term, g0, smaller)) if i != 0 else (FREE, 0)
+    elif bounds[0] <= LONG_PROGRAM:
+        lacks = (smaller | bounds[3]) & ~own
+        if count_ones(lacks) <= _PRINTS and holds_surely(
+            rows.prog, rows.prog_off[r], bounds[0], own, lacks, stack
+        ):
+            return (ANY, _print_terms(rows.term, g0, lacks)) if lacks != NO_WORD else (FREE, 0)
+        needed = bounds[1] & ~own
+    if needed == NO_WORD:
+        return GENERAL, 0
+    return ALL, _print_terms(rows.term, g0, needed)
