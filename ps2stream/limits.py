@@ -16,8 +16,8 @@ TEXT_BYTES: Final = 64 * 1024  # the text of one object
 FOLDED_TEXT_BYTES: Final = 128 * 1024  # the same text after folding: U+FDFA grows elevenfold
 
 EXPRESSION_BYTES: Final = 8 * 1024
-EXPRESSION_TERMS: Final = 64  # distinct terms
-PHRASE_WORDS: Final = 64  # of one phrase
+EXPRESSION_TERMS: Final = 64  # distinct terms: keywords, phrases and prefixes
+PHRASE_WORDS: Final = 64  # of one phrase, or of a keyword that is one
 EXPRESSION_DEPTH: Final = 8  # nested parentheses
 EXPRESSION_CONJUNCTS: Final = 64  # beyond them the clause rule chooses postings (algorithms.md 1.2)
 TOKEN_BYTES: Final = 128  # longer tokens are cut, not refused

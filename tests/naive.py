@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import regex
@@ -47,7 +47,7 @@ class Query:
 
 def matches(query: Query, obj: Obj) -> bool:
     """Whether the object satisfies the query's expression and lies in its region."""
-    return satisfied(query.expression, tokens(obj.text)) and inside(query.region, obj.lon, obj.lat)
+    return satisfied(query.expression, obj.text) and inside(query.region, obj.lon, obj.lat)
 
 
 # --- text -----------------------------------------------------------------
@@ -93,8 +93,8 @@ def first_bytes(token: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def tokens(text: str) -> frozenset[str]:
-    """The set of tokens of a text."""
+def words(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The words of a text in order, with repeats, and further words that it has."""
     found: list[str] = []
     run = ""
     for emoji, piece in pieces(normalised(text)):
@@ -106,7 +106,13 @@ def tokens(text: str) -> frozenset[str]:
         found += [run] * bool(run) + [piece] * alone
         run = ""
     found += [run] * bool(run)
-    return frozenset(first_bytes(t) for t in found)
+    return tuple(first_bytes(t) for t in found), frozenset()
+
+
+def tokens(text: str) -> frozenset[str]:
+    """The set of tokens of a text."""
+    sequence, side = words(text)
+    return side.union(sequence)
 
 
 def category(c: str) -> str:
@@ -117,75 +123,181 @@ def category(c: str) -> str:
 
 # --- expressions ----------------------------------------------------------
 
+QUOTES = '"\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02' + "「」『』〝〞〟﹁﹂﹃﹄｢｣"
+DASHES = "-\u2010\u2011\u2013\u2014\u2212\ufe63\uff0d"
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+OPERATORS = ("AND", "OR", "NOT")
+Tree = tuple[Any, ...]
+
+
+def analysed(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """What becomes of `words` by stemming and stop words, of which there are none here."""
+    return words(text)
+
+
+def is_quote(source: str, at: int) -> bool:
+    """Whether a quote begins or ends a phrase: not where it is one of a Hebrew acronym."""
+    inner = source[at] in '"\u201d\uff02' and 0 < at < len(source) - 1
+    return source[at] in QUOTES and not (
+        inner and all("\u0591" <= c <= "\u05f2" for c in (source[at - 1], source[at + 1]))
+    )
+
+
+def lexed(source: str) -> list[tuple[str, str]]:
+    """(kind, text): "(", ")", "-", an operator, "word" or "phrase"; the latter without quotes."""
+    out: list[tuple[str, str]] = []
+    at = 0
+    while at < len(source):
+        c = source[at]
+        end = at + 1
+        if c.isspace() or c in DIRECTIONS:
+            pass
+        elif c in "()":
+            out.append((c, c))
+        elif c in QUOTES:
+            while end < len(source) and not is_quote(source, end):
+                end += 1
+            if end == len(source):
+                raise ValueError("a quote is not closed")
+            out.append(("phrase", source[at + 1 : end]))
+            end += 1
+        elif c in DASHES:
+            if end == len(source) or source[end].isspace() or source[end] in DIRECTIONS + ")":
+                raise ValueError("a lone minus")
+            out.append(("-", c))
+        else:
+            while end < len(source) and not (
+                source[end].isspace() or source[end] in "()" or is_quote(source, end)
+            ):
+                end += 1
+            word = source[at:end].rstrip(DIRECTIONS)
+            out.append((word if word in OPERATORS else "word", word))
+        at = end
+    return out
+
 
 @lru_cache(maxsize=100_000)
-def parsed(source: str) -> tuple[Any, ...]:
-    """("and" | "or", part...) or ("has", token); ValueError for a bad expression."""
+def parsed(source: str) -> Tree:
+    """("and" | "or" | "not", part...), ("phrase", word...) or ("prefix", text); ValueError for a
+    bad expression."""
     if len(source.encode("utf-8", "surrogatepass")) > 8192:
         raise ValueError("over 8 KiB")
-    words = re.findall(r"[()]|[^()\s]+", source)
-    terms: set[str] = set()
-    tree, rest = either(words, 0, terms)
+    tree, rest = either(lexed(source), 0)
     if rest:
         raise ValueError(f"unexpected {rest[0]}")
-    if len(terms) > 64:
+    literals = leaves(tree)
+    if len(literals) > 64:
         raise ValueError("over 64 terms")
+    if len(literals) <= 12 and not any(
+        true_where(tree, frozenset(chosen))
+        for size in range(len(literals) + 1)
+        for chosen in combinations(sorted(literals), size)
+    ):
+        raise ValueError("can match nothing")
+    if len(literals) == 64 and true_where(tree, frozenset()):
+        raise ValueError("64 terms and the term of any text")
     return tree
 
 
-def either(words: list[str], depth: int, terms: set[str]) -> tuple[tuple[Any, ...], list[str]]:
-    """or := and (OR and)*; the tree and the words that are left."""
-    part, words = every(words, depth, terms)
+def either(lexemes: list[tuple[str, str]], depth: int) -> tuple[Tree, list[tuple[str, str]]]:
+    """or := and (OR and)*; the tree and the lexemes that are left."""
+    part, lexemes = every(lexemes, depth)
     parts = [part]
-    while words and words[0] == "OR":
-        part, words = every(words[1:], depth, terms)
+    while lexemes and lexemes[0][0] == "OR":
+        part, lexemes = every(lexemes[1:], depth)
         parts.append(part)
-    return ("or", *parts), words
+    return ("or", *parts), lexemes
 
 
-def every(words: list[str], depth: int, terms: set[str]) -> tuple[tuple[Any, ...], list[str]]:
+def every(lexemes: list[tuple[str, str]], depth: int) -> tuple[Tree, list[tuple[str, str]]]:
     """and := factor ((AND)? factor)*"""
-    part, words = factor(words, depth, terms)
+    part, lexemes = factor(lexemes, depth)
     parts = [part]
-    while words and words[0] not in ("OR", ")"):
-        part, words = factor(words[words[0] == "AND" :], depth, terms)
+    while lexemes and lexemes[0][0] not in ("OR", ")"):
+        part, lexemes = factor(lexemes[lexemes[0][0] == "AND" :], depth)
         parts.append(part)
-    return ("and", *parts), words
+    return ("and", *parts), lexemes
 
 
-def factor(words: list[str], depth: int, terms: set[str]) -> tuple[tuple[Any, ...], list[str]]:
-    """factor := keyword | ( or )"""
-    if not words or words[0] in (")", "AND", "OR", "NOT"):
-        raise ValueError("expected a keyword")
-    if words[0] == "(":
+def factor(lexemes: list[tuple[str, str]], depth: int) -> tuple[Tree, list[tuple[str, str]]]:
+    """factor := NOT factor | -literal | -( or ) | literal | ( or )"""
+    kind, text = lexemes[0] if lexemes else ("", "")
+    rest = lexemes[1:]
+    if kind == "NOT":
+        nots = [k for k, _ in lexemes]
+        chain = next((i for i, k in enumerate(nots) if k != "NOT"), len(nots))
+        tree, rest = factor(lexemes[chain:], depth)
+        return (("not", tree) if chain % 2 else tree), rest
+    if kind == "-":
+        if not rest or rest[0][0] not in ("word", "phrase", "("):
+            raise ValueError("a minus before nothing")
+        tree, rest = factor(rest, depth)
+        return ("not", tree), rest
+    if kind == "(":
         if depth == 8:
             raise ValueError("too deep")
-        tree, rest = either(words[1:], depth + 1, terms)
+        tree, rest = either(rest, depth + 1)
         if not rest:
             raise ValueError("a ( is not closed")
         return tree, rest[1:]
-    word = words[0]
-    reserved = re.sub(r"\*(?=\ufe0f?\u20e3)", "", word)  # the emoji of a keycap
-    if word[0] in "-'\u2018" or any(c in reserved for c in '"“”„*~'):
-        raise ValueError(f"{word} is reserved")
-    found = tokens(word)
-    if not found:
-        raise ValueError(f"{word} has no token")
-    terms |= found
-    return ("and", *(("has", t) for t in found)), words[1:]
+    if kind not in ("word", "phrase"):
+        raise ValueError("expected a keyword")
+    return literal(text, kind == "phrase"), rest
 
 
-def satisfied(expression: str, terms: frozenset[str]) -> bool:
-    """Whether a set of terms satisfies an expression; the empty one always."""
-    return not expression or holds(parsed(expression), terms)
+def literal(text: str, quoted: bool) -> Tree:
+    """A keyword, a phrase or a prefix."""
+    stars = re.sub(r"\*(?=\ufe0f?\u20e3)", "", text)  # the emoji of a keycap
+    if "~" in text or (text[:1] in ("'", "\u2018") and not quoted):
+        raise ValueError(f"{text} is reserved")
+    if "*" in stars:
+        if quoted or stars.index("*") < len(stars) - 1:
+            raise ValueError("* within a word")
+        text = text[:-1]
+        beginning, _ = words(text)
+        if len(beginning) == 1 and len(beginning[0]) >= 2:
+            return ("prefix", beginning[0])
+        if len(beginning) < 2 or not SPACELESS.match(beginning[-1]):
+            raise ValueError("a prefix needs one word of two letters")
+    found, _ = analysed(text)
+    if not 1 <= len(found) <= 64:
+        raise ValueError(f"{text} has no words, or too many")
+    return ("phrase", *found)
 
 
-def holds(tree: tuple[Any, ...], terms: frozenset[str]) -> bool:
-    """The truth of a parsed expression."""
+def leaves(tree: Tree) -> frozenset[Tree]:
+    """The literals of a tree."""
+    if tree[0] in ("phrase", "prefix"):
+        return frozenset([tree])
+    return frozenset().union(*map(leaves, tree[1:]))
+
+
+def true_where(tree: Tree, literals: frozenset[Tree]) -> bool:
+    """The truth of an expression where these literals hold and no others."""
     kind, *parts = tree
-    if kind == "has":
-        return parts[0] in terms
-    return (all if kind == "and" else any)(holds(p, terms) for p in parts)
+    if kind in ("phrase", "prefix"):
+        return tree in literals
+    found = (true_where(part, literals) for part in parts)
+    return not next(found) if kind == "not" else (all if kind == "and" else any)(found)
+
+
+def satisfied(expression: str, text: str) -> bool:
+    """Whether a text satisfies an expression; the empty one always."""
+    if not expression:
+        return True
+    tree = parsed(expression)
+    return true_where(tree, frozenset(leaf for leaf in leaves(tree) if holds(leaf, text)))
+
+
+def holds(leaf: Tree, text: str) -> bool:
+    """Whether a literal holds for a text."""
+    kind, *parts = leaf
+    if kind == "prefix":
+        return any(word.startswith(parts[0]) for word in tokens(text))
+    sequence, side = analysed(text)
+    if len(parts) == 1 and parts[0] in side:
+        return True
+    return any(list(sequence[i : i + len(parts)]) == parts for i in range(len(sequence)))
 
 
 # --- space ----------------------------------------------------------------

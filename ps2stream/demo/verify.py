@@ -1,7 +1,7 @@
 """The deliveries that a stream should have made, by brute force from the definition.
 
-Plain Python over every query for each sampled object: the expression on the object's set
-of terms, the region on its point, and `insert_lsn <= lsn < delete_lsn` (semantics.md 1).
+Plain Python over every query for each sampled object: the expression on the words of the
+object's text, the region on its point, and `insert_lsn <= lsn < delete_lsn` (semantics.md 1).
 Nothing of the index, the grid or the routing is used.
 """
 
@@ -64,7 +64,7 @@ class BruteForceOracle:
 
     def inserted(self, id: str, expression: str, region: Region | None, lsn: int) -> None:
         """Records an insert that the service acknowledged with this LSN."""
-        expr = parse(expression, self._analyzer.tokens) if expression else None
+        expr = parse(expression, self._analyzer) if expression else None
         self._live[id] = query = TrackedQuery(id, expr, region, lsn)
         self._queries.append(query)
 
@@ -74,12 +74,12 @@ class BruteForceOracle:
 
     def expected(self, sample: SampledObject) -> list[str]:
         """Returns the sorted ids of the queries that match the object as of its LSN."""
-        terms = frozenset(self._analyzer.tokens(sample.text))
+        words = self._analyzer.text_words(sample.text)
         return sorted(
             query.id
             for query in self._queries
             if query.insert_lsn <= sample.lsn < query.delete_lsn
-            and (query.expression is None or satisfies(query.expression, terms))
+            and (query.expression is None or satisfies(query.expression, words))
             and (query.region is None or query.region.contains(sample.lon, sample.lat))
         )
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +29,7 @@ from ps2stream.language.batch_tokenizer import (
     split_column,
     split_text,
 )
+from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.protocol.frame import (
     I64,
@@ -43,6 +46,7 @@ from ps2stream.protocol.frame import (
 __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
+_SPACELESS = regex.compile(tokenizer.SPACELESS, regex.VERSION1)
 _SHORT = 48  # characters: a shorter text is split in Python before a kernel would be called
 
 
@@ -168,6 +172,26 @@ class Analyzer:
             return found
         terms = (self._stem_token(token) for token in found)
         return list(dict.fromkeys(t for t in terms if t is not None))
+
+    def sequence(self, text: str) -> list[str]:
+        """Returns the analysed words of a text in order, with repeats: what phrases are looked
+        for in, and what a keyword means."""
+        found = self.plain_words(text)
+        if self.simple:
+            return found
+        return [t for t in map(self._stem_token, found) if t is not None]
+
+    def plain_words(self, text: str) -> list[str]:
+        """Returns the words of a text in order, with repeats, before stemming and stop words."""
+        return tokenizer.split_sequence(text)
+
+    def text_words(self, text: str) -> TextWords:
+        """Returns what a text offers to the literals of an expression."""
+        return TextWords(tuple(self.sequence(text)), frozenset(), frozenset(self.plain_words(text)))
+
+    def is_spaceless(self, word: str) -> bool:
+        """Returns whether a word is of a script that is written without spaces."""
+        return _SPACELESS.match(word) is not None
 
     def _stem_token(self, token: str) -> str | None:
         """Returns the stem of a token, or None for a stop word."""
@@ -330,6 +354,21 @@ class Frequencies:
     def get(self, token: str) -> int:
         """Returns the count of a token."""
         return self.counts.get(token, 0)
+
+    def count_prefix(self, prefix: str) -> int:
+        """Returns the sum of the counts of the tokens that begin with a prefix."""
+        tokens, before = self._by_prefix
+        first = bisect_left(tokens, prefix)
+        end = bisect_left(tokens, prefix + chr(sys.maxunicode), first)
+        return int(before[end] - before[first])
+
+    @cached_property
+    def _by_prefix(self) -> tuple[list[str], I64]:
+        """The tokens in order, and the sums of the counts before each of them and of all."""
+        tokens = sorted(self.counts)
+        before = np.zeros(len(tokens) + 1, np.int64)
+        np.cumsum([self.counts[t] for t in tokens], out=before[1:])
+        return tokens, before
 
     def lookup(self, term: U64) -> I64:
         """Returns the counts of term hashes, int64[n]."""

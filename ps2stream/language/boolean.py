@@ -1,27 +1,41 @@
-"""Monotone boolean expressions over terms: normal forms, posting sets, matching.
+"""Boolean expressions over literals: normal forms, posting sets, matching.
 
-An expression is monotone, so its minimal disjunctive normal form is unique; it is the
-canonical form as long as it has at most 64 conjuncts (semantics.md 4).
-No function here takes time that is exponential in the expression.
+A literal is a keyword, a phrase or a prefix, and a term is a literal or its negation. NOT stands
+at literals only (the parser pushes it down), so an expression is monotone in its terms, `x` and
+`NOT x` taken as two. Its disjunctive normal form without the conjuncts that contain another one,
+or that contradict themselves, is therefore unique; it is the canonical form as long as it has at
+most 64 conjuncts (semantics.md 4). No function here takes time that is exponential in the
+expression.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
+from ps2stream.language.literal_texts import TextWords
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_CONJUNCTS
 
+ANY_TEXT: Final = ""
+"""Stands in a posting set for the term that every object has."""
+
 _WORK = 1 << 14  # steps of an expansion before it counts as over EXPRESSION_CONJUNCTS
+_NOT = "NOT "
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An analysed token."""
+    """A literal, as literal_texts.py writes it, or its negation."""
 
-    text: str
+    literal: str
+    negated: bool = False
+
+    @property
+    def text(self) -> str:
+        """The canonical text: `flood`, `"rising water"`, `flood*`, `NOT flood`."""
+        return _NOT + self.literal if self.negated else self.literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,7 @@ def all_of(args: Sequence[Expr]) -> Expr:
     flat: dict[str, Term | Or] = {}
     for arg in args:
         flat.update((x.text, x) for x in (arg.args if isinstance(arg, And) else (arg,)))
-    one, *more = (flat[key] for key in sorted(flat))
+    one, *more = (flat[key] for key in sorted(flat, key=_text_order))
     if not more:
         return one
     parts = (f"({x.text})" if isinstance(x, Or) else x.text for x in (one, *more))
@@ -64,47 +78,61 @@ def any_of(args: Sequence[Expr]) -> Expr:
     flat: dict[str, Term | And] = {}
     for arg in args:
         flat.update((x.text, x) for x in (arg.args if isinstance(arg, Or) else (arg,)))
-    one, *more = (flat[key] for key in sorted(flat))
+    one, *more = (flat[key] for key in sorted(flat, key=_text_order))
     return Or(" OR ".join(x.text for x in (one, *more)), (one, *more)) if more else one
+
+
+def _text_order(text: str) -> tuple[bool, str]:
+    """Orders texts, what begins with NOT behind the rest: `coffee AND NOT starbucks`."""
+    return text.startswith(_NOT), text
 
 
 # --- normal forms ---------------------------------------------------------
 
 
 def terms_of(expr: Expr) -> frozenset[str]:
-    """Returns every term that occurs."""
+    """Returns every literal that occurs, negated or not."""
     found: set[str] = set()
     parts = [expr]
     for part in parts:  # the list grows as it is walked
         if isinstance(part, Term):
-            found.add(part.text)
+            found.add(part.literal)
         else:
             parts.extend(part.args)
     return frozenset(found)
 
 
 @lru_cache(maxsize=16)  # as several steps in turn look at one expression
-def conjuncts(expr: Expr) -> tuple[tuple[str, ...], ...] | None:
-    """Returns the minimal disjunctive normal form, sorted, no conjunct containing another; None
-    when it has over 64 conjuncts, or when finding that out takes too long."""
-    terms = sorted(terms_of(expr))
+def conjuncts(expr: Expr) -> tuple[tuple[Term, ...], ...] | None:
+    """Returns the disjunctive normal form, sorted, without conjuncts that contain another one or
+    contradict themselves: empty for an expression that can match nothing. None when it has over
+    64 conjuncts, or when finding that out takes too long."""
+    literals = sorted(terms_of(expr))
+    terms = [Term(x) for x in literals] + [Term(x, negated=True) for x in literals]
     found = _ConjunctExpansion({t: 1 << i for i, t in enumerate(terms)}).of(expr)
     if found is None:
         return None
-    return tuple(sorted(tuple(t for i, t in enumerate(terms) if mask >> i & 1) for mask in found))
+    return tuple(
+        sorted(
+            (tuple(t for i, t in enumerate(terms) if mask >> i & 1) for mask in found),
+            key=lambda c: [_text_order(t.text) for t in c],
+        )
+    )
 
 
 class _ConjunctExpansion:
     """Expands an expression into conjuncts, bit sets of terms, within a budget of steps."""
 
-    def __init__(self, bit: dict[str, int]) -> None:
+    def __init__(self, bit: dict[Term, int]) -> None:
+        """Stores the bit of each term; the negated ones are the upper half, in the same order."""
         self.bit = bit
+        self.literals = len(bit) // 2
         self.left = _WORK
 
     def of(self, expr: Expr) -> set[int] | None:
         """Returns the conjuncts of an expression, or None where the budget is spent."""
         if isinstance(expr, Term):
-            return {self.bit[expr.text]}
+            return {self.bit[expr]}
         found: set[int] = set() if isinstance(expr, Or) else {0}
         for arg in expr.args:
             part = self.of(arg)
@@ -122,9 +150,12 @@ class _ConjunctExpansion:
         return self.drop_absorbed(found) if isinstance(expr, Or) else found
 
     def drop_absorbed(self, masks: set[int]) -> set[int] | None:
-        """Returns the conjuncts that contain no other conjunct."""
+        """Returns the conjuncts that contain no other conjunct and do not contradict
+        themselves."""
         kept: list[int] = []
         for mask in sorted(masks, key=int.bit_count):
+            if mask & mask >> self.literals:
+                continue
             if not self.spend_steps(len(kept)):
                 return None
             for k in kept:
@@ -143,20 +174,20 @@ class _ConjunctExpansion:
 
 
 def minimal_form(expr: Expr) -> Expr | None:
-    """Returns the minimal disjunctive normal form as an expression, None as for `conjuncts`."""
+    """Returns the disjunctive normal form of `conjuncts` as an expression; None where there is
+    none, or no conjunct in it."""
     if isinstance(expr, Term):
         return expr
     found = conjuncts(expr)
-    if found is None:
-        return None
-    return any_of([all_of([Term(t) for t in c]) for c in found])
+    return any_of([all_of(c) for c in found]) if found else None
 
 
 def canonical(expr: Expr) -> str:
     """Returns the canonical text, which parses into an expression with the same canonical text.
 
     It is the minimal disjunctive normal form when that has at most 64 conjuncts and 8 KiB, so
-    that equivalent expressions have one text; otherwise the expression, sorted and unique.
+    that equivalent expressions have one text, NOT aside; otherwise the expression, sorted and
+    unique.
     """
     least = minimal_form(expr)
     if least is not None and fits_limit(text := limited_text(least)):
@@ -174,36 +205,51 @@ def fits_limit(text: str) -> bool:
     return len(text) * 4 <= EXPRESSION_BYTES or len(text.encode()) <= EXPRESSION_BYTES
 
 
-def satisfies(expr: Expr, terms: AbstractSet[str]) -> bool:
-    """Returns whether an object with these terms satisfies the expression."""
+def satisfies(expr: Expr, words: TextWords) -> bool:
+    """Returns whether an object with the words of this text satisfies the expression."""
     if isinstance(expr, Term):
-        return expr.text in terms
+        return words.has(expr.literal) != expr.negated
     if isinstance(expr, And):
-        return all(satisfies(x, terms) for x in expr.args)
-    return any(satisfies(x, terms) for x in expr.args)
+        return all(satisfies(x, words) for x in expr.args)
+    return any(satisfies(x, words) for x in expr.args)
 
 
 # --- posting --------------------------------------------------------------
 
 
 def posting_set(expr: Expr, frequency: Callable[[str], int]) -> frozenset[str]:
-    """Returns P(q): a set of terms that every satisfying term set meets (algorithms.md 1.2).
+    """Returns P(q): a set of literals of which every satisfying text has one (algorithms.md 1.2).
 
-    It has the least frequent term of each conjunct; above 64 conjuncts the cheapest clause by
-    the sum of frequencies. Ties go by the strings of the terms.
+    It has the least frequent literal of each conjunct, of those that are not negated; above 64
+    conjuncts the cheapest clause without a negated one, by the sum of frequencies. Ties go by the
+    strings of the literals. Where a text without any of the literals may satisfy the expression,
+    it is ANY_TEXT alone.
     """
     found = conjuncts(expr)
-    if found is not None:
-        return frozenset(min(c, key=lambda t: (frequency(t), t)) for c in found)
     rank = {t: frequency(t) for t in terms_of(expr)}
-    return _find_clause(expr, rank)
+    if found is None:
+        return _find_clause(expr, rank) or frozenset((ANY_TEXT,))
+    posting = set()
+    for conjunct in found:
+        positive = [t.literal for t in conjunct if not t.negated]
+        if not positive:
+            return frozenset((ANY_TEXT,))
+        posting.add(min(positive, key=lambda t: (rank[t], t)))
+    return frozenset(posting)
 
 
-def _find_clause(expr: Expr, rank: dict[str, int]) -> frozenset[str]:
-    """Returns the cheapest clause that the structure shows, unexpanded."""
+def is_posted_as_any_text(expr: Expr) -> bool:
+    """Returns whether P(q) is ANY_TEXT, which does not depend on frequencies."""
+    return ANY_TEXT in posting_set(expr, lambda _: 0)
+
+
+def _find_clause(expr: Expr, rank: dict[str, int]) -> frozenset[str] | None:
+    """Returns the cheapest clause that the structure shows, unexpanded; None where each has a
+    negated literal, which a text satisfies by what it lacks."""
     if isinstance(expr, Term):
-        return frozenset((expr.text,))
+        return None if expr.negated else frozenset((expr.literal,))
     clauses = [_find_clause(x, rank) for x in expr.args]
+    usable = [c for c in clauses if c is not None]
     if isinstance(expr, Or):
-        return frozenset().union(*clauses)
-    return min(clauses, key=lambda c: (sum(map(rank.__getitem__, c)), sorted(c)))
+        return frozenset().union(*usable) if len(usable) == len(clauses) else None
+    return min(usable, key=lambda c: (sum(map(rank.__getitem__, c)), sorted(c)), default=None)

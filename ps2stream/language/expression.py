@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ps2stream.language import expression_kernels as kernels
-from ps2stream.language.analyzer import ASCII_FOLD, Analyzer, Frequencies
+from ps2stream.language.analyzer import ASCII_FOLD, TOP, Analyzer, Frequencies
 from ps2stream.language.batch_tokenizer import check_wanted, is_always_wanted
 from ps2stream.language.boolean import (
+    ANY_TEXT,
     And,
     Expr,
     Or,
@@ -23,6 +25,8 @@ from ps2stream.language.boolean import (
     satisfies,
     terms_of,
 )
+from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
+from ps2stream.language.literals import LiteralKind
 from ps2stream.language.parser import ExpressionError, parse
 from ps2stream.protocol.frame import (
     I16,
@@ -36,7 +40,7 @@ from ps2stream.protocol.frame import (
     strings_to_column,
     take_ragged,
 )
-from ps2stream.protocol.rows import PROG_AND, PROG_OR, ExpressionForm
+from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, PROG_OR, ExpressionForm
 
 __all__ = [
     "And",
@@ -49,6 +53,8 @@ __all__ = [
     "canonical",
     "compile_column",
     "compile_expr",
+    "frequency_of",
+    "hash_literals",
     "parse",
     "posting_set",
     "satisfies",
@@ -59,7 +65,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledExpression:
     """A compiled expression, as workers match with it. term uint64[k] sorted unique; bit i of
-    post = term i is in P(q); prog int16[], postfix, empty unless form is PROGRAM (rows.py)."""
+    post = term i is in P(q); prog int16[]: postfix if form is PROGRAM, then the notes on phrases
+    and prefixes (rows.py)."""
 
     form: ExpressionForm
     term: U64
@@ -68,35 +75,86 @@ class CompiledExpression:
 
 
 def compile_expr(
-    expr: Expr, hash_terms: Callable[[Sequence[str]], U64], frequency: Callable[[str], int]
+    expr: Expr, analyzer: Analyzer, frequency: Callable[[str], int]
 ) -> CompiledExpression:
-    """Compiles the expression as it is."""
-    tokens = sorted(terms_of(expr))
-    hashes = hash_terms(tokens)
-    term = np.unique(hashes)
-    index = dict(zip(tokens, np.searchsorted(term, hashes).tolist(), strict=True))
+    """Compiles the expression as it is; `frequency` of literals."""
+    literals = sorted(terms_of(expr))
+    hashes = hash_literals(analyzer, literals)
+    posting = posting_set(expr, frequency)
+    term = np.unique(np.append(hashes, TOP) if ANY_TEXT in posting else hashes)
+    index = dict(zip(literals, np.searchsorted(term, hashes).tolist(), strict=True))
+    index[ANY_TEXT] = int(np.searchsorted(term, TOP))
     post = 0
-    for token in posting_set(expr, frequency):
-        post |= 1 << index[token]
-    flat = not isinstance(expr, Term) and all(isinstance(x, Term) for x in expr.args)
-    if isinstance(expr, Term) or (flat and isinstance(expr, And)):
-        return CompiledExpression(ExpressionForm.ALL, term, post, np.zeros(0, np.int16))
-    if flat:
-        return CompiledExpression(ExpressionForm.ANY, term, post, np.zeros(0, np.int16))
-    prog: list[int] = []
-    _append_program(expr, index, prog)
-    return CompiledExpression(ExpressionForm.PROGRAM, term, post, np.array(prog, np.int16))
+    for literal in posting:
+        post |= 1 << index[literal]
+    form, prog = _form_of(expr), list[int]()
+    if form == ExpressionForm.PROGRAM:
+        _append_program(expr, index, prog)
+    _append_notes(literals, index, prog)
+    return CompiledExpression(form, term, post, np.array(prog, np.int16))
+
+
+def hash_literals(analyzer: Analyzer, literals: Sequence[str]) -> U64:
+    """Returns the terms of literals, uint64[n]."""
+    found = analyzer.hash_terms(literals)
+    for i, literal in enumerate(literals):
+        if is_phrase(literal):
+            found[i] = analyzer.phrase_hash(phrase_words(literal))
+        elif is_prefix(literal):
+            found[i] = analyzer.prefix_hash(prefix_of(literal))
+    return found
+
+
+def frequency_of(literal: str, frequencies: Frequencies) -> int:
+    """Returns the most objects of the sample that can have a literal.
+
+    A text that has a phrase has its words, so the phrase counts as its rarest word. It is then
+    never thought dearer than any of these, and as ties go by text it is posted rather than that
+    word, which more objects have. A text has a prefix by any word that begins with it, so these
+    counts add up: never too few, or a short prefix of many rare words would look cheap. (The
+    sample has stems, and prefixes find words: with a stemmer a prefix longer than the stem counts
+    too low.) What the sample does not know is rare, as a word is.
+    """
+    if is_phrase(literal):
+        return min(map(frequencies.get, phrase_words(literal)))
+    if is_prefix(literal):
+        return frequencies.count_prefix(prefix_of(literal))
+    return frequencies.get(literal)
+
+
+def _form_of(expr: Expr) -> ExpressionForm:
+    """Returns the form of a compiled expression: any with NOT is a program."""
+    args = (expr,) if isinstance(expr, Term) else expr.args
+    if not all(isinstance(x, Term) and not x.negated for x in args):
+        return ExpressionForm.PROGRAM
+    return ExpressionForm.ANY if isinstance(expr, Or) else ExpressionForm.ALL
 
 
 def _append_program(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
     """Appends the postfix program of an expression."""
     if isinstance(expr, Term):
-        prog.append(index[expr.text])
+        prog.append(index[expr.literal])
+        if expr.negated:
+            prog.append(PROG_NOT)
         return
     for i, arg in enumerate(expr.args):
         _append_program(arg, index, prog)
         if i:
             prog.append(PROG_AND if isinstance(expr, And) else PROG_OR)
+
+
+def _append_notes(literals: Sequence[str], index: dict[str, int], prog: list[int]) -> None:
+    """Appends the notes on the phrases and prefixes (rows.PROG_NOTES), which dispatchers look for
+    in texts."""
+    notes: list[int] = []
+    for literal in literals:
+        if is_phrase(literal):
+            notes += (index[literal] | LiteralKind.PHRASE << 8, len(phrase_words(literal)))
+        elif is_prefix(literal):
+            size = len(prefix_of(literal).encode())
+            notes += (index[literal] | LiteralKind.PREFIX << 8, size)
+    if notes:
+        prog += (*notes, PROG_NOTES - len(notes) // 2)
 
 
 # --- columns --------------------------------------------------------------
@@ -154,6 +212,7 @@ def compile_column(
     left = np.flatnonzero(slow)
     errors: list[tuple[int, ExpressionError]] = []
     if left.size:
+        frequency = partial(frequency_of, frequencies=frequencies)
         compiled: list[CompiledExpression] = []
         texts: list[str] = []
         for row, one in zip(
@@ -161,14 +220,14 @@ def compile_column(
         ):
             check_wanted(is_wanted)
             try:
-                expr = parse(one, analyzer.tokens)
+                expr = parse(one, analyzer)
             except ExpressionError as error:
                 # Without its traceback, whose frames would keep the parser.
                 errors.append((row, error.with_traceback(None)))
                 compiled.append(_NOTHING)
                 texts.append("")
                 continue
-            compiled.append(compile_expr(expr, analyzer.hash_terms, frequencies.get))
+            compiled.append(compile_expr(expr, analyzer, frequency))
             texts.append(canonical(expr))
         form[left] = [c.form for c in compiled]
         post[left] = np.array([c.post for c in compiled], np.uint64)

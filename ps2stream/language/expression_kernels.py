@@ -1,7 +1,9 @@
 """The Numba kernel that compiles plain expressions: ASCII keywords, one kind of operator.
 
-Anything else in a row - parentheses, both operators, reserved characters, an error - marks it
-for the parser (parser.py), which returns for a plain row exactly what this returns.
+A plain keyword consists of letters, digits and underscores, after a # or @ or without it.
+Anything else in a row - punctuation in a keyword, parentheses, both operators, NOT, phrases,
+prefixes, an error - marks it for the parser (parser.py), which returns for a plain row exactly
+what this returns.
 """
 
 from __future__ import annotations
@@ -55,12 +57,6 @@ def _is_space(c: int) -> bool:
     return c == 32 or 9 <= c <= 13 or 28 <= c <= 31
 
 
-@njit(inline="always")
-def _is_reserved(c: int) -> bool:
-    """Returns True for ( ) " * ~ and everything that is not ASCII."""
-    return c in (40, 41, 34, 42, 126) or c > 127
-
-
 @njit(cache=True, nogil=True)
 def _compare_keywords(data: U8, lut: U8, a: int, a_size: int, b: int, b_size: int) -> np.int64:
     """Returns the order of two folded keywords: negative, 0, positive."""
@@ -83,41 +79,34 @@ def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> 
             i += 1
         if i == end:
             return (n if n and after_keyword else -1), kind == 2
+        marked = data[i] == 35 or data[i] == 64  # # and @
+        i += marked
         p = i
-        found = 0
-        while i < end and not _is_space(data[i]):
-            c = data[i]
-            if _is_reserved(c) or (i == p and (c == 45 or c == 39)):
-                return -1, False
-            if lut[c]:
-                if i == p or lut[data[i - 1]] == 0:
-                    if n == EXPRESSION_TERMS:
-                        return -1, False
-                    begin[n] = i
-                    size[n] = 0
-                    n += 1
-                    found += 1
-                size[n - 1] += 1
-                if size[n - 1] > TOKEN_BYTES:
-                    return -1, False
+        letters = False
+        while i < end and lut[data[i]]:
+            letters |= data[i] != 95
             i += 1
         width = i - p
+        if not letters or width > TOKEN_BYTES or (i < end and not _is_space(data[i])):
+            return -1, False
         is_and = width == 3 and data[p] == 65 and data[p + 1] == 78 and data[p + 2] == 68
         is_or = width == 2 and data[p] == 79 and data[p + 1] == 82
-        is_not = width == 3 and data[p] == 78 and data[p + 1] == 79 and data[p + 2] == 84
-        if is_and or is_or:
+        if (is_and or is_or) and not marked:
             if not after_keyword or kind == (2 if is_and else 1):
                 return -1, False
-            n -= 1
             kind = 1 if is_and else 2
             after_keyword = False
             continue
-        if is_not or found == 0:
+        is_not = width == 3 and data[p] == 78 and data[p + 1] == 79 and data[p + 2] == 84
+        if (is_not and not marked) or n == EXPRESSION_TERMS:
             return -1, False
-        if after_keyword or found > 1:
+        if after_keyword:
             if kind == 2:
                 return -1, False
             kind = 1
+        begin[n] = p
+        size[n] = width
+        n += 1
         after_keyword = True
 
 

@@ -1,31 +1,48 @@
 """The parser of the query language.
 
-    expr := or        or := and (OR and)*        and := factor ((AND)? factor)*
-    factor := keyword | ( or )
+    expr := or                 or := and (OR and)*          and := factor ((AND)? factor)*
+    factor := NOT factor | -literal | -( or ) | literal | ( or )
+    literal := keyword | "words" | prefix*
 
-Operators are upper case only. Quotes, NOT, a leading minus, `*` and `~` are reserved. The
-algebra of expressions is in boolean.py.
+Operators are upper case only; a minus is any dash, and stands right before what it negates.
+`~` and a leading apostrophe are reserved. The algebra of expressions is in boolean.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from ps2stream.language.boolean import (
     Expr,
     Term,
     all_of,
     any_of,
+    conjuncts,
     fits_limit,
+    is_posted_as_any_text,
     limited_text,
     minimal_form,
+    terms_of,
 )
-from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_TERMS
+from ps2stream.language.lexemes import Lexeme, LexemeKind, split_lexemes
+from ps2stream.language.literal_texts import phrase_text, prefix_text
+from ps2stream.limits import (
+    EXPRESSION_BYTES,
+    EXPRESSION_DEPTH,
+    EXPRESSION_TERMS,
+    PHRASE_WORDS,
+)
 
-_LEXEME = re.compile(r"[()]|[^\s()]+")
+_RESERVED: Final = re.compile(r"~|^['‘]")
 # `*` begins the emoji of a keycap, which is a keyword like any other.
-_RESERVED = re.compile(r"[\"“”„~]|\*(?!\uFE0F?\u20E3)|^[-'‘]")
+_STAR: Final = re.compile(r"\*(?!\uFE0F?\u20E3)")
+_PREFIX_LETTERS: Final = 2
+_SHOWN: Final = 40  # characters of a keyword that an error shows
+_NO_FACTOR: Final = frozenset((LexemeKind.END, LexemeKind.CLOSE, LexemeKind.AND, LexemeKind.OR))
+_NEGATED_BY_MINUS: Final = frozenset(
+    (LexemeKind.OPEN, LexemeKind.PHRASE, LexemeKind.QUOTE, LexemeKind.WORD)
+)
 
 
 class ExpressionError(ValueError):
@@ -37,17 +54,40 @@ class ExpressionError(ValueError):
         super().__init__(f"column {column}: {message}")
 
 
-def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
-    """Returns the expression of `source`, whose keywords are analysed by `tokens`.
+class KeywordAnalyzer(Protocol):
+    """The analysis of keywords, as analyzer.Analyzer does it."""
 
-    Raises ExpressionError, also for more than 64 distinct terms, depth 8 or 8 KiB (as written or
-    in canonical form).
+    def sequence(self, text: str) -> list[str]:
+        """Returns the words of a text in order, with repeats."""
+
+    def plain_words(self, text: str) -> list[str]:
+        """Returns the same before stemming and stop words."""
+
+    def is_spaceless(self, word: str) -> bool:
+        """Returns whether a word is of a script that is written without spaces."""
+
+
+def parse(source: str, analyzer: KeywordAnalyzer) -> Expr:
+    """Returns the expression of `source`.
+
+    Raises ExpressionError, also for more than 64 distinct literals, depth 8 or 8 KiB (as written
+    or in canonical form), and for what can match nothing.
     """
     if len(source) > EXPRESSION_BYTES or len(source.encode("utf-8", "replace")) > EXPRESSION_BYTES:
         raise ExpressionError(
             1, f"the expression is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
         )
-    tree = _ExpressionParser(source, tokens).parse()
+    tree = _ExpressionParser(source, analyzer).parse()
+    if conjuncts(tree) == ():
+        raise ExpressionError(
+            1, "this can match nothing: it asks for something and excludes the same"
+        )
+    if len(terms_of(tree)) == EXPRESSION_TERMS and is_posted_as_any_text(tree):
+        raise ExpressionError(
+            1,
+            f"more than {EXPRESSION_TERMS - 1} distinct terms where a text without any of them "
+            "may match (limit expression_terms)",
+        )
     least = minimal_form(tree)
     if least is not None and len(least.text) <= len(tree.text) and fits_limit(limited_text(least)):
         return least
@@ -58,78 +98,144 @@ def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
     return tree
 
 
-class _ExpressionParser:
-    """A parser by recursive descent, at most EXPRESSION_DEPTH deep."""
+def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:
+    """Returns the literal of a WORD or a PHRASE, as literal_texts.py writes it.
 
-    def __init__(self, source: str, tokens: Callable[[str], Sequence[str]]) -> None:
-        self.source = source
-        self.lexemes = [*_LEXEME.findall(source), ""]
+    Raises ExpressionError.
+    """
+    text = lexeme.text
+    if reserved := _RESERVED.search(text):
+        raise _error_at(lexeme, f"{reserved[0]} is reserved", reserved.start())
+    star = _STAR.search(text)
+    if lexeme.kind is LexemeKind.PHRASE:
+        if star:
+            raise _error_at(lexeme, "* has no meaning inside quotes", star.start())
+        return _phrase_of(lexeme, text[1:-1], analyzer)
+    if star is None:
+        return _phrase_of(lexeme, text, analyzer)
+    if star.end() < len(text):
+        raise _error_at(lexeme, "* stands only at the end of a word", star.start())
+    return _prefix_of(lexeme, text[:-1], analyzer)
+
+
+def _phrase_of(lexeme: Lexeme, text: str, analyzer: KeywordAnalyzer) -> str:
+    """Returns the literal of a keyword or of what stands between quotes."""
+    words = analyzer.sequence(text)
+    if not words:
+        what = "phrase" if lexeme.kind is LexemeKind.PHRASE else "keyword"
+        raise _error_at(lexeme, f"the {what} {text[:_SHOWN]!r} has nothing to search for")
+    if len(words) > PHRASE_WORDS:
+        raise _error_at(lexeme, f"a phrase of more than {PHRASE_WORDS} words (limit phrase_words)")
+    return phrase_text(words)
+
+
+def _prefix_of(lexeme: Lexeme, text: str, analyzer: KeywordAnalyzer) -> str:
+    """Returns the literal of a prefix. Where words are written without spaces, a text that begins
+    with several of them begins with all but the last and goes on after that: a phrase."""
+    words = analyzer.plain_words(text)
+    if len(words) > 1 and analyzer.is_spaceless(words[-1]):
+        return _phrase_of(lexeme, text, analyzer)
+    if len(words) > 1:
+        raise _error_at(
+            lexeme, f"* needs one word before it; {text[:_SHOWN]!r} is {len(words)} words"
+        )
+    if not words or len(words[0]) < _PREFIX_LETTERS:
+        raise _error_at(lexeme, f"* needs at least {_PREFIX_LETTERS} letters before it")
+    return prefix_text(words[0])
+
+
+def _error_at(lexeme: Lexeme, message: str, offset: int = 0) -> ExpressionError:
+    """Returns an error about a place in a lexeme."""
+    return ExpressionError(lexeme.start + offset + 1, message)
+
+
+class _ExpressionParser:
+    """A parser by recursive descent, at most EXPRESSION_DEPTH deep. What is `negated` is pushed
+    down to the literals by De Morgan's laws as it is read."""
+
+    def __init__(self, source: str, analyzer: KeywordAnalyzer) -> None:
+        self.lexemes = split_lexemes(source)
         self.at = 0
         self.depth = 0
-        self.tokens = tokens
-        self.terms: set[str] = set()
-        self.known: dict[str, Expr] = {}
+        self.analyzer = analyzer
+        self.known: dict[str, str] = {}
+        self.literals: set[str] = set()
 
     def parse(self) -> Expr:
-        tree = self.parse_or()
-        if self.lexemes[self.at]:
-            raise self.make_error(self.at, "unmatched )")
+        tree = self.parse_or(negated=False)
+        if self.next.kind is not LexemeKind.END:
+            raise _error_at(self.next, "unmatched )")
         return tree
 
-    def make_error(self, at: int, message: str, offset: int = 0) -> ExpressionError:
-        """Returns an error with `message` about a place in lexeme number `at`."""
-        starts = [m.start() for m in _LEXEME.finditer(self.source)]
-        return ExpressionError([*starts, len(self.source)][at] + offset + 1, message)
+    @property
+    def next(self) -> Lexeme:
+        return self.lexemes[self.at]
 
-    def parse_or(self) -> Expr:
-        args = [self.parse_and()]
-        while self.lexemes[self.at] == "OR":
+    def parse_or(self, negated: bool) -> Expr:
+        args = [self.parse_and(negated)]
+        while self.next.kind is LexemeKind.OR:
             self.at += 1
-            args.append(self.parse_and())
-        return any_of(args)
+            args.append(self.parse_and(negated))
+        return all_of(args) if negated else any_of(args)
 
-    def parse_and(self) -> Expr:
-        args = [self.parse_factor()]
+    def parse_and(self, negated: bool) -> Expr:
+        args = [self.parse_factor(negated)]
         while True:
-            lexeme = self.lexemes[self.at]
-            if lexeme == "AND":
+            if self.next.kind is LexemeKind.AND:
                 self.at += 1
-            elif lexeme in ("", ")", "OR"):
-                return all_of(args)
-            args.append(self.parse_factor())
+            elif self.next.kind in _NO_FACTOR:
+                return any_of(args) if negated else all_of(args)
+            args.append(self.parse_factor(negated))
 
-    def parse_factor(self) -> Expr:
-        at = self.at
-        lexeme = self.lexemes[at]
-        if lexeme in ("", ")", "AND", "OR"):
-            raise self.make_error(at, "expected a keyword" + (f", not {lexeme}" * bool(lexeme)))
+    def parse_factor(self, negated: bool) -> Expr:
+        while self.next.kind is LexemeKind.NOT:
+            negated = not negated
+            self.at += 1
+        if self.next.kind is LexemeKind.MINUS:
+            negated = not negated
+            self.skip_minus()
+        lexeme = self.next
+        if lexeme.kind in _NO_FACTOR:
+            found = f", not {lexeme.text}" * bool(lexeme.text)
+            raise _error_at(lexeme, f"expected a keyword{found}")
+        if lexeme.kind is LexemeKind.QUOTE:
+            raise _error_at(lexeme, "this quote is not closed")
         self.at += 1
-        if lexeme != "(":
-            return self.known.get(lexeme) or self.parse_keyword(lexeme, at)
+        if lexeme.kind is LexemeKind.OPEN:
+            return self.parse_group(lexeme, negated)
+        return Term(self.read_known(lexeme), negated)
+
+    def skip_minus(self) -> None:
+        """Goes on to what a minus negates."""
+        minus = self.next
+        self.at += 1
+        if self.next.start > minus.end or self.next.kind in (LexemeKind.END, LexemeKind.CLOSE):
+            raise _error_at(minus, f"a {minus.text} stands right before the word that it excludes")
+        if self.next.kind not in _NEGATED_BY_MINUS:
+            raise _error_at(self.next, f"expected a keyword, not {self.next.text}")
+
+    def parse_group(self, opening: Lexeme, negated: bool) -> Expr:
+        """Parses what follows a parenthesis."""
         self.depth += 1
         if self.depth > EXPRESSION_DEPTH:
-            raise self.make_error(
-                at, f"nested more than {EXPRESSION_DEPTH} levels deep (limit expression_depth)"
+            raise _error_at(
+                opening, f"nested more than {EXPRESSION_DEPTH} levels deep (limit expression_depth)"
             )
-        tree = self.parse_or()
-        if self.lexemes[self.at] != ")":
-            raise self.make_error(at, "this ( is not closed")
+        tree = self.parse_or(negated)
+        if self.next.kind is not LexemeKind.CLOSE:
+            raise _error_at(opening, "this ( is not closed")
         self.at += 1
         self.depth -= 1
         return tree
 
-    def parse_keyword(self, word: str, at: int) -> Expr:
-        if word == "NOT":
-            raise self.make_error(at, "NOT is reserved")
-        if reserved := _RESERVED.search(word):
-            raise self.make_error(at, f"{reserved[0]} is reserved", reserved.start())
-        found = self.tokens(word)
-        if not found:
-            raise self.make_error(at, f"the keyword {word[:40]!r} has nothing to search for")
-        self.terms.update(found)
-        if len(self.terms) > EXPRESSION_TERMS:
-            raise self.make_error(
-                at, f"more than {EXPRESSION_TERMS} distinct terms (limit expression_terms)"
-            )
-        self.known[word] = tree = all_of([Term(t) for t in found])
-        return tree
+    def read_known(self, lexeme: Lexeme) -> str:
+        """Returns the literal of a lexeme, which is analysed once."""
+        literal = self.known.get(lexeme.text)
+        if literal is None:
+            self.known[lexeme.text] = literal = read_literal(lexeme, self.analyzer)
+            self.literals.add(literal)
+            if len(self.literals) > EXPRESSION_TERMS:
+                raise _error_at(
+                    lexeme, f"more than {EXPRESSION_TERMS} distinct terms (limit expression_terms)"
+                )
+        return literal

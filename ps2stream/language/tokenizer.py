@@ -69,4 +69,9 @@ def cut_token(token: str) -> str:
 
 def split(text: str) -> dict[str, None]:
     """Returns the distinct tokens in order of appearance, as the keys of a dict."""
-    return dict.fromkeys(map(cut_token, _TOKEN.findall(fold(text))))
+    return dict.fromkeys(split_sequence(text))
+
+
+def split_sequence(text: str) -> list[str]:
+    """Returns the tokens in order of appearance, with repeats."""
+    return list(map(cut_token, _TOKEN.findall(fold(text))))

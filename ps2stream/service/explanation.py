@@ -108,5 +108,7 @@ def _find_failing_part(clause: explain_pb2.Clause) -> str:
     if clause.kind == "and" and len(failing) == 1:
         return _find_failing_part(failing[0])
     if clause.kind == "and":
-        return " nor ".join(f"({part.text})" if part.parts else part.text for part in failing)
+        return " nor ".join(
+            f"({part.text})" if part.kind in ("and", "or") else part.text for part in failing
+        )
     return clause.text

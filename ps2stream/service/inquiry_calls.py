@@ -9,7 +9,8 @@ import numpy as np
 
 from ps2stream.dispatcher.gateway import DispatcherGateway, QueryEstimate
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation, invalid
-from ps2stream.language.boolean import Expr, terms_of
+from ps2stream.language.boolean import ANY_TEXT, Expr, terms_of
+from ps2stream.language.expression import hash_literals
 from ps2stream.language.expression import parse as parse_expression
 from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.rows import QueryRows
@@ -58,6 +59,7 @@ class InquiryCalls:
         analyzer = self._gateway.analyzer
         meeting = self._gateway.meeting(row, objects.analyse(analyzer))
         terms = analyzer.tokens(request.object.text)
+        words = analyzer.text_words(request.object.text)
         expression = self._parse_expression(query.expression)
         answer = explain_pb2.ExplainMatchResponse(
             matches=meeting.matches,
@@ -74,14 +76,13 @@ class InquiryCalls:
             sent_to=meeting.sent_to,
         )
         if expression is not None:
-            answer.text.CopyFrom(typed_clause(query.expression, analyzer.tokens, frozenset(terms)))
+            answer.text.CopyFrom(typed_clause(query.expression, analyzer, words))
         names = [] if expression is None else sorted(terms_of(expression))
-        posted = dict(zip(analyzer.hash_terms(names).tolist(), names, strict=True))
+        posted = dict(zip(hash_literals(analyzer, names).tolist(), names, strict=True))
         bounds = self._gateway.grid.bounds(meeting.here)
-        present = {"", *terms}
         for at, term in enumerate(meeting.terms.tolist()):
-            unit = unit_of(meeting, at, posted.get(term, ""), bounds)
-            unit.in_object = unit.term in present
+            unit = unit_of(meeting, at, posted.get(term, ANY_TEXT), bounds)
+            unit.in_object = unit.term == ANY_TEXT or words.has(unit.term)
             unit.decides = unit.posted and unit.in_object and not answer.HasField("worker")
             if unit.decides:
                 answer.worker = unit.worker
@@ -92,7 +93,7 @@ class InquiryCalls:
         return answer.SerializeToString()
 
     def _parse_expression(self, expression: str) -> Expr | None:
-        return parse_expression(expression, self._gateway.analyzer.tokens) if expression else None
+        return parse_expression(expression, self._gateway.analyzer) if expression else None
 
     def _price_query(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(explain_pb2.PriceQueryRequest, data, QUERY_BYTES, "query_bytes")

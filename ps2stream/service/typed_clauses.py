@@ -1,77 +1,98 @@
-"""The clauses of an expression in its subscriber's own words, tested on the terms of one object."""
+"""The clauses of an expression in its subscriber's own words, tested on the text of one object."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
-
+from ps2stream.language.lexemes import Lexeme, LexemeKind, split_lexemes
+from ps2stream.language.literal_texts import TextWords, is_phrase, is_prefix, phrase_words
+from ps2stream.language.parser import KeywordAnalyzer, read_literal
 from ps2stream.v1 import explain_pb2
 
-_LEXEME = re.compile(r"[()]|[^\s()]+")
 Clause = explain_pb2.Clause
 
 
-def typed_clause(
-    source: str, tokens: Callable[[str], Sequence[str]], terms: AbstractSet[str]
-) -> Clause:
+def typed_clause(source: str, analyzer: KeywordAnalyzer, words: TextWords) -> Clause:
     """Returns the clauses of an expression that was accepted, nested as it was written, each with
-    its own text. A keyword that the analysis turns into other terms has these as its parts."""
-    return _ClauseReader(source, tokens, terms).read_alternatives()
+    its own text. The words of a phrase are its parts, and so is the word that the analysis turns
+    a keyword into."""
+    return _ClauseReader(source, analyzer, words).read_alternatives()
 
 
 class _ClauseReader:
     """A recursive descent parser as in language/parser.py, which has refused what is malformed
     or too deep."""
 
-    def __init__(
-        self, source: str, tokens: Callable[[str], Sequence[str]], terms: AbstractSet[str]
-    ) -> None:
+    def __init__(self, source: str, analyzer: KeywordAnalyzer, words: TextWords) -> None:
         self.source = source
-        self.lexemes = list(_LEXEME.finditer(source))
+        self.lexemes = split_lexemes(source)
         self.at = 0
-        self.tokens = tokens
-        self.terms = terms
+        self.analyzer = analyzer
+        self.words = words
+
+    @property
+    def next(self) -> Lexeme:
+        return self.lexemes[self.at]
 
     def read_alternatives(self) -> Clause:
         """Reads what is between two parentheses, or the whole expression."""
         start, parts = self.at, [self.read_conjunction()]
-        while self.peek() == "OR":
+        while self.next.kind is LexemeKind.OR:
             self.at += 1
             parts.append(self.read_conjunction())
         return self.join("or", start, parts)
 
     def read_conjunction(self) -> Clause:
         start, parts = self.at, [self.read_factor()]
-        while (lexeme := self.peek()) not in ("", ")", "OR"):
-            self.at += lexeme == "AND"
+        while self.next.kind not in (LexemeKind.END, LexemeKind.CLOSE, LexemeKind.OR):
+            self.at += self.next.kind is LexemeKind.AND
             parts.append(self.read_factor())
         return self.join("and", start, parts)
 
     def read_factor(self) -> Clause:
-        lexeme = self.peek()
+        start = self.at
+        while self.next.kind in (LexemeKind.NOT, LexemeKind.MINUS):
+            self.at += 1
+        is_negated = (self.at - start) % 2 == 1
+        found = self.read_positive()
+        if not is_negated:
+            return found
+        return Clause(kind="not", text=self.text_from(start), holds=not found.holds, parts=[found])
+
+    def read_positive(self) -> Clause:
+        lexeme = self.next
         self.at += 1
-        if lexeme != "(":
-            return self.read_keyword(lexeme)
+        if lexeme.kind is not LexemeKind.OPEN:
+            return self.read_literal(lexeme)
         inner = self.read_alternatives()
         self.at += 1
         return inner
 
-    def read_keyword(self, word: str) -> Clause:
-        found = [Clause(kind="term", text=t, holds=t in self.terms) for t in self.tokens(word)]
-        if [part.text for part in found] == [word.casefold()]:
-            return Clause(kind="term", text=word, holds=found[0].holds)
-        return Clause(kind="and", text=word, holds=all(p.holds for p in found), parts=found)
+    def read_literal(self, lexeme: Lexeme) -> Clause:
+        literal = read_literal(lexeme, self.analyzer)
+        found = Clause(kind="term", text=lexeme.text, holds=self.words.has(literal))
+        if is_prefix(literal):
+            found.kind = "prefix"
+            return found
+        if is_phrase(literal):
+            found.kind = "phrase"
+        words = phrase_words(literal) if is_phrase(literal) else [literal]
+        if words != [lexeme.text.casefold()]:
+            found.parts.extend(
+                Clause(kind="term", text=word, holds=self.words.has(word)) for word in words
+            )
+        return found
 
     def join(self, kind: str, start: int, parts: list[Clause]) -> Clause:
         """Returns the clause from lexeme number `start` to the present one."""
         if len(parts) == 1:
             return parts[0]
-        text = self.source[self.lexemes[start].start() : self.lexemes[self.at - 1].end()]
         holds = [part.holds for part in parts]
         return Clause(
-            kind=kind, text=text, holds=all(holds) if kind == "and" else any(holds), parts=parts
+            kind=kind,
+            text=self.text_from(start),
+            holds=all(holds) if kind == "and" else any(holds),
+            parts=parts,
         )
 
-    def peek(self) -> str:
-        return self.lexemes[self.at][0] if self.at < len(self.lexemes) else ""
+    def text_from(self, start: int) -> str:
+        """Returns what was typed from lexeme number `start` to the present one."""
+        return self.source[self.lexemes[start].start : self.lexemes[self.at - 1].end]

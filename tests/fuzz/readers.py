@@ -54,13 +54,13 @@ def expression(data: bytes) -> None:
         source = data.decode("utf-8", "replace")
     found = compile_column(*strings_to_column([source]), ANALYZER, FREQUENCIES)
     try:
-        tree = parse(source, ANALYZER.tokens)
+        tree = parse(source, ANALYZER)
     except ExpressionError:
         assert found.errors or not source.strip()
         return
     assert not found.errors, found.errors
     text = canonical(tree)
-    assert canonical(parse(text, ANALYZER.tokens)) == text
+    assert canonical(parse(text, ANALYZER)) == text
 
 
 def region(data: bytes) -> None:

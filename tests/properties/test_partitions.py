@@ -54,8 +54,12 @@ def analysis(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     found = SETTINGS[request.param]
     if found.stemmer is not None:
         stem: Callable[[str], str] = Stemmer.Stemmer(found.stemmer).stemWord
-        whole = naive.tokens
-        monkeypatch.setattr(naive, "tokens", lambda text: frozenset(map(stem, whole(text))))
+
+        def analysed(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+            sequence, side = naive.words(text)
+            return tuple(map(stem, sequence)), frozenset(map(stem, side))
+
+        monkeypatch.setattr(naive, "analysed", analysed)
     naive.parsed.cache_clear()
     yield found
     naive.parsed.cache_clear()

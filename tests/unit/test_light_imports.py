@@ -148,14 +148,17 @@ def test_expressions_are_parsed_without_libraries() -> None:
 from ps2stream.language.boolean import canonical
 from ps2stream.language.parser import ExpressionError, parse
 
-print(canonical(parse("b AND (a OR c) OR b", str.split)))
+class Words:
+    sequence = plain_words = staticmethod(str.split)
+
+print(canonical(parse("b AND (a OR c) OR b", Words)))
 try:
-    parse("a AND NOT b", str.split)
+    parse("a AND ~b", Words)
 except ExpressionError as error:
     print(error)
 """
     done = run_python(code)
-    assert done.stdout.splitlines() == ["b", "column 7: NOT is reserved"], done.stderr
+    assert done.stdout.splitlines() == ["b", "column 7: ~ is reserved"], done.stderr
 
 
 def test_posts_of_text_files_are_read_without_libraries(tmp_path: Path) -> None:

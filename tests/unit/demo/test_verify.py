@@ -123,4 +123,4 @@ def test_made_posts_and_queries_are_seeded_and_valid() -> None:
         query = make_query(random, seeds)
         assert query.expression or query.region
         if query.expression:
-            parse(query.expression, analyzer.tokens)
+            parse(query.expression, analyzer)

@@ -44,7 +44,7 @@ def test_tables_are_what_counting_gives(seed: int) -> None:
             continue
         terms = [TOP_TERM]
         if expression:
-            tree = parse(expression, analyzer.tokens)
+            tree = parse(expression, analyzer)
             terms = sorted(posting_set(tree, lambda t: counts[t]))
         for c in cells.tolist():
             for term in terms:

@@ -1,0 +1,67 @@
+"""The lexemes of the query language: parentheses, operators, minuses, phrases and words."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final, NamedTuple
+
+_QUOTES: Final = '"“”„‟«»＂「」『』〝〞〟﹁﹂﹃﹄｢｣'
+_DASHES: Final = "-‐‑–—−﹣－"
+# Marks of the direction of writing: keyboards put them beside words, where they are not seen.
+_MARKS: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+# Hebrew writes an acronym with a quote before its last letter; that is no quotation.
+_GERSHAYIM: Final = r'(?<=[\u0591-\u05f2])["”＂](?=[\u0591-\u05f2])'
+_LEXEME: Final = re.compile(
+    rf"(?P<open>\()|(?P<close>\))"
+    rf"|(?P<phrase>[{_QUOTES}](?:[^{_QUOTES}]|{_GERSHAYIM})*+[{_QUOTES}])"
+    rf"|(?P<quote>[{_QUOTES}])"
+    rf"|(?P<minus>[{_DASHES}])"
+    rf"|(?P<word>[^\s(){_QUOTES}{_MARKS}](?:[^\s(){_QUOTES}]|{_GERSHAYIM})*+)"
+)
+_TRAILING_MARKS: Final = re.compile(rf"[{_MARKS}]+\Z")
+
+
+class LexemeKind(Enum):
+    """The kind of a lexeme. QUOTE is one that is not closed; END stands behind the last."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    PHRASE = "phrase"
+    QUOTE = "quote"
+    MINUS = "minus"
+    WORD = "word"
+    AND = "AND"
+    OR = "OR"
+    NOT = "NOT"
+    END = "end"
+
+
+_OPERATORS: Final = {kind.value: kind for kind in (LexemeKind.AND, LexemeKind.OR, LexemeKind.NOT)}
+
+
+class Lexeme(NamedTuple):
+    """A piece of an expression; `start` counts characters from 0. A phrase has its quotes."""
+
+    kind: LexemeKind
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The place behind the last character."""
+        return self.start + len(self.text)
+
+
+def split_lexemes(source: str) -> list[Lexeme]:
+    """Returns the lexemes of an expression, END the last."""
+    found = []
+    for match in _LEXEME.finditer(source):
+        text = match[0]
+        kind = LexemeKind(match.lastgroup)
+        if kind is LexemeKind.WORD:
+            text = _TRAILING_MARKS.sub("", text)
+            kind = _OPERATORS.get(text, kind)
+        found.append(Lexeme(kind, text, match.start()))
+    found.append(Lexeme(LexemeKind.END, "", len(source)))
+    return found

@@ -1,0 +1,72 @@
+"""Literals as texts: how an expression writes a keyword, a phrase and a prefix, and what a text
+offers them.
+
+A keyword is its word, a phrase `"rising water"`, a prefix `flood*`. No word begins with a quote
+or ends in `*` or has a space, so the text of a literal says what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+_QUOTE, _STAR = '"', "*"
+
+
+def phrase_text(words: Sequence[str]) -> str:
+    """Returns the literal of one or more analysed words in a row: a phrase, or the one word."""
+    return words[0] if len(words) == 1 else f"{_QUOTE}{' '.join(words)}{_QUOTE}"
+
+
+def prefix_text(prefix: str) -> str:
+    """Returns the literal of a folded prefix."""
+    return prefix + _STAR
+
+
+def is_phrase(literal: str) -> bool:
+    """Returns whether the literal is a phrase."""
+    return literal.startswith(_QUOTE)
+
+
+def is_prefix(literal: str) -> bool:
+    """Returns whether the literal is a prefix."""
+    return literal.endswith(_STAR)
+
+
+def phrase_words(literal: str) -> list[str]:
+    """Returns the words of a phrase."""
+    return literal[1:-1].split(" ")
+
+
+def prefix_of(literal: str) -> str:
+    """Returns the prefix without its star."""
+    return literal[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class TextWords:
+    """What a text offers to literals.
+
+    sequence the analysed words in order, with repeats, in which phrases are looked for; side
+    further words that keywords find; plain the words of both before stemming and stop words,
+    which prefixes are compared with.
+    """
+
+    sequence: tuple[str, ...]
+    side: frozenset[str]
+    plain: frozenset[str]
+    terms: frozenset[str] = field(init=False, repr=False)
+    line: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", self.side.union(self.sequence))
+        object.__setattr__(self, "line", f" {' '.join(self.sequence)} ")
+
+    def has(self, literal: str) -> bool:
+        """Returns whether the literal holds for the text."""
+        if is_phrase(literal):
+            return f" {literal[1:-1]} " in self.line  # as no word has a space
+        if is_prefix(literal):
+            prefix = prefix_of(literal)
+            return any(word.startswith(prefix) for word in self.plain)
+        return literal in self.terms
