@@ -15,6 +15,7 @@ import Stemmer
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
+from ps2stream.language.literals import WatchedLiterals
 from ps2stream.language.query_rows import build_rows
 from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply
@@ -29,15 +30,8 @@ from ps2stream.routing.plan import RoutingPlan
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Rect, Region, World
 from tests import naive
-from tests.sim.interleavings import (
-    ANALYSIS,
-    LATS,
-    SPOTS,
-    WORDS,
-    run,
-    some_expression,
-    some_region,
-)
+from tests.sim.hostile import some_expression
+from tests.sim.interleavings import ANALYSIS, LATS, SPOTS, WORDS, run, some_region
 
 SETTINGS = {"plain": ANALYSIS, "stemmed": dataclasses.replace(ANALYSIS, stemmer="english")}
 
@@ -137,10 +131,12 @@ def test_an_object_and_a_query_that_it_matches_meet(
     off, source = strings_to_column([expression for expression, _ in queries])
     compiled = compile_column(off, source, analyzer, Frequencies.of(plan.frequencies, analyzer))
     ids = strings_to_column([f"q{i}" for i in range(len(queries))])
-    tags = gridt.expand(build_rows(ids, compiled, [region for _, region in queries]))
+    rows = build_rows(ids, compiled, [region for _, region in queries])
+    tags = gridt.expand(rows)
     gridt.insert(tags)
     lon, lat = np.array([o.lon for o in objects]), np.array([o.lat for o in objects])
-    term_off, term = analyzer.analyse(*strings_to_column([o.text for o in objects]))
+    texts, literals = strings_to_column([o.text for o in objects]), WatchedLiterals.of(rows).view()
+    term_off, term = analyzer.analyse(*texts, literals=literals)
     shares, _ = gridt.route(lon, lat, term_off, term)
     gets: list[set[int]] = [set() for _ in objects]
     for share in shares:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import shapely
 
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.language.parser import ExpressionError, parse
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.space.grid import Grid
@@ -23,11 +25,38 @@ LATS = [-90.0, 90.0, 0.0, -0.0, 40.7, 40.70001, 0.703125, -33.0, 89.9]
 ANALYSIS = Analysis(salt=7)
 
 
-def some_expression(rng: random.Random, depth: int = 3) -> str:
+PREFIXES = ["fl*", "flo*", "river*", "Fi*", "STR*", "e\u0301t*", "th*"]
+_ANALYZERS = [Analyzer(dataclasses.replace(ANALYSIS, stemmer=s)) for s in (None, "english")]
+
+
+def some_expression(
+    rng: random.Random, words: Sequence[str] = WORDS, prefixes: Sequence[str] = PREFIXES
+) -> str:
+    """One that can match something, also where words have stems."""
+    while True:
+        expression = _some_tree(rng, words, prefixes, 3)
+        with contextlib.suppress(ExpressionError):
+            for analyzer in _ANALYZERS:
+                parse(expression, analyzer)
+            return expression
+
+
+def _some_tree(
+    rng: random.Random, words: Sequence[str], prefixes: Sequence[str], depth: int
+) -> str:
+    excluded = rng.choice(["NOT ", "-"]) if rng.random() < 0.1 else ""
     if depth == 0 or rng.random() < 0.5:
-        return rng.choice(WORDS)
+        return excluded + _some_literal(rng, words, prefixes)
     joint = rng.choice([" AND ", " OR ", " OR ", " "])
-    return "(" + joint.join(some_expression(rng, depth - 1) for _ in range(rng.randint(1, 3))) + ")"
+    parts = [_some_tree(rng, words, prefixes, depth - 1) for _ in range(rng.randint(1, 3))]
+    return f"{excluded}({joint.join(parts)})"
+
+
+def _some_literal(rng: random.Random, words: Sequence[str], prefixes: Sequence[str]) -> str:
+    kind = rng.random()
+    if kind < 0.15:
+        return '"' + " ".join(rng.choice(words) for _ in range(rng.randint(2, 3))) + '"'
+    return rng.choice(prefixes if kind < 0.25 else words)
 
 
 def some_region(rng: random.Random) -> Region:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,7 @@ from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 from ps2stream.store.memory import MemoryLog, MemoryStore
 from tests import naive
+from tests.sim import hostile
 from tests.sim.scheduler import Mailbox, Sim
 
 WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
@@ -36,16 +37,6 @@ LATS = [-90.0, 90.0, 0.0, -0.0, 40.7, 40.70001, 0.703125, -33.0, 89.9]
 SESSIONS = ["ann", "bob", "cy"]
 ANALYSIS = Analysis(salt=7)
 Plans = Callable[[random.Random], RoutingPlan]
-
-
-def some_expression(rng: random.Random, words: Sequence[str] = WORDS) -> str:
-    def build(depth: int) -> str:
-        if depth == 0 or rng.random() < 0.4:
-            return rng.choice(words)
-        joint = rng.choice([" AND ", " OR ", " "])
-        return "(" + joint.join(build(depth - 1) for _ in range(rng.randint(1, 3))) + ")"
-
-    return build(3)
 
 
 def some_region(rng: random.Random) -> Region:
@@ -143,7 +134,7 @@ class World_:
     def insert(self) -> None:
         rng = self.rng
         name, session = f"q{rng.randrange(12)}", rng.choice(SESSIONS)
-        expression, region = some_expression(rng), some_region(rng)
+        expression, region = hostile.some_expression(rng, WORDS), some_region(rng)
         if rng.random() < 0.1 and not isinstance(region, World):
             expression = ""
         edge = rng.choice(self.sim.edges)
