@@ -63,12 +63,14 @@ def insert(
 ) -> None:
     """Insert the query ID, or every query of a file.
 
-    EXPRESSION consists of keywords with AND, OR and parentheses; words side by side mean AND.
-    The area is one of --rect, --circle and --polygon. Without an area the query covers the
-    whole world; without an expression any text in the area matches.
+    EXPRESSION consists of keywords, "phrases" and prefixes* with AND, OR, NOT and parentheses;
+    words side by side mean AND, and -word means NOT word (put -- before an EXPRESSION that
+    begins with a minus). The area is one of --rect, --circle and --polygon. Without an area
+    the query covers the whole world; without an expression any text in the area matches.
 
     \b
       ps2stream insert thames 'flood AND (river OR creek)' --circle -0.12,51.5,30
+      ps2stream insert quays '"rising water" OR flood* -test' --circle -0.12,51.5,30
       ps2stream insert calm --rect 8,47,9,48
       ps2stream insert --file queries.jsonl
 

@@ -151,15 +151,17 @@ class Clause(_message.Message):
     HOLDS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """Kind of the part: term, and, or."""
+    """Kind of the part: term, phrase, prefix, not, and, or."""
     text: _builtins.str
     """Text of the part, as it was typed."""
     holds: _builtins.bool
     """True if the object's terms satisfy the part."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Clause]:
-        """Parts of an `and` or `or`; empty for a term. A keyword that text analysis turns into several
-        terms (Bristol-Temple: bristol, temple) is an `and` of these.
+        """Parts of an `and` or `or`, and what a `not` negates. The parts of a phrase are its words, which
+        must be adjacent in this order; a keyword that text analysis turns into several words
+        (Bristol-Temple: bristol, temple) is such a phrase. A term has the word that text analysis turns
+        it into as its part, if that is another; a prefix has none.
         """
 
     def __init__(

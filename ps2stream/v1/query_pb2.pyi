@@ -201,9 +201,11 @@ class Query(_message.Message):
     NUL.
     """
     expression: _builtins.str
-    """Keywords with AND, OR and parentheses: flood AND (river OR creek). At most 8 KiB, 64 distinct
-    terms and 8 nested parentheses. Empty: any text, which needs a region. The service returns the
-    expression as it was first typed; other words with the same meaning are the same query.
+    """Keywords, "phrases" and prefixes* with AND, OR, NOT (or a minus) and parentheses: flood AND
+    (river OR creek), "rising water" -test. At most 8 KiB, 64 distinct terms and 8 nested
+    parentheses; a phrase has at most 64 words. Empty: any text, which needs a region. The service
+    returns the expression as it was first typed; other words with the same meaning are the same
+    query.
     """
     session: _builtins.str
     """Session that receives the matches: 1 to 128 bytes, without NUL. A session is created when it

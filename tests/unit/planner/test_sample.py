@@ -104,5 +104,5 @@ def test_wrong_samples_are_refused() -> None:
     objects, rows = some_sample(1)
     with pytest.raises(InvalidArgument, match="no objects"):
         sampled(objects.slice(0, 0), rows)
-    with pytest.raises(InvalidArgument, match=r"query 'x' expression: column 1: \* is reserved"):
-        sampled(objects, [{"id": "x", "expression": "*"}])
+    with pytest.raises(InvalidArgument, match=r"query 'x' expression: column 1: ~ is reserved"):
+        sampled(objects, [{"id": "x", "expression": "~"}])
