@@ -10,7 +10,8 @@ expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -22,7 +23,7 @@ ANY_TEXT: Final = ""
 """Stands in a posting set for the term that every object has."""
 
 _WORK = 1 << 14  # steps of an expansion before it counts as over EXPRESSION_CONJUNCTS
-_NOT = "NOT "
+_NOT, _BEHIND_NOT = "NOT ", "NOT!"  # no text that begins with NOT lies between others
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,11 @@ def all_of(args: Sequence[Expr]) -> Expr:
     flat: dict[str, Term | Or] = {}
     for arg in args:
         flat.update((x.text, x) for x in (arg.args if isinstance(arg, And) else (arg,)))
-    one, *more = (flat[key] for key in sorted(flat, key=_text_order))
-    if not more:
-        return one
-    parts = (f"({x.text})" if isinstance(x, Or) else x.text for x in (one, *more))
-    return And(" AND ".join(parts), (one, *more))
+    unique = tuple(map(flat.__getitem__, _ordered_texts(flat)))
+    if len(unique) == 1:
+        return unique[0]
+    parts = [f"({x.text})" if isinstance(x, Or) else x.text for x in unique]
+    return And(" AND ".join(parts), unique)
 
 
 def any_of(args: Sequence[Expr]) -> Expr:
@@ -78,13 +79,18 @@ def any_of(args: Sequence[Expr]) -> Expr:
     flat: dict[str, Term | And] = {}
     for arg in args:
         flat.update((x.text, x) for x in (arg.args if isinstance(arg, Or) else (arg,)))
-    one, *more = (flat[key] for key in sorted(flat, key=_text_order))
-    return Or(" OR ".join(x.text for x in (one, *more)), (one, *more)) if more else one
+    texts = _ordered_texts(flat)
+    if len(texts) == 1:
+        return flat[texts[0]]
+    return Or(" OR ".join(texts), tuple(map(flat.__getitem__, texts)))
 
 
-def _text_order(text: str) -> tuple[bool, str]:
-    """Orders texts, what begins with NOT behind the rest: `coffee AND NOT starbucks`."""
-    return text.startswith(_NOT), text
+def _ordered_texts(texts: Iterable[str]) -> list[str]:
+    """Returns the texts in order, what begins with NOT behind the rest: `coffee AND NOT
+    starbucks`."""
+    found = sorted(texts)
+    first, end = bisect_left(found, _NOT), bisect_left(found, _BEHIND_NOT)
+    return found if first == end else found[:first] + found[end:] + found[first:end]
 
 
 # --- normal forms ---------------------------------------------------------
@@ -104,20 +110,20 @@ def terms_of(expr: Expr) -> frozenset[str]:
 
 @lru_cache(maxsize=16)  # as several steps in turn look at one expression
 def conjuncts(expr: Expr) -> tuple[tuple[Term, ...], ...] | None:
-    """Returns the disjunctive normal form, sorted, without conjuncts that contain another one or
-    contradict themselves: empty for an expression that can match nothing. None when it has over
-    64 conjuncts, or when finding that out takes too long."""
+    """Returns the disjunctive normal form without conjuncts that contain another one or contradict
+    themselves: empty for an expression that can match nothing. None when it has over 64 conjuncts,
+    or when finding that out takes too long."""
+    if is_flat(expr):
+        args = [
+            x for x in ((expr,) if isinstance(expr, Term) else expr.args) if isinstance(x, Term)
+        ]
+        return (tuple(args),) if isinstance(expr, And) else tuple((x,) for x in args)
     literals = sorted(terms_of(expr))
     terms = [Term(x) for x in literals] + [Term(x, negated=True) for x in literals]
     found = _ConjunctExpansion({t: 1 << i for i, t in enumerate(terms)}).of(expr)
     if found is None:
         return None
-    return tuple(
-        sorted(
-            (tuple(t for i, t in enumerate(terms) if mask >> i & 1) for mask in found),
-            key=lambda c: [_text_order(t.text) for t in c],
-        )
-    )
+    return tuple(tuple(t for i, t in enumerate(terms) if mask >> i & 1) for mask in sorted(found))
 
 
 class _ConjunctExpansion:
@@ -173,10 +179,17 @@ class _ConjunctExpansion:
         return self.left >= 0
 
 
+def is_flat(expr: Expr) -> bool:
+    """Returns whether the expression is a literal, or consists of literals that are joined by one
+    kind of operator; none of them is negated."""
+    args = (expr,) if isinstance(expr, Term) else expr.args
+    return all(isinstance(x, Term) and not x.negated for x in args)
+
+
 def minimal_form(expr: Expr) -> Expr | None:
     """Returns the disjunctive normal form of `conjuncts` as an expression; None where there is
     none, or no conjunct in it."""
-    if isinstance(expr, Term):
+    if is_flat(expr):
         return expr
     found = conjuncts(expr)
     return any_of([all_of(c) for c in found]) if found else None
@@ -189,7 +202,11 @@ def canonical(expr: Expr) -> str:
     that equivalent expressions have one text, NOT aside; otherwise the expression, sorted and
     unique.
     """
-    least = minimal_form(expr)
+    return canonical_of(expr, minimal_form(expr))
+
+
+def canonical_of(expr: Expr, least: Expr | None) -> str:
+    """Returns the canonical text of an expression, from its minimal form."""
     if least is not None and fits_limit(text := limited_text(least)):
         return text
     return limited_text(expr)

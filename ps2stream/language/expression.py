@@ -5,9 +5,11 @@ The names of parser.py and boolean.py are part of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +23,14 @@ from ps2stream.language.boolean import (
     Or,
     Term,
     canonical,
+    is_flat,
     posting_set,
     satisfies,
     terms_of,
 )
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
-from ps2stream.language.literals import LiteralKind
-from ps2stream.language.parser import ExpressionError, parse
+from ps2stream.language.literals import LiteralKind, phrase_term
+from ps2stream.language.parser import ExpressionError, parse, parse_canonical
 from ps2stream.protocol.frame import (
     I16,
     I64,
@@ -79,30 +82,49 @@ def compile_expr(
 ) -> CompiledExpression:
     """Compiles the expression as it is; `frequency` of literals."""
     literals = sorted(terms_of(expr))
-    hashes = hash_literals(analyzer, literals)
-    posting = posting_set(expr, frequency)
-    term = np.unique(np.append(hashes, TOP) if ANY_TEXT in posting else hashes)
-    index = dict(zip(literals, np.searchsorted(term, hashes).tolist(), strict=True))
-    index[ANY_TEXT] = int(np.searchsorted(term, TOP))
+    hashes = dict(zip(literals, hash_literals(analyzer, literals).tolist(), strict=True))
+    return _compile_posted(_PostedExpression(expr, literals, posting_set(expr, frequency)), hashes)
+
+
+class _PostedExpression(NamedTuple):
+    """An expression, its literals in order, and its posting set."""
+
+    expr: Expr
+    literals: list[str]
+    posting: frozenset[str]
+
+
+def _compile_posted(posted: _PostedExpression, hashes: Mapping[str, int]) -> CompiledExpression:
+    """Compiles an expression, the terms of whose literals are among `hashes`."""
+    expr, literals, posting = posted
+    terms = {hashes[x] for x in literals}
+    if ANY_TEXT in posting:
+        terms.add(int(TOP))
+    place = {term: i for i, term in enumerate(sorted(terms))}
+    index = {x: place[hashes[x]] for x in literals}
     post = 0
     for literal in posting:
-        post |= 1 << index[literal]
+        post |= 1 << (place[int(TOP)] if literal == ANY_TEXT else index[literal])
     form, prog = _form_of(expr), list[int]()
     if form == ExpressionForm.PROGRAM:
         _append_program(expr, index, prog)
     _append_notes(literals, index, prog)
-    return CompiledExpression(form, term, post, np.array(prog, np.int16))
+    return CompiledExpression(form, np.array([*place], np.uint64), post, np.array(prog, np.int16))
 
 
 def hash_literals(analyzer: Analyzer, literals: Sequence[str]) -> U64:
     """Returns the terms of literals, uint64[n]."""
-    found = analyzer.hash_terms(literals)
-    for i, literal in enumerate(literals):
-        if is_phrase(literal):
-            found[i] = analyzer.phrase_hash(phrase_words(literal))
+    phrases = [phrase_words(x) if is_phrase(x) else [] for x in literals]
+    found = analyzer.hash_terms([*literals, *chain.from_iterable(phrases)])
+    terms, words = found[: len(literals)], found[len(literals) :]
+    at = 0
+    for i, (literal, phrase) in enumerate(zip(literals, phrases, strict=True)):
+        if phrase:
+            terms[i] = phrase_term(words[at : at + len(phrase)])
+            at += len(phrase)
         elif is_prefix(literal):
-            found[i] = analyzer.prefix_hash(prefix_of(literal))
-    return found
+            terms[i] = analyzer.prefix_hash(prefix_of(literal))
+    return terms
 
 
 def frequency_of(literal: str, frequencies: Frequencies) -> int:
@@ -124,8 +146,7 @@ def frequency_of(literal: str, frequencies: Frequencies) -> int:
 
 def _form_of(expr: Expr) -> ExpressionForm:
     """Returns the form of a compiled expression: any with NOT is a program."""
-    args = (expr,) if isinstance(expr, Term) else expr.args
-    if not all(isinstance(x, Term) and not x.negated for x in args):
+    if not is_flat(expr):
         return ExpressionForm.PROGRAM
     return ExpressionForm.ANY if isinstance(expr, Or) else ExpressionForm.ALL
 
@@ -212,23 +233,9 @@ def compile_column(
     left = np.flatnonzero(slow)
     errors: list[tuple[int, ExpressionError]] = []
     if left.size:
-        frequency = partial(frequency_of, frequencies=frequencies)
-        compiled: list[CompiledExpression] = []
-        texts: list[str] = []
-        for row, one in zip(
-            left.tolist(), column_to_strings(*take_ragged(off, source, left)), strict=True
-        ):
-            check_wanted(is_wanted)
-            try:
-                expr = parse(one, analyzer)
-            except ExpressionError as error:
-                # Without its traceback, whose frames would keep the parser.
-                errors.append((row, error.with_traceback(None)))
-                compiled.append(_NOTHING)
-                texts.append("")
-                continue
-            compiled.append(compile_expr(expr, analyzer, frequency))
-            texts.append(canonical(expr))
+        sources = column_to_strings(*take_ragged(off, source, left))
+        compiled, texts = _compile_slowly(sources, analyzer, frequencies, is_wanted, errors)
+        errors = [(int(left[i]), error) for i, error in errors]
         form[left] = [c.form for c in compiled]
         post[left] = np.array([c.post for c in compiled], np.uint64)
         order = np.arange(rows)
@@ -237,6 +244,36 @@ def compile_column(
         prog_off, prog = _merge_rows(prog_off, prog, _join_rows([c.prog for c in compiled]), order)
         text_off, text = _merge_rows(text_off, text, strings_to_column(texts), order)
     return CompiledColumn(form, post, term_off, term, prog_off, prog, text_off, text, errors)
+
+
+def _compile_slowly(
+    sources: Sequence[str],
+    analyzer: Analyzer,
+    frequencies: Frequencies,
+    is_wanted: Callable[[], bool],
+    errors: list[tuple[int, ExpressionError]],
+) -> tuple[list[CompiledExpression], list[str]]:
+    """Returns the compiled expressions and their canonical texts, by the parser; adds to `errors`
+    the number of each source that is refused."""
+    frequency = partial(frequency_of, frequencies=frequencies)
+    parsed: list[_PostedExpression | None] = []
+    texts: list[str] = []
+    for i, source in enumerate(sources):
+        check_wanted(is_wanted)
+        try:
+            expr, text = parse_canonical(source, analyzer)
+        except ExpressionError as error:
+            # Without its traceback, whose frames would keep the parser.
+            errors.append((i, error.with_traceback(None)))
+            parsed.append(None)
+            texts.append("")
+            continue
+        posting = posting_set(expr, frequency)
+        parsed.append(_PostedExpression(expr, sorted(terms_of(expr)), posting))
+        texts.append(text)
+    literals = sorted(set(chain.from_iterable(each.literals for each in parsed if each)))
+    hashes = dict(zip(literals, hash_literals(analyzer, literals).tolist(), strict=True))
+    return [_compile_posted(each, hashes) if each else _NOTHING for each in parsed], texts
 
 
 _NOTHING = CompiledExpression(ExpressionForm.ALL, np.zeros(0, np.uint64), 0, np.zeros(0, np.int16))

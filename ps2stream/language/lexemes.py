@@ -37,6 +37,7 @@ class LexemeKind(Enum):
     END = "end"
 
 
+_KINDS: Final = {kind.value: kind for kind in LexemeKind}
 _OPERATORS: Final = {kind.value: kind for kind in (LexemeKind.AND, LexemeKind.OR, LexemeKind.NOT)}
 
 
@@ -58,9 +59,10 @@ def split_lexemes(source: str) -> list[Lexeme]:
     found = []
     for match in _LEXEME.finditer(source):
         text = match[0]
-        kind = LexemeKind(match.lastgroup)
+        kind = _KINDS[match.lastgroup or ""]
         if kind is LexemeKind.WORD:
-            text = _TRAILING_MARKS.sub("", text)
+            if not text.isascii():
+                text = _TRAILING_MARKS.sub("", text)
             kind = _OPERATORS.get(text, kind)
         found.append(Lexeme(kind, text, match.start()))
     found.append(Lexeme(LexemeKind.END, "", len(source)))

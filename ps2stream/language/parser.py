@@ -18,6 +18,7 @@ from ps2stream.language.boolean import (
     Term,
     all_of,
     any_of,
+    canonical_of,
     conjuncts,
     fits_limit,
     is_posted_as_any_text,
@@ -73,29 +74,43 @@ def parse(source: str, analyzer: KeywordAnalyzer) -> Expr:
     Raises ExpressionError, also for more than 64 distinct literals, depth 8 or 8 KiB (as written
     or in canonical form), and for what can match nothing.
     """
+    return parse_canonical(source, analyzer)[0]
+
+
+def parse_canonical(source: str, analyzer: KeywordAnalyzer) -> tuple[Expr, str]:
+    """Returns the expression of `source` and its canonical text; raises as `parse`."""
     if len(source) > EXPRESSION_BYTES or len(source.encode("utf-8", "replace")) > EXPRESSION_BYTES:
         raise ExpressionError(
             1, f"the expression is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
         )
-    tree = _ExpressionParser(source, analyzer).parse()
-    if conjuncts(tree) == ():
+    parser = _ExpressionParser(source, analyzer)
+    tree = parser.parse()
+    least = minimal_form(tree)
+    if least is None and conjuncts(tree) == ():
         raise ExpressionError(
             1, "this can match nothing: it asks for something and excludes the same"
         )
-    if len(terms_of(tree)) == EXPRESSION_TERMS and is_posted_as_any_text(tree):
+    if len(parser.literals) == EXPRESSION_TERMS == len(terms_of(tree)):
+        _check_any_text(tree)
+    text = canonical_of(tree, least)
+    if not fits_limit(text):
+        raise ExpressionError(
+            1, f"the canonical form is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
+        )
+    if least is not None and len(least.text) <= len(tree.text) and fits_limit(limited_text(least)):
+        return least, text
+    return tree, text
+
+
+def _check_any_text(tree: Expr) -> None:
+    """Raises ExpressionError if an expression of EXPRESSION_TERMS literals is posted as any text,
+    for which it has one term more."""
+    if is_posted_as_any_text(tree):
         raise ExpressionError(
             1,
             f"more than {EXPRESSION_TERMS - 1} distinct terms where a text without any of them "
             "may match (limit expression_terms)",
         )
-    least = minimal_form(tree)
-    if least is not None and len(least.text) <= len(tree.text) and fits_limit(limited_text(least)):
-        return least
-    if not fits_limit(limited_text(tree)):
-        raise ExpressionError(
-            1, f"the canonical form is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
-        )
-    return tree
 
 
 def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:

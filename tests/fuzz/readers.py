@@ -29,6 +29,10 @@ from ps2stream.store.tokens import NAME, read, write
 from tests.fuzz.damage import TEXTS
 
 _SHM = Path("/dev/shm")
+EXPRESSIONS = (
+    "a NOT a", 'flood -"rising water" NOT (storm* OR –x)', '“a b” «c» 「東京」 "d', "NOT NOT -(a -b)",
+    "fl* ab*", 'צה"ל', "\u200f-a", "--", '-"', "*", "a*b", '""', "東京*", "NOT " * 300 + "a",
+)  # fmt: skip
 ANALYZER = Analyzer(Analysis(salt=1))
 FREQUENCIES = Frequencies.of({}, ANALYZER)
 
@@ -164,7 +168,7 @@ _PLAN = built_in_plan(ANALYZER.analysis, Grid(4, 4), 3, frequencies={"storm": 3,
 _ROWS = np.frombuffer(no_queries().encode(), np.uint8)
 
 TARGETS = {
-    "expression": Target(expression, [t.encode() for t in TEXTS]),
+    "expression": Target(expression, [t.encode() for t in (*TEXTS, *EXPRESSIONS)]),
     "region": Target(region, [t.encode() for t in TEXTS if t[:1] == "{"]),
     "frame": Target(
         frame,
