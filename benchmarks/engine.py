@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.figures import summarise_values
+from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants, Shares
 from ps2stream.benchmarks.workload import PostColumns, Workload, make
 from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_yardstick
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
@@ -122,21 +123,25 @@ class IndexEngine:
 
     def __init__(
         self,
-        load: Workload,
+        variants: QueryVariants,
         analyzer: Analyzer,
         objects: tuple[I64, U64],
         new_index: IndexFactory,
     ) -> None:
-        self.load = load
+        self.variants = variants
+        self.load = load = variants.load
         self.index = new_index(load.grid)
         self.batches = PostBatches(load.posts, *objects)
         frequencies = Frequencies.of(load.counts, analyzer)
         n = len(load.interests.every)
         self._rows = [
-            query_rows(load, analyzer, frequencies, a, min(a + _CHUNK, load.start))
+            variants.change_rows(
+                query_rows(load, analyzer, frequencies, a, min(a + _CHUNK, load.start)), a
+            )
             for a in range(0, load.start, _CHUNK)
         ]
         later = query_rows(load, analyzer, frequencies, load.start, n)
+        later = variants.change_rows(later, load.start)
         self._later = [
             later.take(np.arange(a, a + UPDATES))
             for a in range(0, n - load.start - UPDATES + 1, UPDATES)
@@ -218,6 +223,7 @@ class IndexEngine:
                     strict=True,
                 )
                 if (all if every else any)(words[w] in tokens for w in of if w >= 0)
+                and self.variants.holds(q, float(lon[row]), float(lat[row]), tokens)
             ]
             wrong += sorted(found.handle[found.row == row].tolist()) != sorted(want)
         return wrong
@@ -279,13 +285,15 @@ def run_engine(
     runs: int = 5,
     seed: int = 1,
     index: IndexName = "gi2-radix",
+    shares: Shares = NO_SHARES,
 ) -> dict[str, Any]:
     """Returns the measured figures of this index with every setting, JSON-able. One more run
     comes first, unmeasured.
 
     workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to (see
     `tune_workload`). against: a yardstick's engine.py, run before and after; `over_yardstick` is
-    our median rate over the median of its two, `ratio` that over the better one.
+    our median rate over the median of its two, `ratio` that over the better one. shares: of queries
+    with more to check.
     """
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
@@ -294,11 +302,12 @@ def run_engine(
     tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
     if mo is not None:
         load, tuning = tune_workload(load, mo, analyzer, objects)
+    variants = QueryVariants(load, shares, analyzer, seed)
     with contextlib.ExitStack() as stack:
         yardstick = stack.enter_context(open_yardstick(against, queries)) if against else None
         if yardstick is not None:
             yardstick.run()
-        engine = IndexEngine(load, analyzer, objects, INDEXES[index])
+        engine = IndexEngine(variants, analyzer, objects, INDEXES[index])
         inserts = engine.fill()
         rounds = [engine.round() for _ in range(runs + 1)][1:]
         if yardstick is not None:
@@ -313,6 +322,7 @@ def run_engine(
             "group": group,
             "workload": workload,
             "mo": mo,
+            **dataclasses.asdict(shares),
             **tuning,
             "runs": runs,
             "seed": seed,

@@ -12,6 +12,7 @@ from ps2stream.commands.bench_options import (
     directory_option,
     query_options,
     seconds_option,
+    share_option,
     show_result,
     storage_options,
     workload_options,
@@ -38,6 +39,9 @@ def bench() -> None:
     show_default=True,
     help="Index to measure.",
 )
+@share_option("--negated", "Share of queries that get AND NOT with a frequent word.")
+@share_option("--circles", "Share of queries that get a circle of the same area instead.")
+@share_option("--polygons", "Share of queries that get a polygon of 5 to 60 corners instead.")
 @against_option
 @json_option
 @pass_output
@@ -51,6 +55,9 @@ def engine(
     seed: int,
     runs: int,
     index: Literal["gi2-flat", "gi2-radix"],
+    negated: float,
+    circles: float,
+    polygons: float,
     against: str | None,
 ) -> None:
     """Measure one worker's index on one core, with 5 objects per update.
@@ -60,6 +67,7 @@ def engine(
     sampled matches were wrong.
     """
     from ps2stream.benchmarks.engine import run_engine
+    from ps2stream.benchmarks.variants import Shares
 
     found = run_engine(
         queries=queries,
@@ -70,6 +78,7 @@ def engine(
         runs=runs,
         seed=seed,
         index=index,
+        shares=Shares(negated, circles, polygons),
     )
     show_result(output, found)
 

@@ -31,6 +31,13 @@ def count_option(
     return click.option(name, type=kind, default=default, show_default=True, help=text)
 
 
+def share_option(name: str, text: str) -> Callable[[F], F]:
+    """Returns an option that is a share, from 0 to 1."""
+    return click.option(
+        name, type=FiniteRange(min=0, max=1), default=0.0, show_default=True, help=text
+    )
+
+
 def query_options(command: F) -> F:
     """Adds the options of a workload to a command."""
     for option in (

@@ -66,6 +66,11 @@ def encode(geometry: Geometry) -> F64:
     return np.concatenate([[float(len(wkb))], words])
 
 
+def words_of(size: float) -> int:
+    """Returns the number of elements of an encoded geometry that begins with `size`."""
+    return 1 + -(-int(size) // 8)
+
+
 def decode(geom: F64) -> Geometry:
     """Decodes what `encode` returns. Raises ValueError if it is no polygon."""
     found = shapely.from_wkb(np.ascontiguousarray(geom[1:]).tobytes()[: int(geom[0])])

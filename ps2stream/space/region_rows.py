@@ -14,7 +14,16 @@ from ps2stream.limits import LAT_MAX, LON_MAX
 from ps2stream.protocol.frame import F64, I64, U8, sealed
 from ps2stream.protocol.rows import RegionShape
 from ps2stream.space import space_kernels as kernels
-from ps2stream.space.polygons import Bool, PolygonCache, decode, encode, parts_of, polygons_hold
+from ps2stream.space.polygon_kernels import UNDECIDED
+from ps2stream.space.polygons import (
+    Bool,
+    PolygonCache,
+    decode,
+    encode,
+    parts_of,
+    polygons_hold,
+    words_of,
+)
 from ps2stream.space.regions import RECT_LIMITS, Circle, Polygon, Rect, Region, World
 from ps2stream.space.sphere import EARTH_KM, KM_PER_DEGREE
 
@@ -112,7 +121,7 @@ def square_km(lon: F64, lat: F64, side_km: F64) -> tuple[F64, F64, F64, F64]:
 
 def verify(
     shape: U8,
-    geom_off: I64,
+    start: I64,
     geom: F64,
     pick: I64,
     lon: F64,
@@ -122,22 +131,22 @@ def verify(
 ) -> Bool:
     """Returns bool[m]: whether the region of query row pick[i] holds the point (lon[i], lat[i]).
 
-    shape is uint8[n], geom is ragged as in QueryRows; pick is int64[m], lon and lat are float64[m]
-    degrees. With `polygons`, geometries stay prepared between calls under keys[row]
-    (int64[n], the handles).
+    shape is uint8[n]; start int64[n] says where their geometries, as in QueryRows, begin in geom;
+    pick is int64[m], lon and lat are float64[m] degrees. With `polygons`, geometries stay prepared
+    between calls under keys[row] (int64[n], the handles).
     """
     out = np.empty(len(pick), np.uint8)
-    shape, geom_off, geom, pick = sealed(shape), sealed(geom_off), sealed(geom), sealed(pick)
+    shape, start, geom, pick = sealed(shape), sealed(start), sealed(geom), sealed(pick)
     lon, lat = sealed(lon), sealed(lat)
-    if kernels.verify_simple(shape, geom_off, geom, pick, lon, lat, out):
-        at = np.flatnonzero(out == 2)
-        rows, which = np.unique(pick[at], return_inverse=True)
+    if kernels.verify_simple(shape, start, geom, pick, lon, lat, out):
+        at = np.flatnonzero(out == UNDECIDED)
+        rows = pick[at]
         cache = PolygonCache(len(rows)) if polygons is None or keys is None else polygons
         names = rows if keys is None else keys[rows]
         geometries = np.empty(len(rows), object)
-        for i, (row, key) in enumerate(zip(rows.tolist(), names.tolist(), strict=True)):
-            geometries[i] = cache.get(key, geom[geom_off[row] : geom_off[row + 1]])
-        out[at] = polygons_hold(geometries[which], lon[at], lat[at])
+        for i, (first, key) in enumerate(zip(start[rows].tolist(), names.tolist(), strict=True)):
+            geometries[i] = cache.get(key, geom[first : first + words_of(geom[first])])
+        out[at] = polygons_hold(geometries, lon[at], lat[at])
     return out.astype(np.bool_)
 
 

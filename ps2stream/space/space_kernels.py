@@ -16,6 +16,8 @@ from ps2stream.limits import LAT_MAX, LON_MAX
 from ps2stream.protocol.frame import F64, I64, U8, U32
 from ps2stream.protocol.rows import RegionShape
 from ps2stream.space import sphere
+from ps2stream.space.polygon_kernels import UNDECIDED, hold_point
+from ps2stream.space.prefetch import prefetch
 
 LEVEL_SHIFT = 28  # tag_cell = level << 28 | row * columns + column
 CELL_MASK = (1 << LEVEL_SHIFT) - 1
@@ -23,6 +25,8 @@ CELL_MASK = (1 << LEVEL_SHIFT) - 1
 in_rect = njit(cache=True, nogil=True)(sphere.in_rect)
 haversine_km = njit(cache=True, nogil=True)(sphere.haversine_km)
 
+_AHEAD = 6  # points
+ask: Any = prefetch  # or mypy takes the context for an argument
 _WORLD, _RECT, _CIRCLE = int(RegionShape.WORLD), int(RegionShape.RECT), int(RegionShape.CIRCLE)
 
 
@@ -206,15 +210,18 @@ def rect_boxes(rects: F64, off: I64, out: F64) -> int:
 
 
 @njit(cache=True, nogil=True)
-def verify_simple(
-    shape: U8, geom_off: I64, geom: F64, pick: I64, lon: F64, lat: F64, out: U8
-) -> int:
-    """Sets out[i] to 1 if the region of row pick[i] holds the point, to 0 if not, and to 2 if it
-    is a polygon, which is left to GEOS. Returns the number of these polygons."""
+def verify_simple(shape: U8, start: I64, geom: F64, pick: I64, lon: F64, lat: F64, out: U8) -> int:
+    """Sets out[i] to 1 if the region of row pick[i], whose geometry begins at geom[start], holds
+    the point, to 0 if not, and to 2 if it is a polygon that is left to GEOS. Returns the number of
+    these."""
     left = 0
     for i in range(len(pick)):
+        if i + _AHEAD < len(pick):
+            g = start[pick[i + _AHEAD]]
+            for k in range(4):
+                ask(geom, g + 8 * k)
         q = pick[i]
-        g = geom_off[q]
+        g = start[q]
         x, y = lon[i], lat[i]
         if shape[q] == _WORLD:
             out[i] = 1
@@ -223,8 +230,8 @@ def verify_simple(
         elif shape[q] == _CIRCLE:
             out[i] = haversine_km(geom[g], geom[g + 1], x, y) <= geom[g + 2]
         else:
-            out[i] = 2
-            left += 1
+            out[i] = hold_point(geom, g, x, y)
+            left += out[i] == UNDECIDED
     return left
 
 

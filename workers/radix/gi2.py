@@ -52,7 +52,7 @@ from ps2stream.workers.radix.growth import (
     reserve_slots,
 )
 from ps2stream.workers.radix.pointers import list_addresses
-from ps2stream.workers.shapes import StoredShapes, keep_within_shapes
+from ps2stream.workers.shapes import keep_within_shapes
 from ps2stream.workers.waiting import WaitingDeletes
 
 _CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
@@ -349,11 +349,9 @@ class RadixGI2:
         """Returns the pairs without those among found[at] whose object lies outside the circle
         or polygon of the query."""
         pool = self._arrays.pool
-        extras, pick = np.unique(extras_at, return_inverse=True)
-        head = pool[extras + kl.X_HEAD]
-        shape = (head & 255).astype(np.uint8)
-        stored = StoredShapes(shape, extras + kl.X_GEOM, (head >> 32).astype(np.int64))
-        return keep_within_shapes(found, at, pick, stored, pool, lon, lat, self._polygons)
+        shape = (pool[extras_at + kl.X_HEAD] & 255).astype(np.uint8)
+        start = extras_at + kl.X_GEOM
+        return keep_within_shapes(found, at, shape, start, pool, lon, lat, self._polygons)
 
     def met(self) -> MetPostings:
         """Returns the candidates of the last `match`: postings at the place of an object; see
