@@ -8,6 +8,8 @@ from ps2stream.dispatcher.explanations import ExpandedQuery
 from ps2stream.dispatcher.gateway import QueryEstimate
 from ps2stream.dispatcher.ports import NewIndex, TrialIndex
 from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.literals import WatchedLiterals
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
@@ -46,6 +48,16 @@ def estimate_query(
         copies=copies,
         load=costs.c1 * checks + costs.c2 * copies,
     )
+
+
+def search_sample(sample: ObjectSample, query: QueryRows, analyzer: Analyzer) -> ObjectSample:
+    """Returns a sample that has been searched for the phrases and prefixes of a query, which no
+    other query may have."""
+    literals = WatchedLiterals.of(query).view()
+    if not len(literals.term):
+        return sample
+    term_off, term = analyzer.analyse(sample.text_off, sample.text, literals=literals)
+    return sample._replace(term_off=term_off, term=term)
 
 
 def _find_pairs(grid: Grid, tags: QueryTags, sample: ObjectSample) -> tuple[I64, I64]:

@@ -10,6 +10,8 @@ import numpy as np
 from ps2stream.dispatcher.gateway import MatchExplanation
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.ports import NewIndex
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.literals import WatchedLiterals
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.tags import QueryTags
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
@@ -40,6 +42,14 @@ def expand_query(router: QueryRouter, query: QueryRows) -> ExpandedQuery:
     gridt = router.gridt
     version = router.owned_by(int(query.handle[0]))
     return ExpandedQuery(query, gridt.expand(query), gridt.workers, gridt.grid, version)
+
+
+def search_objects(rows: ObjectRows, query: QueryRows, analyzer: Analyzer) -> ObjectRows:
+    """Returns objects that have been searched for the phrases and prefixes of a query."""
+    literals = WatchedLiterals.of(query).view()
+    if not len(literals.term):
+        return rows
+    return rows.with_terms(*analyzer.analyse(rows.text_off, rows.text, literals=literals), 0)
 
 
 def explain_meeting(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.estimates import estimate_query
+from ps2stream.dispatcher.estimates import estimate_query, search_sample
 from ps2stream.dispatcher.events import (
     ClientEvent,
     CongestionWatched,
@@ -31,7 +31,7 @@ from ps2stream.dispatcher.events import (
     WatchRequested,
     WeightsRequested,
 )
-from ps2stream.dispatcher.explanations import explain_meeting
+from ps2stream.dispatcher.explanations import explain_meeting, search_objects
 from ps2stream.dispatcher.gateway import (
     AcceptedBatch,
     DeliverStream,
@@ -42,7 +42,7 @@ from ps2stream.dispatcher.gateway import (
 )
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.reservoir import ObjectSample
-from ps2stream.language.literals import LiteralView, WatchedLiterals
+from ps2stream.language.literals import LiteralView
 from ps2stream.observability.process import wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address
 from ps2stream.protocol.frame import Frame, strings_to_column
@@ -195,20 +195,14 @@ class DispatcherEdge:
 
     def meeting(self, query: QueryRows, thing: ObjectRows) -> MatchExplanation:
         expanded = self._inquire(lambda call: ExplanationRequested(call, query))
-        literals = WatchedLiterals.of(query).view()
-        if len(literals.term):
-            terms = self.analyzer.analyse(thing.text_off, thing.text, literals=literals)
-            thing = thing.with_terms(*terms, 0)
-        return explain_meeting(expanded, self._new_index, thing)
+        searched = search_objects(thing, query, self.analyzer)
+        return explain_meeting(expanded, self._new_index, searched)
 
     def price(self, query: QueryRows) -> QueryEstimate | None:
         expanded, recent, now_ms = self._inquire(lambda call: EstimateRequested(call, query))
         if not recent.parts:
             return None
-        sample, literals = recent.joined(), WatchedLiterals.of(query).view()
-        if len(literals.term):
-            term_off, term = self.analyzer.analyse(sample.text_off, sample.text, literals=literals)
-            sample = sample._replace(term_off=term_off, term=term)
+        sample = search_sample(recent.joined(), query, self.analyzer)
         return estimate_query(expanded, self._new_index, self._costs, sample, now_ms)
 
     def weights(self) -> PartWeights:

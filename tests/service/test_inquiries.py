@@ -12,7 +12,7 @@ import pytest
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.dispatcher.estimates import estimate_query
+from ps2stream.dispatcher.estimates import estimate_query, search_sample
 from ps2stream.dispatcher.explanations import ExpandedQuery
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectSample
@@ -153,9 +153,10 @@ def test_a_price_is_that_of_counting_one_by_one(seed: int) -> None:
     gridt.insert(gridt.expand(rows_of(of_others, analyzer)))
     things = [some_object(rng) for _ in range(60)]
     weight = np.array([rng.choice([1.0, 2.0]) for _ in things])
-    sample = sample_of(things, weight, analyzer)
+    unsearched = sample_of(things, weight, analyzer)
     for query in (some_query(rng) for _ in range(12)):
         row = rows_of([query], analyzer)
+        sample = search_sample(unsearched, row, analyzer)
         price = estimate_query(expanded(empty, row), GI2, PRICES, sample, 15_000)
         beside = estimate_query(expanded(gridt, row), GI2, PRICES, sample, 15_000)
         answer = answer_of(price)
