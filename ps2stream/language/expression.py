@@ -28,8 +28,9 @@ from ps2stream.language.boolean import (
     satisfies,
     terms_of,
 )
+from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
-from ps2stream.language.literals import LiteralKind, phrase_term
+from ps2stream.language.literals import LiteralKind
 from ps2stream.language.parser import ExpressionError, parse, parse_canonical
 from ps2stream.protocol.frame import (
     I16,
