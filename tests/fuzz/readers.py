@@ -30,7 +30,8 @@ from tests.fuzz.damage import TEXTS
 
 _SHM = Path("/dev/shm")
 EXPRESSIONS = (
-    "a NOT a", 'flood -"rising water" NOT (storm* OR –x)', '“a b” «c» 「東京」 "d', "NOT NOT -(a -b)",
+    'flood -"rising water" NOT (storm* OR –x)', '“a b” «c» 「東京」 "d',
+    "NOT NOT -(a -b)", "a NOT a",
     "fl* ab*", 'צה"ל', "\u200f-a", "--", '-"', "*", "a*b", '""', "東京*", "NOT " * 300 + "a",
 )  # fmt: skip
 ANALYZER = Analyzer(Analysis(salt=1))
