@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.expression import watch_literals
 from ps2stream.planner.counting import find, ragged
 from ps2stream.planner.statistics import SIGNATURES
 from ps2stream.protocol.frame import F64, I64, U64, row_of, take_ragged
@@ -23,7 +24,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class UnitNumbers:
-    """Finds the number of the unit of a cell and a term. cell int64[u], term[u]."""
+    """Finds the number of the unit of a cell and a term. cell int64[u], term[u]. `literals` are the
+    phrases and prefixes among the terms."""
 
     def __init__(self, cell: I64, term: Sequence[str], analyzer: Analyzer) -> None:
         words = sorted(set(term))
@@ -31,6 +33,7 @@ class UnitNumbers:
         of_word = dict(zip(words, hashes.tolist(), strict=True))
         hashed = np.fromiter(map(of_word.__getitem__, term), np.uint64, len(term))
         key = _make_keys(cell, hashed)
+        self.literals = watch_literals(analyzer, words).view()
         self._order = np.argsort(key)
         self._key, self._cell, self._term = (x[self._order] for x in (key, cell, hashed))
 
@@ -89,7 +92,8 @@ class UnitHits:
         cell = self._grid.cells(lon, lat, 0).astype(np.int64)
         some, count = np.unique(cell, return_counts=True)
         self.cells[some] += count
-        off, term = self._analyzer.analyse(*ragged(objects.column("text")))
+        texts = ragged(objects.column("text"))
+        off, term = self._analyzer.analyse(*texts, literals=self._known.literals)
         row = row_of(off)
         unit = self._known.find(cell[row], term)
         hit = unit >= 0

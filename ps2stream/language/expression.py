@@ -30,7 +30,7 @@ from ps2stream.language.boolean import (
 )
 from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
-from ps2stream.language.literals import LiteralKind
+from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.language.parser import ExpressionError, parse, parse_canonical
 from ps2stream.protocol.frame import (
     I16,
@@ -63,6 +63,7 @@ __all__ = [
     "posting_set",
     "satisfies",
     "terms_of",
+    "watch_literals",
 ]
 
 
@@ -126,6 +127,16 @@ def hash_literals(analyzer: Analyzer, literals: Sequence[str]) -> U64:
         elif is_prefix(literal):
             terms[i] = analyzer.prefix_hash(prefix_of(literal))
     return terms
+
+
+def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLiterals:
+    """Returns the phrases and prefixes among literals, as texts are searched for them."""
+    some = [x for x in literals if is_phrase(x) or is_prefix(x)]
+    kinds = [LiteralKind.PHRASE if is_phrase(x) else LiteralKind.PREFIX for x in some]
+    sizes = [len(phrase_words(x)) if is_phrase(x) else len(prefix_of(x).encode()) for x in some]
+    return WatchedLiterals(
+        hash_literals(analyzer, some), np.array(kinds, np.uint8), np.array(sizes, np.uint8)
+    )
 
 
 def frequency_of(literal: str, frequencies: Frequencies) -> int:

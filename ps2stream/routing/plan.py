@@ -20,6 +20,7 @@ import numpy as np
 
 from ps2stream.errors import PlanError, Ps2StreamError
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
+from ps2stream.language.expression import hash_literals, watch_literals
 from ps2stream.language.tokenizer import unicode_version
 from ps2stream.protocol.frame import F64, U32, U64, row_of, strings_to_column
 from ps2stream.routing.h1 import H1, HashedLeaf
@@ -213,9 +214,10 @@ def text_plan(
 
 
 def hash_units(analyzer: Analyzer, terms: Sequence[str]) -> U64:
-    """Returns the hashes of posting terms, uint64[n]; the hash of TOP_TERM is TOP."""
+    """Returns the hashes of posting terms, phrases and prefixes among them, uint64[n]; the hash of
+    TOP_TERM is TOP."""
     top = np.fromiter((term == TOP_TERM for term in terms), np.bool_, len(terms))
-    return np.where(top, TOP, np.asarray(analyzer.hash_terms(terms), np.uint64))
+    return np.where(top, TOP, np.asarray(hash_literals(analyzer, terms), np.uint64))
 
 
 def _count_cells(grid: Grid) -> int:
@@ -247,7 +249,8 @@ def _hash_leaf(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
     terms = list(leaf.terms)
     hashes = hash_units(analyzer, terms)
     # The analysis must yield the term itself, beside TOP, or no object would ever have it.
-    off, found = analyzer.analyse(*strings_to_column(terms))
+    texts = strings_to_column([term.strip('"*') for term in terms])
+    off, found = analyzer.analyse(*texts, literals=watch_literals(analyzer, terms).view())
     row = row_of(off)
     itself = np.zeros(len(terms), bool)
     itself[row[found == hashes[row]]] = True

@@ -15,6 +15,7 @@ from ps2stream.planner.statistics import TOP_TERM
 from ps2stream.space.grid import Grid
 from ps2stream.space.region_rows import boxes_of
 from ps2stream.space.regions import Rect
+from tests import naive
 from tests.support.samples import GRID, batch, sampled, some_sample, standing_naively
 
 
@@ -59,7 +60,12 @@ def test_tables_are_what_counting_gives(seed: int) -> None:
     assert keys == sorted(units)
     for column, name in enumerate(("q", "inserts", "deletes")):
         assert getattr(stats, name).tolist() == [units[key][column] for key in keys], name
-    sets = [{*analyzer.tokens(text), TOP_TERM} for text in texts]
+    posted = {term for _, term in units if term.strip('"*') != term}  # phrases and prefixes
+    sets = [
+        {*analyzer.tokens(text), TOP_TERM} | {t for t in posted if naive.satisfied(t, text)}
+        for text in texts
+    ]
+    assert any(t in words for words in sets for t in posted)
     hit = Counter((c, t) for c, words in zip(cell, sets, strict=True) for t in words)
     assert stats.o.tolist() == [hit[key] for key in keys]
     placed = Counter(cell)
