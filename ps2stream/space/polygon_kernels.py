@@ -29,7 +29,9 @@ def _make_reader(kind: Any) -> Any:
     @intrinsic
     def read(_context: Any, array: Any, at: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            data = args[0]  # of a pointer
+            if not isinstance(signature.args[0], types.CPointer):
+                data = context.make_array(signature.args[0])(context, builder, data).data
             byte = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]])
             found = builder.load(builder.bitcast(byte, context.get_value_type(kind).as_pointer()))
             found.align = 1
@@ -83,27 +85,51 @@ def _scan_ring(geom: F64, at: int, points: int, x: float, y: float) -> int:
     return odd
 
 
+@njit(inline="always")
+def read_point(geom: F64, at: int) -> tuple[float, float]:
+    """Returns the point at a byte of an array, or of what a pointer refers to."""
+    return _read_float(geom, at), _read_float(geom, at + 8)
+
+
+@njit(inline="always")
+def find_rings(geom: F64, start: int) -> tuple[int, int]:
+    """Returns the byte where the rings of the polygon encoded in geom[start:] (see polygons.py)
+    begin, and where they end."""
+    at = 8 * (start + 1)
+    end = at + int(geom[start])
+    return at + (_HEADER if _read_count(geom, at + 1) == _MULTI else 0), end
+
+
+@njit(inline="always")
+def next_ring(geom: F64, at: int, rings: int) -> tuple[int, int, int]:
+    """Returns the byte where the points of the next ring begin, their number, and how many rings
+    of the same part are behind it; `rings` of one are behind byte `at`."""
+    if rings == 0:
+        rings = int(_read_count(geom, at + 5))
+        at += _HEADER
+    return at + 4, int(_read_count(geom, at)), rings - 1
+
+
+@njit(cache=True, nogil=True)
+def scan_polygon(geom: F64, start: int, x: float, y: float) -> int:
+    """Returns INSIDE if the polygon encoded in geom[start:] (see polygons.py) covers a point, as it
+    is named, or OUTSIDE if not; or UNDECIDED."""
+    at, end = find_rings(geom, start)
+    odd, rings = OUTSIDE, 0
+    while at < end:
+        at, points, rings = next_ring(geom, at, rings)
+        found = _scan_ring(geom, at, points, x, y)
+        if found > INSIDE:
+            return UNDECIDED if found == UNDECIDED else INSIDE
+        odd ^= found
+        at += 16 * points
+    return odd
+
+
 @njit(cache=True, nogil=True)
 def hold_point(geom: F64, start: int, x: float, y: float) -> int:
-    """Returns INSIDE if the polygon encoded in geom[start:] (see polygons.py) covers a point or
-    OUTSIDE if not; or UNDECIDED, as for any point that has another name."""
+    """Returns what `scan_polygon` does for a point that has no other name and a polygon that is not
+    large, and UNDECIDED otherwise."""
     if geom[start] > LARGE or abs(x) == LON_MAX or abs(y) == LAT_MAX:
         return UNDECIDED
-    at = 8 * (start + 1)
-    polygons = 1
-    if _read_count(geom, at + 1) == _MULTI:
-        polygons = _read_count(geom, at + 5)
-        at += _HEADER
-    odd = OUTSIDE
-    for _ in range(polygons):
-        rings = _read_count(geom, at + 5)
-        at += _HEADER
-        for _ in range(rings):
-            points = _read_count(geom, at)
-            at += 4
-            found = _scan_ring(geom, at, points, x, y)
-            if found > INSIDE:
-                return INSIDE if found != UNDECIDED else UNDECIDED
-            odd ^= found
-            at += 16 * points
-    return odd
+    return scan_polygon(geom, start, x, y)

@@ -24,8 +24,8 @@ pool    uint64[]: blocks. Expression: form | terms << 8 | program << 16 | class 
         conjunction with NOTs the program is a bit for each term that must be there, and a bit for
         each that must not.
         Extras: delete LSN, or -chunk of holders; shape | boxes << 8 | class << 16 | geometry <<
-        32; offset and size of the list of tags, or 0; second box; geometry. List: cell << 8 |
-        number of the term, ascending.
+        32; offset and size of the list of tags, or 0; second box, or what is known of a polygon
+        (see `raster_kernels`); geometry. List: cell << 8 | number of the term, ascending.
 dead    uint64[slots / 64]: a bit for each slot to be swept.
 places  uint32[n]: handle -> slot or holder; see `place_kernels`.
 holders int64[]: of queries that are alike, which are stored once; see `holder_kernels`.

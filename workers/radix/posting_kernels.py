@@ -78,6 +78,7 @@ from ps2stream.workers.radix.pointers import (
     point_updated,
     prefetch,
 )
+from ps2stream.workers.radix.raster_kernels import draw_raster
 from ps2stream.workers.radix.tag_kernels import (
     add_extras,
     count_ones,
@@ -105,6 +106,7 @@ from ps2stream.workers.radix.vectors import lowest_bit
 _INSERT = int(UpdateKind.INSERT)
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _RECT = int(RegionShape.RECT)  # or WORLD, if less
+_POLYGON = int(RegionShape.POLYGON)
 _ONE_BIT = np.uint64(1)
 _AHEAD = 6  # rows
 TREE_WORDS = LEAVES_OF_A_TREE * (int(BLOCK_WORDS.max()) + LINE)
@@ -199,6 +201,8 @@ def _store_query(rows, r, level, bounds, index):
                     pool_f[second + X_BOX + i] = rows.box[b0 + 4 + i]
             for i in range(geometry):
                 pool_f[second + X_GEOM + i] = rows.geom[m0 + i]
+            if shape == _POLYGON and boxes == 1:
+                draw_raster(pool, pool_f, second, advance(slots_f, 8 * slot))
     slots_i[8 * slot + HANDLE] = rows.handle[r]
     slots_i[8 * slot + SESSION] = rows.session[r] << SESSION_SHIFT | level << LEVEL_SHIFT | kind
     slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND] = first, second

@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm, RegionShape
-from ps2stream.space.space_kernels import cell_at, in_rect
+from ps2stream.space.polygon_kernels import OUTSIDE, UNDECIDED
+from ps2stream.space.space_kernels import cell_at, haversine_km, in_rect
 from ps2stream.workers.radix.layout import (
     ALL,
     BLOCK,
@@ -34,11 +35,12 @@ from ps2stream.workers.radix.layout import (
     posted_terms,
 )
 from ps2stream.workers.radix.pointers import advance, prefetch
+from ps2stream.workers.radix.raster_kernels import look_up_point
 from ps2stream.workers.radix.vectors import holds_term
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _AND, _NOT = PROG_AND, PROG_NOT
-_RECT = int(RegionShape.RECT)
+_RECT, _CIRCLE = int(RegionShape.RECT), int(RegionShape.CIRCLE)
 _ONE_BIT = np.uint64(1)
 CANDIDATES = 512
 FULL_CANDIDATES = CANDIDATES - LANES  # behind so many there is no room for those of another group
@@ -122,9 +124,9 @@ def is_listed(pool, expression, extras, key, x, y, lon_bits, lat_bits):
 
 
 @njit(inline="always")
-def _is_in_boxes(slots_f, pool, pool_f, slot, extras, x, y):
-    """Returns whether a point lies in the boxes of a slot, and whether its exact shape is still
-    to be checked."""
+def _is_in_region(slots_f, pool, pool_f, slot, extras, x, y):
+    """Returns whether a point lies in the region of a slot, and whether that is still to be checked
+    of its polygon."""
     inside = (
         (slots_f[8 * slot] <= x)
         & (slots_f[8 * slot + 1] <= y)
@@ -138,10 +140,17 @@ def _is_in_boxes(slots_f, pool, pool_f, slot, extras, x, y):
     if not inside and boxes > 1:
         b = extras + X_BOX
         inside = pool_f[b] <= x <= pool_f[b + 2] and pool_f[b + 1] <= y <= pool_f[b + 3]
+    g = extras + X_GEOM
     if head & 255 > _RECT:
-        return inside, True
+        if not inside:
+            return False, False
+        if head & 255 == _CIRCLE:
+            return haversine_km(pool_f[g], pool_f[g + 1], x, y) <= pool_f[g + 2], False
+        if boxes > 1:
+            return True, True
+        found = look_up_point(pool, extras, advance(slots_f, 8 * slot), x, y)
+        return found != OUTSIDE, found == UNDECIDED
     if inside and boxes > 1:  # two boxes may hold more than the rectangle
-        g = extras + X_GEOM
         inside = in_rect(pool_f[g], pool_f[g + 1], pool_f[g + 2], pool_f[g + 3], x, y)
     return inside, False
 
@@ -176,6 +185,7 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, fou
         _count_candidate(o, word, met)
         if (word & KIND_MASK == BLOCK) & (slots_i[8 * slot + SECOND] != 0):
             prefetch(pool, slots_i[8 * slot + SECOND])
+            prefetch(pool, slots_i[8 * slot + SECOND] + X_GEOM - 1)
             later[more] = c
             more += 1
             continue
@@ -202,6 +212,7 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, fou
         if word & KIND_MASK == BLOCK:
             prefetch(pool, slots_i[8 * slot + FIRST])
             prefetch(pool, slots_i[8 * slot + SECOND])
+            prefetch(pool, slots_i[8 * slot + SECOND] + X_GEOM - 1)
             later[more] = 3 * c
             more += 1
             continue
@@ -233,7 +244,7 @@ def _verify_block(o, t, word, holds, lsn, bits, objects, index, stack, out, shap
     o, t, slot = np.int64(o), np.int64(t), np.int64(word) & SLOT_MASK
     x, y = objects.lon[o], objects.lat[o]
     expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
-    inside, has_shape = _is_in_boxes(index.slots_f, pool, index.pool_f, slot, extras, x, y)
+    inside, has_shape = _is_in_region(index.slots_f, pool, index.pool_f, slot, extras, x, y)
     session = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
     matched = inside and slots_i[8 * slot + HANDLE] <= lsn
     if matched and extras != 0:

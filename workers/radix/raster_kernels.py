@@ -1,0 +1,111 @@
+"""What is known of a polygon by the cells of its box: of most points in it, all.
+
+A cell that no edge can touch lies in the polygon or outside it as a whole. The cell of a coordinate
+is monotone, so an edge touches none but those between the cells of its ends.
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+# mypy: no-check-untyped-defs, no-warn-unreachable
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.limits import LAT_MAX, LON_MAX
+from ps2stream.space.polygon_kernels import (
+    UNDECIDED,
+    find_rings,
+    next_ring,
+    read_point,
+    scan_polygon,
+)
+from ps2stream.workers.radix.layout import NO_WORD, X_BOX, X_GEOM
+
+SIDE = 11  # cells, of two bits in four words: 1 + OUTSIDE, 1 + INSIDE, 0 if it is not known
+_CROSSED = 3
+_WORDS, _CELLS = 4, 32
+_TWO_BITS = np.uint64(3)
+
+
+@njit(inline="always")
+def _find_cell(value, low, high):
+    return min(max(np.int64((value - low) / (high - low) * SIDE), 0), SIDE - 1)
+
+
+@njit(inline="always")
+def _read_cell(pool, extras, cell):
+    word = pool[extras + X_BOX + (cell >> 5)]
+    return np.int64(word >> np.uint64(2 * (cell & (_CELLS - 1))) & _TWO_BITS)
+
+
+@njit(inline="always")
+def _write_cell(pool, extras, cell, value):
+    at, shift = extras + X_BOX + (cell >> 5), np.uint64(2 * (cell & (_CELLS - 1)))
+    pool[at] = pool[at] & ~(_TWO_BITS << shift) | np.uint64(value) << shift
+
+
+@njit(inline="always")
+def look_up_point(pool, extras, box, x, y):
+    """Returns OUTSIDE or INSIDE for a point in the box of a polygon with these extras, or
+    UNDECIDED. box: its sides, lon_min, lat_min, lon_max, lat_max."""
+    if abs(x) == LON_MAX or abs(y) == LAT_MAX:  # it has another name
+        return UNDECIDED
+    column, row = _find_cell(x, box[0], box[2]), _find_cell(y, box[1], box[3])
+    known = _read_cell(pool, extras, SIDE * row + column)
+    return known - 1 if known != 0 else UNDECIDED
+
+
+@njit(cache=True, nogil=True)
+def _mark_edges(pool, pool_f, extras, box):
+    at, end = find_rings(pool_f, extras + X_GEOM)
+    rings = 0
+    while at < end:
+        at, points, rings = next_ring(pool_f, at, rings)
+        x, y = read_point(pool_f, at)
+        column, row = _find_cell(x, box[0], box[2]), _find_cell(y, box[1], box[3])
+        for _ in range(1, points):
+            at += 16
+            x, y = read_point(pool_f, at)
+            c, r = _find_cell(x, box[0], box[2]), _find_cell(y, box[1], box[3])
+            for i in range(min(r, row), max(r, row) + 1):
+                for j in range(min(c, column), max(c, column) + 1):
+                    _write_cell(pool, extras, SIDE * i + j, _CROSSED)
+            column, row = c, r
+        at += 16
+
+
+@njit(cache=True, nogil=True)
+def _know_cell(pool, pool_f, extras, box, row, column):
+    """Returns what to write for a cell without an edge: that of a neighbour without one, or of a
+    point in its middle."""
+    cell = SIDE * row + column
+    if column > 0 and _read_cell(pool, extras, cell - 1) != _CROSSED:
+        return _read_cell(pool, extras, cell - 1)
+    if row > 0 and _read_cell(pool, extras, cell - SIDE) != _CROSSED:
+        return _read_cell(pool, extras, cell - SIDE)
+    x = box[0] + (column + 0.5) / SIDE * (box[2] - box[0])
+    y = box[1] + (row + 0.5) / SIDE * (box[3] - box[1])
+    if _find_cell(x, box[0], box[2]) != column or _find_cell(y, box[1], box[3]) != row:
+        return np.int64(0)
+    found = scan_polygon(pool_f, extras + X_GEOM, x, y)
+    return np.int64(0 if found == UNDECIDED else 1 + found)
+
+
+@njit(cache=True, nogil=True)
+def draw_raster(pool, pool_f, extras, box):
+    """Fills in the cells of a polygon whose geometry is in its extras; box: as in
+    `look_up_point`."""
+    for i in range(_WORDS):
+        pool[extras + X_BOX + i] = NO_WORD
+    if not (box[2] > box[0] and box[3] > box[1]):
+        return
+    _mark_edges(pool, pool_f, extras, box)
+    for row in range(SIDE):
+        for column in range(SIDE):
+            cell = SIDE * row + column
+            if _read_cell(pool, extras, cell) != _CROSSED:
+                known = _know_cell(pool, pool_f, extras, box, row, column)
+                _write_cell(pool, extras, cell, known)
+    for cell in range(SIDE * SIDE):
+        if _read_cell(pool, extras, cell) == _CROSSED:
+            _write_cell(pool, extras, cell, 0)
