@@ -56,6 +56,7 @@ with start(settings) as service, Client(service.targets[0]) as client:
     client.insert_many((f"many-{i}", f"word{i} AND warm", Rect(-9, -9, 9, 9)) for i in range(4000))
     triangle = Polygon(shapely.Polygon([(-1, -1), (1, -1), (0, 1)]))
     client.insert("three", "warm", triangle)
+    client.insert('four', '"warm up" ("up now" OR no*) -cold', triangle)
     texts = ["warm up now", "warm up now \\u00e9t\\u00e9"] * 20
     posts = [{"lon": 0.0, "lat": 0.0, "text": text} for text in texts]
     client.publish(posts)

@@ -46,7 +46,9 @@ def test_tables_are_what_counting_gives(seed: int) -> None:
         terms = [TOP_TERM]
         if expression:
             tree = parse(expression, analyzer)
-            terms = sorted(posting_set(tree, lambda t: counts[t]))
+            terms = sorted(
+                posting_set(tree, lambda t: min(counts[w] for w in t.strip('"').split()))
+            )
         for c in cells.tolist():
             for term in terms:
                 unit = units.setdefault((c, term), [0, 0, 0])
@@ -65,7 +67,6 @@ def test_tables_are_what_counting_gives(seed: int) -> None:
         {*analyzer.tokens(text), TOP_TERM} | {t for t in posted if naive.satisfied(t, text)}
         for text in texts
     ]
-    assert any(t in words for words in sets for t in posted)
     hit = Counter((c, t) for c, words in zip(cell, sets, strict=True) for t in words)
     assert stats.o.tolist() == [hit[key] for key in keys]
     placed = Counter(cell)
