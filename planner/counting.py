@@ -6,7 +6,6 @@ and `planner/spark.py` add them up.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 from ps2stream.errors import invalid, short
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.language.expression import CompiledColumn, compile_column, hash_literals
+from ps2stream.language.lexemes import split_lexemes
 from ps2stream.planner.statistics import TOP_TERM
 from ps2stream.protocol.frame import F64, I64, U8, U64, Array, column_to_strings, row_of
 from ps2stream.space.grid import Grid
@@ -43,7 +43,6 @@ POSTINGS = pa.schema(
 )
 SIDES = pa.schema([("axis", pa.int64()), ("side", pa.int64()), ("queries", pa.int64())])
 COARSE = -1
-_LITERAL = re.compile(r'"[^"]*"|[^\s()]+')  # of a canonical expression, and the operators
 _STEPS = 16  # classes of a side's length per doubling
 
 
@@ -164,7 +163,11 @@ def _name_hashes(
     """Returns (the terms with these hashes, in order of the strings; the place of each hash
     there)."""
     canonical = " ".join(column_to_strings(compiled.canonical_off, compiled.canonical))
-    known = sorted({*_LITERAL.findall(canonical)} - {"AND", "OR", "NOT"})
+    if '"' in canonical:
+        found = {x.text for x in split_lexemes(canonical)}
+    else:  # which takes a tenth of the time
+        found = {*canonical.replace("(", " ").replace(")", " ").split()}
+    known = sorted(found - {"AND", "OR", "NOT", "(", ")", ""})
     at, held = find(hashes, hash_literals(analyzer, known))
     name: list[str] = [TOP_TERM] * len(hashes)
     for i in np.flatnonzero(held).tolist():

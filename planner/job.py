@@ -48,6 +48,7 @@ class PlanJob:
     options: PartitionOptions = dataclasses.field(default_factory=PartitionOptions)
     stemmer: str | None = None
     stop_words: str | None = None
+    fold: tuple[str, ...] = ()
     salt: int = 0
     grid: Grid | None = None
     engine: Engine = "spark"
@@ -55,7 +56,7 @@ class PlanJob:
     @property
     def analysis(self) -> Analysis:
         """The text analysis of objects and queries."""
-        return Analysis(self.salt, self.stemmer, self.stop_words)
+        return Analysis(self.salt, self.stemmer, self.stop_words, fold=self.fold)
 
 
 def run(job: PlanJob) -> RoutingPlan:

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from ps2stream.errors import InvalidArgument, Violation, invalid
+from ps2stream.foldings import read_foldings
 from ps2stream.security import (
     INTAKE_BYTES,
     TENANT_NAME,
@@ -94,6 +95,11 @@ class Settings(BaseModel):
     stop_words: str | None = Field(
         default=None,
         description="language whose stop words are ignored, such as en; fixed like the stemmer",
+    )
+    fold: str | None = Field(
+        default=None,
+        description="what is folded besides letter case: accents, arabic-marks and digits, "
+        "separated by commas; fixed like the stemmer",
     )
     session_quota: int = Field(
         default=16 << 20,
@@ -342,6 +348,13 @@ class Settings(BaseModel):
             intake_bytes=self.intake_bytes,
             dispatchers=self.dispatchers,
         )
+
+    @field_validator("fold")
+    @classmethod
+    def _check_fold(cls, value: str | None) -> str | None:
+        if value is not None:
+            read_foldings(value)
+        return value
 
     @model_validator(mode="after")
     def _check_guards(self) -> Self:

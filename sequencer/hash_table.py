@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from ps2stream.language.analyzer_kernels import KEYS
+from ps2stream.language.hash_kernels import KEYS
 from ps2stream.protocol.frame import I64, U8, U64, sealed
 from ps2stream.sequencer import kernels
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from ps2stream.language.analyzer_kernels import token_hash
+from ps2stream.language.hash_kernels import token_hash
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -56,9 +56,14 @@ SPACELESS = regex.compile(
     r"\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Thai}"
     r"|\p{Script=Lao}|\p{Script=Khmer}|\p{Script=Myanmar}"
 )
-PICTOGRAPH = regex.compile(r"\p{Extended_Pictographic}|\p{Emoji_Presentation}")
+PICTOGRAPH = regex.compile(r"(?![©®])(?:\p{Extended_Pictographic}|\p{Emoji_Presentation})")
 IGNORABLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
-KEYCAP = regex.compile(r"[0-9#*]\N{VARIATION SELECTOR-16}?\N{COMBINING ENCLOSING KEYCAP}")
+VARIATION = regex.compile(r"\p{Variation_Selector}")
+KEYCAP = regex.compile(r"[0-9#*]\N{COMBINING ENCLOSING KEYCAP}")
+APOSTROPHES = dict.fromkeys("‘’´\u02bb\u02bc\u05f3", "'") | {"\u05f4": '"'}
+# What stands between two letters, or between two numbers, without parting them.
+IN_LETTERS = "'.·\u055f\u2027"
+IN_NUMBERS = "'.,;:\u0589\u060c\u060d\u066b\u066c\u07f8\u2044"
 
 
 def pieces(text: str) -> list[tuple[bool, str]]:
@@ -78,46 +83,129 @@ def pieces(text: str) -> list[tuple[bool, str]]:
     return out
 
 
+@cache
+def prepared(c: str) -> str:
+    """What stands for a character before NFKC."""
+    form = "".join(APOSTROPHES.get(x, x) for x in unicodedata.normalize("NFKC", c))
+    if c in APOSTROPHES:
+        return APOSTROPHES[c]
+    kinds = {category(x) for x in form} - {"?"}
+    if form == c or not kinds:
+        return c
+    is_symbol = regex.match(r"\p{S}", c) is not None
+    is_word_in_itself = (is_symbol or regex.match(r"\p{No}", c) is not None) and not regex.match(
+        r"\p{WB=ALetter}", c
+    )
+    is_raised = unicodedata.decomposition(c).startswith(("<super>", "<sub>"))
+    if kinds == {"M"} and (is_symbol or " " in form):
+        return " "  # an accent alone
+    if is_symbol and is_raised:
+        return " "  # the trade mark
+    if " " in form or (is_word_in_itself and not is_raised):
+        return f" {form} "
+    return form if "\u02bc" in unicodedata.normalize("NFKC", c) else c
+
+
 def normalised(text: str) -> str:
-    """NFKC(casefold(NFKC(text))) without ignorable characters outside emoji."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    kept = "".join(p for emoji, p in pieces(folded) if emoji or not IGNORABLE.match(p))
+    """NFKC(casefold(NFKC(text))) without variation selectors, and without ignorable characters
+    outside emoji."""
+    given = "".join(map(prepared, text))
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", given).casefold())
+    selected = "".join(c for c in folded if not VARIATION.match(c))
+    kept = "".join(p for emoji, p in pieces(selected) if emoji or not IGNORABLE.match(p))
     return folded if kept == folded else normalised(kept)
 
 
 def first_bytes(token: str) -> str:
-    """As many of its characters as fit into 128 bytes."""
+    """As many of its characters as fit into 128 bytes; none that joins comes last."""
+    if len(token.encode()) <= 128:
+        return token
     while len(token.encode()) > 128:
         token = token[:-1]
-    return token
+    return token.rstrip(IN_LETTERS + IN_NUMBERS + '"')
 
 
 @lru_cache(maxsize=100_000)
 def words(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The words of a text in order, with repeats, and further words that it has."""
-    found: list[str] = []
+    """The words of a text in order, with repeats, and the side words."""
+    sequence: list[str] = []
+    side: set[str] = set()
     run = ""
-    for emoji, piece in pieces(normalised(text)):
-        word = not emoji and (piece == "_" or category(piece) in "LMN")
-        alone = emoji or (word and SPACELESS.match(piece) is not None)
-        if word and not alone:
+    last = ""  # the kind of the last character of the run that is no mark
+    parts = [*pieces(normalised(text)), (False, " ")]
+    for i, (emoji, piece) in enumerate(parts):
+        kind = "?" if emoji else category(piece)
+        alone = emoji or (kind != "?" and SPACELESS.match(piece) is not None)
+        if kind != "?" and not alone:
+            last = last if run and kind == "M" else joint(piece)
             run += piece
             continue
-        found += [run] * bool(run) + [piece] * alone
-        run = ""
-    found += [run] * bool(run)
-    return tuple(first_bytes(t) for t in found), frozenset()
+        if run and joins(last, piece, parts[i + 1 : i + 2]):
+            run += piece
+            continue
+        if run:
+            sequence.append(first_bytes(run))
+            side |= found_besides(first_bytes(run), parts[i : i + 3])
+        if alone:
+            sequence.append(first_bytes(piece))
+        run = last = ""
+    return tuple(sequence), frozenset(side)
 
 
+def joint(c: str) -> str:
+    """The kind of character that matters to what stands behind it: L, H (Hebrew), N or none."""
+    if SPACELESS.match(c) or category(c) == "?":
+        return ""
+    for kind, pattern in (("H", "Hebrew_Letter"), ("L", "ALetter"), ("N", "Numeric")):
+        if regex.match(rf"\p{{WB={pattern}}}", c):
+            return kind
+    return ""
+
+
+def joins(last: str, c: str, behind: list[tuple[bool, str]]) -> bool:
+    """Whether a character joins what is before it and behind it."""
+    after = "".join("" if emoji else joint(piece) for emoji, piece in behind)
+    if last == "N":
+        return after == "N" and c in IN_NUMBERS
+    if last == after == "H" and c == '"':
+        return True
+    return last in ("L", "H") and after in ("L", "H") and c in IN_LETTERS
+
+
+def found_besides(word: str, behind: list[tuple[bool, str]]) -> set[str]:
+    """The side words of a word."""
+    side = set()
+    cut = [-1]
+    for i, c in enumerate(word):
+        digit = word[i + 1 : i + 2] in tuple("0123456789")
+        if (
+            c == "_"
+            or (c == "." and not digit)
+            or (c == "'" and word[i + 1 :] == "s")
+            or (c == "'" and not digit and (i == 1 or word[i - 2] in "_.'"))
+        ):
+            cut.append(i)
+    if len(cut) > 1:
+        side |= {word[a + 1 : b] for a, b in pairwise([*cut, len(word)]) if b - a > 2}
+    next_ = "".join(piece for _, piece in behind)
+    for mark in ("++", "#"):
+        # A character of a word, also of a keycap, right behind makes it something else.
+        follows = next_.startswith(mark) and category(next_[len(mark) :][:1]) == "?"
+        if follows and len((word + mark).encode()) <= 128:
+            side.add(word + mark)
+    return side
+
+
+@lru_cache(maxsize=100_000)
 def tokens(text: str) -> frozenset[str]:
-    """The set of tokens of a text."""
+    """The set of words and side words of a text."""
     sequence, side = words(text)
-    return side.union(sequence)
+    return side | set(sequence)
 
 
 def category(c: str) -> str:
-    """The major category, of the Unicode version of `regex`."""
-    m = regex.match(r"(\p{L})|(\p{M})|(\p{N})", c)
+    """The major category of what words are made of, of the Unicode version of `regex`."""
+    m = regex.match(r"([\p{L}_])|(\p{M})|(\p{N})", c)
     return "LMN"[m.lastindex - 1] if m is not None and m.lastindex else "?"
 
 
@@ -259,7 +347,9 @@ def literal(text: str, quoted: bool) -> Tree:
             return ("prefix", beginning[0])
         if len(beginning) < 2 or not SPACELESS.match(beginning[-1]):
             raise ValueError("a prefix needs one word of two letters")
-    found, _ = analysed(text)
+    found, side = analysed(text)
+    if len(found) == 1 and (marked := [word for word in side if word[-1] in "+#"]):
+        found = (marked[0],)
     if not 1 <= len(found) <= 64:
         raise ValueError(f"{text} has no words, or too many")
     return ("phrase", *found)

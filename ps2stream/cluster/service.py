@@ -24,6 +24,7 @@ from ps2stream.cluster.warm import compile_kernels, load_kernels
 from ps2stream.config import Settings
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.errors import DataDirectoryError, PlanError
+from ps2stream.foldings import read_foldings
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.adjust.strategy import HOUR_MS, CoexistenceLimit
@@ -106,6 +107,7 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
     if plan is None and settings.plan is not None:
         has_workers = "workers" in settings.model_fields_set
         plan = load_plan(settings.plan, workers=settings.workers if has_workers else None)
+    fold = read_foldings(settings.fold) if settings.fold is not None else None
     place = place_of(settings)
     recorded = place.recorded_analysis()
     if recorded is not None:
@@ -115,10 +117,18 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
         analysis = dataclasses.replace(plan.analysis, salt=salt)
     else:
         analysis = Analysis(
-            salt=secrets.randbits(63), stemmer=settings.stemmer, stop_words=settings.stop_words
+            salt=secrets.randbits(63),
+            stemmer=settings.stemmer,
+            stop_words=settings.stop_words,
+            fold=fold or (),
         )
-    for name in ("stemmer", "stop_words"):
-        wanted, fixed = getattr(settings, name), getattr(analysis, name)
+    choices = {
+        "stemmer": settings.stemmer,
+        "stop_words": settings.stop_words,
+        "fold": fold,
+    }
+    for name, wanted in choices.items():
+        fixed = getattr(analysis, name)
         if wanted is not None and wanted != fixed:
             raise DataDirectoryError(
                 f"{place}: {name} was fixed as {fixed!r} when the data was created, so it cannot "

@@ -25,6 +25,7 @@ from ps2stream.commands.output import (
     on_interrupt,
     pass_output,
 )
+from ps2stream.foldings import read_foldings
 
 if TYPE_CHECKING:
     from ps2stream.demo.run import DemoRun
@@ -138,6 +139,7 @@ def demo(
         seed=seed,
         stemmer=settings.stemmer,
         stop_words=settings.stop_words,
+        fold=read_foldings(settings.fold or ""),
     )
     if input is not None and input != "-":
         next(read_posts(input, format, 1), None)  # reports a bad file before anything starts

@@ -25,6 +25,7 @@ from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import invalid
+from ps2stream.foldings import FOLDINGS
 
 if TYPE_CHECKING:
     from ps2stream.routing.plan import RoutingPlan
@@ -148,6 +149,12 @@ def file_names(
     "--stop-words", help="ISO 639-1 code of the stop words' language, as the service has it."
 )
 @click.option(
+    "--fold",
+    type=click.Choice(FOLDINGS),
+    multiple=True,
+    help="What is folded besides letter case, as the service has it; may be repeated.",
+)
+@click.option(
     "--grid-bits",
     type=(click.IntRange(0, 14), click.IntRange(0, 14)),
     metavar="LON LAT",
@@ -193,6 +200,7 @@ def plan(
     seed: int,
     stemmer: str | None,
     stop_words: str | None,
+    fold: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Plan which worker serves which part of space and which terms.
@@ -226,7 +234,7 @@ def plan(
     if not (objects or from_service):
         raise invalid("--objects", "give at least one file of objects, or --from-service")
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
-    chosen = [name for name, value in fixed.items() if value is not None]
+    chosen = [name for name, value in fixed.items() if value is not None] + ["--fold"] * bool(fold)
     if base is not None and chosen:
         raise invalid(chosen[0], "is fixed by --base; give one of them")
     former = load_plan(base) if base is not None else None
@@ -234,6 +242,7 @@ def plan(
         former = running_plan(output, from_service[0])
     if former is not None:
         stemmer, stop_words = former.analysis.stemmer, former.analysis.stop_words
+        fold = former.analysis.fold
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
     with guard_output_file(path), StepReporter(output) as report:
@@ -256,6 +265,7 @@ def plan(
             options=settings,
             stemmer=stemmer,
             stop_words=stop_words,
+            fold=tuple(sorted({*fold})),
             grid=former.grid if former else Grid(*grid_bits) if grid_bits is not None else None,
             engine=engine,
         )

@@ -239,6 +239,7 @@ def _make_plan(
         options=PartitionOptions(costs=weighed, progress=report, seed=seed),
         stemmer=base.analysis.stemmer,
         stop_words=base.analysis.stop_words,
+        fold=base.analysis.fold,
         grid=base.grid,
         engine=engine,
     )

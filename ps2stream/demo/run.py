@@ -52,6 +52,7 @@ class DemoOptions:
     seed: int = 1
     stemmer: str | None = None
     stop_words: str | None = None
+    fold: tuple[str, ...] = ()
 
 
 class DemoRun:
@@ -69,7 +70,9 @@ class DemoRun:
         self._target = target
         seeds = np.random.default_rng(options.seed).spawn(3)
         self._post_random, self._query_random, self._sample_random = seeds
-        analysis = Analysis(salt=0, stemmer=options.stemmer, stop_words=options.stop_words)
+        analysis = Analysis(
+            salt=0, stemmer=options.stemmer, stop_words=options.stop_words, fold=options.fold
+        )
         self._analyzer = Analyzer(analysis)
         self._oracle = BruteForceOracle(analysis)
         self._live: list[str] = []

@@ -20,21 +20,22 @@ import numpy as np
 import regex
 
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
+from ps2stream.foldings import FOLDINGS
 from ps2stream.language import analyzer_kernels as kernels
-from ps2stream.language import literal_kernels, tokenizer
-from ps2stream.language.analyzer_kernels import TOP
+from ps2stream.language import literal_kernels, search_kernels, tokenizer
 from ps2stream.language.batch_tokenizer import (
     check_wanted,
     is_always_wanted,
     split_column,
     split_text,
 )
+from ps2stream.language.hash_kernels import KEYS, TOP, hash_rows
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
+from ps2stream.language.simple_characters import ASCII_FOLD, simple_characters
 from ps2stream.protocol.frame import (
     I64,
     U8,
-    U32,
     U64,
     Array,
     column_to_strings,
@@ -56,13 +57,16 @@ class Analysis:
 
     salt 64-bit unsigned; stemmer a Snowball language of PyStemmer (`english`); stop_words an ISO
     639-1 code of stopwordsiso (`en`); regex_unicode the versions of the character data
-    (`tokenizer.unicode_version`). Raises InvalidArgument.
+    (`tokenizer.unicode_version`); fold what is folded besides, sorted (`foldings.FOLDINGS`);
+    version that of the rules of words (`tokenizer.VERSION`). Raises InvalidArgument.
     """
 
     salt: int
     stemmer: str | None = None
     stop_words: str | None = None
     regex_unicode: str = field(default_factory=tokenizer.unicode_version)
+    fold: tuple[str, ...] = ()
+    version: int = tokenizer.VERSION
 
     def __post_init__(self) -> None:
         bad: list[Violation] = []
@@ -77,18 +81,27 @@ class Analysis:
                 )
         if not (isinstance(self.regex_unicode, str) and self.regex_unicode):
             bad.append(Violation("analysis.regex_unicode", "expected a version"))
+        fold = self.fold if type(self.fold) is tuple else None
+        if fold is None or fold != tuple(f for f in FOLDINGS if f in fold):
+            choice = ", ".join(FOLDINGS)
+            bad.append(
+                Violation("analysis.fold", f"expected some of {choice}, in order, got {self.fold}")
+            )
+        if not (type(self.version) is int and self.version >= 1):
+            bad.append(Violation("analysis.version", "expected an integer from 1"))
         if bad:
             raise InvalidArgument(bad)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; the salt is among them, so keep it where the data is
         kept."""
-        return asdict(self)
+        return asdict(self) | {"fold": list(self.fold)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Analysis:
-        """Inverts `to_dict`; raises InvalidArgument on unknown or missing keys."""
-        known = {"salt", "stemmer", "stop_words", "regex_unicode"}
+        """Inverts `to_dict`; raises InvalidArgument on unknown or missing keys. What does not name
+        its version was written before there was another than the first."""
+        known = {"salt", "stemmer", "stop_words", "regex_unicode", "fold", "version"}
         bad = [Violation(f"analysis.{k}", "unknown setting") for k in sorted(set(values) - known)]
         bad += [
             Violation(f"analysis.{k}", "missing")
@@ -97,7 +110,9 @@ class Analysis:
         ]
         if bad:
             raise InvalidArgument(bad)
-        return cls(**values)
+        folded = values.get("fold", ())
+        fold = tuple(folded) if isinstance(folded, list) else folded
+        return cls(**{"version": 1} | dict(values) | {"fold": fold})
 
     def fingerprint(self) -> str:
         """Returns the hex SHA-256 of the canonical JSON, the salt replaced by its own hash."""
@@ -126,12 +141,11 @@ def _list_stop_languages() -> frozenset[str]:
 
 
 @cache
-def _stop_words(language: str) -> frozenset[str]:
-    """Returns the stop words that are one token; `don't` is two, neither of which is stopped for
-    it."""
+def _stop_words(language: str, foldings: frozenset[str]) -> frozenset[str]:
+    """Returns the stop words that are one word; of several none is stopped for it."""
     import stopwordsiso
 
-    words = (list(tokenizer.split(w)) for w in stopwordsiso.stopwords(language))
+    words = (tokenizer.split(w, foldings).sequence for w in stopwordsiso.stopwords(language))
     return frozenset(w[0] for w in words if len(w) == 1)
 
 
@@ -139,10 +153,18 @@ class Analyzer:
     """Analyses texts by the settings. Safe for several threads; the hash keys derive from the
     salt.
 
-    Raises FailedPrecondition when the settings were fixed with other character data.
+    Raises FailedPrecondition when the settings were fixed with other rules of words or other
+    character data.
     """
 
     def __init__(self, analysis: Analysis) -> None:
+        if analysis.version != tokenizer.VERSION:
+            raise FailedPrecondition(
+                f"analysis.version: made with words of version {analysis.version}, but this is "
+                f"version {tokenizer.VERSION}, which finds other words in the same text; "
+                "write the queries to a file with `list --json` of the ps2stream that made it, and "
+                "insert them with `insert --file` into a new data directory"
+            )
         if analysis.regex_unicode != (installed := tokenizer.unicode_version()):
             raise FailedPrecondition(
                 f"analysis.regex_unicode: fixed as {analysis.regex_unicode!r}, but "
@@ -150,10 +172,13 @@ class Analyzer:
                 "install those versions again, or make a new data directory"
             )
         self.analysis = analysis
-        digest = hashlib.shake_256(b"ps2stream terms %d" % analysis.salt).digest(8 * kernels.KEYS)
+        digest = hashlib.shake_256(b"ps2stream terms %d" % analysis.salt).digest(8 * KEYS)
         self.keys: U64 = np.frombuffer(digest, "<u8").astype(np.uint64)
         self.simple = analysis.stemmer is None and analysis.stop_words is None
-        self._stops = _stop_words(analysis.stop_words) if analysis.stop_words else frozenset()
+        self.foldings = frozenset(analysis.fold)
+        self._stops: frozenset[str] = frozenset()
+        if analysis.stop_words:
+            self._stops = _stop_words(analysis.stop_words, self.foldings)
         self._stem: Callable[[str], str] | None = None
         if analysis.stemmer:
             import Stemmer
@@ -163,31 +188,47 @@ class Analyzer:
         self._hashes: dict[int, int] = {}
 
     def tokens(self, text: str) -> list[str]:
-        """Returns the distinct tokens of a text, in order of appearance (semantics.md 3).
+        """Returns the distinct words and side words of a text, in order of appearance
+        (semantics.md 3).
 
-        A token of an analysed text analyses into itself.
+        Each means itself as a keyword.
         """
-        found = list(tokenizer.split(text)) if len(text) <= _SHORT else split_text(text)
-        if self.simple:
-            return found
-        terms = (self._stem_token(token) for token in found)
-        return list(dict.fromkeys(t for t in terms if t is not None))
+        return list(dict.fromkeys(self._stem_tokens(self._split(text).tokens)))
 
     def sequence(self, text: str) -> list[str]:
-        """Returns the analysed words of a text in order, with repeats: what phrases are looked
-        for in, and what a keyword means."""
-        found = self.plain_words(text)
+        """Returns the words of a text in order, with repeats, without side words."""
+        return self._stem_tokens(self._split(text).sequence)
+
+    def keyword(self, text: str) -> list[str]:
+        """Returns the words that a keyword means: its sequence, or the one side word of a word
+        with `++` or `#` behind it (`c++`)."""
+        found = self._split(text)
+        marked = tokenizer.marked_word(found)
+        return [marked] if marked is not None else self._stem_tokens(found.sequence)
+
+    def _split(self, text: str) -> tokenizer.SplitText:
+        split = tokenizer.split if len(text) <= _SHORT else split_text
+        return split(text, self.foldings)
+
+    def _stem_tokens(self, tokens: list[str]) -> list[str]:
         if self.simple:
-            return found
-        return [t for t in map(self._stem_token, found) if t is not None]
+            return tokens
+        terms = (self._stem_token(token) for token in tokens)
+        return [t for t in terms if t is not None]
 
     def plain_words(self, text: str) -> list[str]:
         """Returns the words of a text in order, with repeats, before stemming and stop words."""
-        return tokenizer.split_sequence(text)
+        return self._split(text).sequence
 
     def text_words(self, text: str) -> TextWords:
         """Returns what a text offers to the literals of an expression."""
-        return TextWords(tuple(self.sequence(text)), frozenset(), frozenset(self.plain_words(text)))
+        found = self._split(text)
+        side = [t for t, is_side in zip(found.tokens, found.is_side, strict=True) if is_side]
+        return TextWords(
+            tuple(self._stem_tokens(found.sequence)),
+            frozenset(self._stem_tokens(side)),
+            frozenset(found.tokens),
+        )
 
     def is_spaceless(self, word: str) -> bool:
         """Returns whether a word is of a script that is written without spaces."""
@@ -199,7 +240,7 @@ class Analyzer:
         if token in memo:
             return memo[token]
         term: str | None = token if token not in self._stops else None
-        if self._stem is not None and term is not None:
+        if self._stem is not None and term is not None and token[-1] not in "+#":
             # Snowball is not idempotent; the stem of a stem is, after a few rounds.
             for _ in range(8):
                 stem = tokenizer.cut_token(self._stem(term))
@@ -210,7 +251,7 @@ class Analyzer:
                 term = token
             if term in self._stops:
                 term = None
-            elif list(tokenizer.split(term)) != [term]:
+            elif tokenizer.split(term, self.foldings).sequence != [term]:
                 term = token
         if len(memo) >= _MEMO:
             self._terms = memo = {}
@@ -221,7 +262,7 @@ class Analyzer:
         """Returns the salted hash of the UTF-8 of each token, uint64[n]; never TOP, 0 or 2^64 -
         1."""
         off, data = strings_to_column(tokens)
-        return kernels.hash_rows(sealed(off), sealed(data), _IDENTITY, sealed(self.keys))
+        return hash_rows(sealed(off), sealed(data), _IDENTITY, sealed(self.keys))
 
     def phrase_hash(self, words: Sequence[str]) -> int:
         """Returns the term of a phrase of analysed words, two or more."""
@@ -255,14 +296,14 @@ class Analyzer:
             left, found_off, found = kernels.analyse_rows(
                 sealed(off),
                 sealed(text),
-                (ASCII_FOLD, *_simple_characters()),
+                simple_characters(self.foldings),
                 sealed(self.keys),
                 watched,
                 (out_off, out, slow),
             )
             if not left:
                 fast = out_off, out[: out_off[-1]].copy()
-                return kernels.add_found(*fast, found_off, found) if len(found) else fast
+                return search_kernels.add_found(*fast, found_off, found) if len(found) else fast
         else:
             out = np.empty(0, np.uint64)
             slow[:] = 1
@@ -272,11 +313,11 @@ class Analyzer:
         )
         terms: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
         if len(found):
-            terms = kernels.add_found(*terms, found_off, found)
+            terms = search_kernels.add_found(*terms, found_off, found)
         if len(more):
             size = np.zeros(rows, np.int64)
             size[slow_rows] = np.diff(more_off)
-            terms = kernels.add_found(*terms, np.append(0, np.cumsum(size)), more)
+            terms = search_kernels.add_found(*terms, np.append(0, np.cumsum(size)), more)
         return terms
 
     def _analyse_slowly(
@@ -292,13 +333,17 @@ class Analyzer:
         keys = sealed(self.keys)
         sizes, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
         found_sizes, found = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
-        for _, row_off, token_off, tokens in split_column(off, text, rows, is_wanted):
-            term = kernels.hash_rows(sealed(token_off), sealed(tokens), _IDENTITY, keys)
+        for part in split_column(off, text, rows, is_wanted, self.foldings):
+            row_off, token_off, tokens = part.row_off, part.token_off, part.tokens
+            term = hash_rows(sealed(token_off), sealed(tokens), _IDENTITY, keys)
             if not self.simple:
                 term = self._term_hashes(term, token_off, tokens)
             if len(watched[0]):
-                words = sealed(row_off), sealed(term), sealed(token_off), sealed(tokens)
-                found_off, terms = kernels.find_watched(*words, keys, watched)
+                words = sealed(token_off), sealed(tokens)
+                sides = sealed(part.is_side)
+                found_off, terms = search_kernels.find_watched(
+                    sealed(row_off), sealed(term), sides, words, keys, watched
+                )
                 found_sizes.append(np.diff(found_off))
                 found.append(terms)
             if not self.simple:
@@ -376,52 +421,4 @@ class Frequencies:
         return found
 
 
-def _ascii_fold() -> U8:
-    """Returns uint8[256]: the folded byte of a word character, 0 for what separates."""
-    out = np.zeros(256, np.uint8)
-    for c in map(chr, range(128)):
-        out[ord(c)] = ord(c.lower()) if c.isalnum() or c == "_" else 0
-    return out
-
-
-ASCII_FOLD: U8 = sealed(_ascii_fold())
 _IDENTITY: U8 = sealed(np.arange(256, dtype=np.uint8))
-
-
-@cache
-def _simple_characters() -> tuple[U8, U32, U8]:
-    """Returns the characters whose folding and tokenising do not depend on their neighbours.
-
-    (kind uint8[n], fold_off uint32[n + 1], folded uint8[]) by code point: Latin, Greek,
-    Cyrillic, Hebrew and Arabic letters, punctuation and plain pictographs. A character that
-    combines, joins or prepends is COMPLEX; only such a one is the second of a composed pair.
-    """
-    size = 0x1FB00
-    simple = [*range(0x80, 0x2E80), *range(0xFE00, 0xFE10), *range(0x1F000, size)]
-    complex_pattern = regex.compile(
-        rf"[\p{{M}}{tokenizer.IGNORABLE}{tokenizer.SPACELESS}\p{{Regional_Indicator}}\p{{Cs}}"
-        r"\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}\p{GCB=Prepend}\p{GCB=V}\p{GCB=T}]",
-        regex.VERSION1,
-    )
-    word = regex.compile(f"{tokenizer.WORD}+", regex.VERSION1)
-    some_word = regex.compile(tokenizer.WORD, regex.VERSION1)
-    picture = regex.compile(tokenizer.PICTOGRAPH, regex.VERSION1)
-    modifiers = {0xFE0F, *range(0x1F3FB, 0x1F400)}
-    kind = np.full(size, kernels.COMPLEX, np.uint8)
-    folded = [b""] * size
-    for code in simple:
-        c = chr(code)
-        text = tokenizer.fold(c)
-        if code in modifiers:
-            kind[code], folded[code] = kernels.MODIFIER, c.encode()
-        elif complex_pattern.search(c + text):
-            continue
-        elif picture.search(text):
-            if text == c:
-                kind[code], folded[code] = kernels.PICTURE, c.encode()
-        elif word.fullmatch(text):
-            kind[code], folded[code] = kernels.LETTER, text.encode()
-        elif not some_word.search(text):
-            kind[code] = kernels.SEPARATOR
-    off, data = strings_to_column(folded)
-    return sealed(kind), sealed(off.astype(np.uint32)), sealed(data)

@@ -14,6 +14,7 @@ import numpy as np
 from ps2stream.errors import Cancelled
 from ps2stream.language import tokenizer_kernels as kernels
 from ps2stream.language.character_tables import character_tables
+from ps2stream.language.tokenizer import SplitText
 from ps2stream.limits import FOLDED_TEXT_BYTES
 from ps2stream.protocol.frame import I64, U8, Array, column_to_strings, sealed, strings_to_column
 
@@ -37,22 +38,29 @@ def check_wanted(is_wanted: Callable[[], bool]) -> None:
 class TokenSlice(NamedTuple):
     """The tokens of consecutive rows, with repeats: token i is the UTF-8 of
     tokens[token_off[i]:token_off[i + 1]], tokens row_off[r] to row_off[r + 1] are those of the
-    r-th row, whose folded text has folded_size[r] bytes; int64, uint8."""
+    r-th row in order, whose folded text has folded_size[r] bytes; int64, uint8. is_side uint8: 1
+    for a side word, which is behind the word that it belongs to."""
 
     folded_size: I64
     row_off: I64
     token_off: I64
     tokens: U8
+    is_side: U8
 
 
 def split_column(
-    off: I64, text: U8, rows: Array, is_wanted: Callable[[], bool] = is_always_wanted
+    off: I64,
+    text: U8,
+    rows: Array,
+    is_wanted: Callable[[], bool] = is_always_wanted,
+    foldings: frozenset[str] = frozenset(),
 ) -> Iterator[TokenSlice]:
-    """Yields the tokens of some rows (int64[n]) of a ragged column of UTF-8 texts, in slices.
+    """Yields the tokens of some rows (int64[n]) of a ragged column of UTF-8 texts, folded also
+    by `foldings`, in slices.
 
     Damaged UTF-8 separates tokens. Raises Cancelled when the caller has left.
     """
-    tables = character_tables()
+    tables = character_tables(foldings)
     size = np.cumsum(off[rows + 1] - off[rows])
     begin = 0
     while begin < len(rows):
@@ -65,11 +73,12 @@ def split_column(
         begin = end
 
 
-def split_text(text: str) -> list[str]:
-    """Returns the distinct tokens in order of appearance."""
+def split_text(text: str, foldings: frozenset[str] = frozenset()) -> SplitText:
+    """Returns what `tokenizer.split` does."""
     column = strings_to_column([text])
-    (found,) = split_column(*column, np.zeros(1, np.int64))
-    return list(dict.fromkeys(column_to_strings(found.token_off, found.tokens)))
+    (found,) = split_column(*column, np.zeros(1, np.int64), foldings=foldings)
+    tokens = column_to_strings(found.token_off, found.tokens)
+    return SplitText(tokens, found.is_side.astype(bool).tolist())
 
 
 def find_overlong(

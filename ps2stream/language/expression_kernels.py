@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.language.analyzer_kernels import TOP, probe_count, token_hash
+from ps2stream.language.analyzer_kernels import probe_count
+from ps2stream.language.hash_kernels import TOP, token_hash
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import ExpressionForm

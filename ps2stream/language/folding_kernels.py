@@ -12,6 +12,9 @@ import numpy as np
 from numba import njit
 
 from ps2stream.language.character_tables import (
+    BY_CASE,
+    BY_CHOICE,
+    BY_NFKD,
     CLASS,
     CLASS_SHIFT,
     COMPOSES,
@@ -27,15 +30,17 @@ from ps2stream.language.character_tables import (
     LINKER,
     LINKING,
     MARK,
+    OPTIONAL,
     PICTOGRAPHIC,
     PICTURE,
     PREPEND,
     REGIONAL,
     SPACING,
+    VARIATION,
     CharacterTables,
     first_slot,
 )
-from ps2stream.protocol.frame import U8, U32
+from ps2stream.protocol.frame import I64, U8, U32
 
 Integer: TypeAlias = Any
 """An int64 to numba; what NumPy's scalars are to mypy changes with each operation."""
@@ -44,9 +49,10 @@ _DAMAGED = 0xFFFD
 _LONG_RUN = 32  # marks that tokenizer.py orders by itself
 # Typed, because numba compiles a function once more for each literal.
 START: Integer = np.int64(0)
-_BY_NFKD: Integer = np.int64(0)
-_BY_NFKD_WITH_RUNS: Integer = np.int64(1)
-_BY_CASE: Integer = np.int64(2)
+_BY_NFKD: Integer = np.int64(BY_NFKD)
+_BY_CASE: Integer = np.int64(BY_CASE)
+_BY_CHOICE: Integer = np.int64(BY_CHOICE)
+_BY_NFKD_WITH_RUNS: Integer = np.int64(-1)
 _find_slot = njit(inline="always")(first_slot)
 
 
@@ -85,11 +91,11 @@ def decode_utf8(text: U8, begin: Integer, end: Integer, out: U32) -> Integer:
 
 
 @njit(cache=True, nogil=True)
-def _find_expansion(key: Integer, tables: CharacterTables) -> Integer:
+def _find_expansion(key: Integer, keys: I64) -> Integer:
     """Returns the slot of an expansion that exists."""
-    size = tables.expansion_key.shape[0]
+    size = keys.shape[0]
     at = _find_slot(key, size)
-    while tables.expansion_key[at] != key:
+    while keys[at] != key:
         at = (at + 1) & (size - 1)
     return at
 
@@ -112,35 +118,35 @@ def _compose_pair(first: Integer, second: Integer, tables: CharacterTables) -> I
 
 
 @njit(cache=True, nogil=True)
-def _any_bits(chars: U32, n: Integer, tables: CharacterTables) -> Integer:
+def _any_bits(chars: U32, n: Integer, bits_of: U32) -> Integer:
     """Returns the bits that any of the characters has."""
     bits = np.uint32(0)
     for i in range(n):
-        bits |= tables.bits[chars[i]]
+        bits |= bits_of[chars[i]]
     return np.int64(bits)
 
 
 @njit(cache=True, nogil=True)
-def _order_marks(chars: U32, begin: Integer, end: Integer, tables: CharacterTables) -> None:
+def _order_marks(chars: U32, begin: Integer, end: Integer, bits_of: U32) -> None:
     """Sorts chars[begin:end] by combining class, stably."""
     if end - begin <= _LONG_RUN:
         for i in range(begin + 1, end):
             c = chars[i]
-            rank = tables.bits[c] >> CLASS_SHIFT
+            rank = bits_of[c] >> CLASS_SHIFT
             j = i - 1
-            while j >= begin and tables.bits[chars[j]] >> CLASS_SHIFT > rank:
+            while j >= begin and bits_of[chars[j]] >> CLASS_SHIFT > rank:
                 chars[j + 1] = chars[j]
                 j -= 1
             chars[j + 1] = c
         return
     at = np.zeros(257, np.int64)
     for i in range(begin, end):
-        at[(tables.bits[chars[i]] >> CLASS_SHIFT) + 1] += 1
+        at[(bits_of[chars[i]] >> CLASS_SHIFT) + 1] += 1
     for i in range(1, 257):
         at[i] += at[i - 1]
     marks = chars[begin:end].copy()
     for c in marks:
-        rank = tables.bits[c] >> CLASS_SHIFT
+        rank = bits_of[c] >> CLASS_SHIFT
         chars[begin + at[rank]] = c
         at[rank] += 1
 
@@ -149,22 +155,23 @@ def _order_marks(chars: U32, begin: Integer, end: Integer, tables: CharacterTabl
 def _expand_characters(
     chars: U32, n: Integer, way: Integer, tables: CharacterTables
 ) -> tuple[U32, Integer]:
-    """Expands every character by case folding or by NFKD, though not yet in canonical order.
+    """Expands every character in one of the ways, though not yet in canonical order.
 
     _BY_NFKD_WITH_RUNS orders the long runs of marks as tokenizer.py does, with what
     `unicodedata` does not know to be marks in front.
     """
-    by_case = way == _BY_CASE
     order_runs = way == _BY_NFKD_WITH_RUNS
-    which = FOLDS if by_case else DECOMPOSES
+    way = max(way, START)
+    by_nfkd = way == BY_NFKD
+    which = DECOMPOSES if by_nfkd else FOLDS if way == BY_CASE else OPTIONAL
     size = START
     for i in range(n):
         bits = tables.bits[chars[i]]
         if bits & which:
-            at = _find_expansion(2 * np.int64(chars[i]) + by_case, tables)
+            at = _find_expansion(4 * np.int64(chars[i]) + way, tables.expansion_key)
             size += tables.expansion_end[at] - tables.expansion_begin[at]
         else:
-            size += 3 if bits & HANGUL else 1
+            size += 3 if bits & HANGUL and by_nfkd else 1
     out = np.empty(size, np.uint32)
     m = START
     run = START  # number of marks in the run
@@ -178,14 +185,14 @@ def _expand_characters(
                 run += 1
             else:
                 if run >= _LONG_RUN:
-                    _order_marks(out, run_begin, m, tables)
+                    _order_marks(out, run_begin, m, tables.bits)
                 run = START
         if bits & which:
-            at = _find_expansion(2 * c + by_case, tables)
+            at = _find_expansion(4 * c + way, tables.expansion_key)
             for j in range(tables.expansion_begin[at], tables.expansion_end[at]):
                 out[m] = tables.expansion[j]
                 m += 1
-        elif bits & HANGUL and not by_case:
+        elif bits & HANGUL and by_nfkd:
             syllable = c - 0xAC00
             out[m] = 0x1100 + syllable // 588
             out[m + 1] = 0x1161 + syllable % 588 // 28
@@ -197,7 +204,7 @@ def _expand_characters(
             out[m] = c
             m += 1
     if run >= _LONG_RUN:
-        _order_marks(out, run_begin, m, tables)
+        _order_marks(out, run_begin, m, tables.bits)
     return out, m
 
 
@@ -206,14 +213,14 @@ def _normalize_characters(
     chars: U32, n: Integer, way: Integer, tables: CharacterTables
 ) -> tuple[U32, Integer]:
     """Returns NFKC, by either way of NFKD."""
-    if not _any_bits(chars, n, tables) & (DECOMPOSES | COMPOSES | CLASS):
+    if not _any_bits(chars, n, tables.bits) & (DECOMPOSES | COMPOSES | CLASS):
         return chars, n
     out, m = _expand_characters(chars, n, way, tables)
     begin = START
     for i in range(m + 1):
         if i == m or not tables.bits[out[i]] & CLASS:
             if i - begin > 1:
-                _order_marks(out, begin, i, tables)
+                _order_marks(out, begin, i, tables.bits)
             begin = i + 1
     k = START
     starter = -1
@@ -256,8 +263,6 @@ def follow_linker(state: Integer, bits: Integer) -> Integer:
 @njit(cache=True, nogil=True)
 def is_keycap_tail(chars: U32, i: Integer, n: Integer) -> bool:
     """Returns whether the characters from i complete a keycap."""
-    if i < n and chars[i] == 0xFE0F:
-        i += 1
     return bool(i < n and chars[i] == 0x20E3)
 
 
@@ -268,23 +273,24 @@ def find_emoji_end(
     n: Integer,
     pictograph: Integer,
     linker: Integer,
-    tables: CharacterTables,
+    bits_of: U32,
 ) -> Integer:
     """Returns the end of the emoji sequence that begins at i, or i, as the pattern of
     tokenizer.py.
 
-    `pictograph`, `linker`: the states before i, because clusters look back that far.
+    `pictograph`, `linker`: the states before i, because clusters look back that far. bits_of:
+    the bits of all characters; kernels take one array faster than all of CharacterTables.
     """
-    bits = np.int64(tables.bits[chars[i]])
+    bits = np.int64(bits_of[chars[i]])
     if bits & KEYCAP:
         if not is_keycap_tail(chars, i + 1, n):
             return i
-        return i + (3 if chars[i + 1] == 0xFE0F else 2)
+        return i + 2
     if bits & REGIONAL:
         i += 1
-        if i < n and tables.bits[chars[i]] & REGIONAL:
+        if i < n and bits_of[chars[i]] & REGIONAL:
             i += 1
-        while i < n and tables.bits[chars[i]] & (EXTEND | JOINER | SPACING):
+        while i < n and bits_of[chars[i]] & (EXTEND | JOINER | SPACING):
             i += 1
         return i
     if not bits & PICTURE:
@@ -296,7 +302,7 @@ def find_emoji_end(
         i += 1
         if i == n:
             return i
-        bits = np.int64(tables.bits[chars[i]])
+        bits = np.int64(bits_of[chars[i]])
         if (before | bits) & CONTROL:
             return i
         if bits & (EXTEND | JOINER | SPACING) or before & PREPEND:
@@ -310,14 +316,22 @@ def find_emoji_end(
 
 @njit(cache=True, nogil=True)
 def _drop_ignorable(chars: U32, n: Integer, tables: CharacterTables) -> tuple[U32, Integer]:
-    """Returns the characters without the ignorable ones outside emoji sequences."""
+    """Returns the characters without variation selectors, and without other ignorable ones
+    outside emoji sequences."""
+    selected = np.empty(n, np.uint32)
+    m = START
+    for i in range(n):
+        if not tables.bits[chars[i]] & VARIATION:
+            selected[m] = chars[i]
+            m += 1
+    chars, n = selected, m
     out = np.empty(n, np.uint32)
     m = START
     pictograph = START
     linker = START
     i = START
     while i < n:
-        end = find_emoji_end(chars, i, n, pictograph, linker, tables)
+        end = find_emoji_end(chars, i, n, pictograph, linker, tables.bits)
         emoji = end > i
         for j in range(i, end if emoji else i + 1):
             bits = np.int64(tables.bits[chars[j]])
@@ -335,10 +349,13 @@ def fold_characters(chars: U32, n: Integer, tables: CharacterTables) -> tuple[U3
     """Returns what `tokenizer.fold` does."""
     while True:
         chars, n = _normalize_characters(chars, n, _BY_NFKD_WITH_RUNS, tables)
-        if _any_bits(chars, n, tables) & FOLDS:
+        if _any_bits(chars, n, tables.bits) & FOLDS:
             chars, n = _expand_characters(chars, n, _BY_CASE, tables)
             chars, n = _normalize_characters(chars, n, _BY_NFKD, tables)
-        if not _any_bits(chars, n, tables) & IGNORABLE:
+        if _any_bits(chars, n, tables.bits) & OPTIONAL:
+            chars, n = _expand_characters(chars, n, _BY_CHOICE, tables)
+            continue
+        if not _any_bits(chars, n, tables.bits) & IGNORABLE:
             return chars, n
         kept, m = _drop_ignorable(chars, n, tables)
         if m == n:

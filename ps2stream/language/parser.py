@@ -58,11 +58,11 @@ class ExpressionError(ValueError):
 class KeywordAnalyzer(Protocol):
     """The analysis of keywords, as analyzer.Analyzer does it."""
 
-    def sequence(self, text: str) -> list[str]:
-        """Returns the words of a text in order, with repeats."""
+    def keyword(self, text: str) -> list[str]:
+        """Returns the words that a keyword means, in order, with repeats."""
 
     def plain_words(self, text: str) -> list[str]:
-        """Returns the same before stemming and stop words."""
+        """Returns the words of a text before stemming and stop words."""
 
     def is_spaceless(self, word: str) -> bool:
         """Returns whether a word is of a script that is written without spaces."""
@@ -135,7 +135,7 @@ def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:
 
 def _phrase_of(lexeme: Lexeme, text: str, analyzer: KeywordAnalyzer) -> str:
     """Returns the literal of a keyword or of what stands between quotes."""
-    words = analyzer.sequence(text)
+    words = analyzer.keyword(text)
     if not words:
         what = "phrase" if lexeme.kind is LexemeKind.PHRASE else "keyword"
         raise _error_at(lexeme, f"the {what} {text[:_SHOWN]!r} has nothing to search for")

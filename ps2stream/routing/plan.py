@@ -21,7 +21,7 @@ import numpy as np
 from ps2stream.errors import PlanError, Ps2StreamError
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.language.expression import hash_literals, watch_literals
-from ps2stream.language.tokenizer import unicode_version
+from ps2stream.language.tokenizer import VERSION, unicode_version
 from ps2stream.protocol.frame import F64, U32, U64, row_of, strings_to_column
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.routing.leaves import (
@@ -155,7 +155,7 @@ class RoutingPlan:
             grid = Grid.from_dict(data["grid"])
             settings = data["analysis"]
             if analysis is None:
-                own = {"salt": 0, "regex_unicode": unicode_version()}
+                own = {"salt": 0, "regex_unicode": unicode_version(), "version": VERSION}
                 analysis = Analysis.from_dict(own | dict(settings))
             _check_settings(settings, analysis)
             return cls(

@@ -26,10 +26,10 @@ sources = st.recursive(
 class Words:
     """An analysis in which each keyword is a word."""
 
-    def sequence(self, text: str) -> list[str]:
+    def keyword(self, text: str) -> list[str]:
         return [text]
 
-    plain_words = sequence
+    plain_words = keyword
 
     def is_spaceless(self, word: str) -> bool:
         raise AssertionError(word)

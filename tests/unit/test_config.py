@@ -84,6 +84,11 @@ def test_the_docs_list_every_setting_with_its_default(root: Path) -> None:
         assert f"| `{name}` | {shown} |" in text
 
 
+def test_foldings_are_names_with_commas() -> None:
+    assert config.load(environ={"PS2STREAM_FOLD": "digits, accents"}).fold == "digits, accents"
+    assert "fold: expected some of accents, arabic-marks, digits" in refused(fold="vowels")
+
+
 def test_quotas_are_tables_of_the_file(tmp_path: Path, root: Path) -> None:
     file = tmp_path / "ps2stream.toml"
     file.write_text("[quotas.default]\nqueries = 5\n[quotas.acme]\nstreams = 2\n")

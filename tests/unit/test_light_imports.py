@@ -149,7 +149,7 @@ from ps2stream.language.boolean import canonical
 from ps2stream.language.parser import ExpressionError, parse
 
 class Words:
-    sequence = plain_words = staticmethod(str.split)
+    keyword = plain_words = staticmethod(str.split)
 
 print(canonical(parse("b AND (a OR c) OR b", Words)))
 try:

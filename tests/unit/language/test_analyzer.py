@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from itertools import pairwise
 
@@ -12,12 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import FailedPrecondition, InvalidArgument
+from ps2stream.foldings import FOLDINGS
 from ps2stream.language import tokenizer
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer, Frequencies
 from ps2stream.protocol.frame import strings_to_column
 from tests import naive
 
 PLAIN = Analyzer(Analysis(salt=7))
+FOLDING = Analyzer(Analysis(salt=7, fold=FOLDINGS))
 ENGLISH = Analyzer(Analysis(salt=7, stemmer="english", stop_words="en"))
 
 HOSTILE = [
@@ -37,10 +40,19 @@ HOSTILE = [
     "a" + "\u0301\u0316" * 40 + "\u034f\u0301\u0316" * 40 + "b" + "\uff9e\u0f73\u0316\u0344" * 20,
     "🇨🇭" * 41 + "🇩" + "🇨\u0301🇭🇩" * 9 + "\u0600🇨🇭🇩 x🇨\u200d👍",
     "\u2139" * 40 + " " + "\ufb01" * 40,
+    "don't don’t don´t l'été O'Brien’s Boston's rock'n'roll it's 'quoted' 5'10 ʻOhana мʼята",
+    "3.14 10:30 1,000 1,2;3 ٣٫١٤ v1.2.3 2.x x.2 U.S. e.g. example.com kent.responding foo.été",
+    "@NASA_JPL _a_ foo_bar_3.14 c_d's __ _ été_là c++ C# c#7 c++11 i++; a+++ x# y#️⃣ é++ é_b# a+ b+c",
+    "iPhone™ Lego® © ℠ m² 1½ ½ ①② ⒈⒉ ⓗⓔⓛⓛⓞ 5㎏ 20℃ ㊗️ ㌔ ¨ ﷼ محمدﷺ ❤ ❤️ ❤️‍🔥 1⃣ 1️⃣ 👁️‍🗨️",
+    'צה"ל צה״ל ג\'ורג\' a"b א"b today:storm 12:30:45 l·l a‧b x,y 1·2 1⁄2',
+    "a" * 127 + ".b " + "a" * 126 + "'b " + "a" * 128 + ".b " + "a" * 127 + "# " + "a_" * 70 + "++",
+    "a\u0301.b a.\u0301b 1\u0301.2 a\ufe0f.b a.\ufe0fb c#\ufe0f 👍.a 👍a.b 👍_x 👍\ufe0fa_b",
 ]
 PARTS = [
     *"aB_9 #*-()é\u0301\ufe0f\u200d\u20e3👍🏽🇨☃©漢กำ\u0e33…’\u00ad\u034f한ᅡᆨ½ﬁ\ud800\U000e0067",
+    *"'.,:;+\"אב·٣٫²™¨①ⓐ㎏",
     "foo",
+    "++",
     "AND",
 ]
 texts = st.one_of(
@@ -62,7 +74,18 @@ def by_tokens(analyzer: Analyzer, text: str) -> list[int]:
     return sorted({*analyzer.hash_terms(analyzer.tokens(text)).tolist(), int(TOP)})
 
 
-@pytest.mark.parametrize("analyzer", [PLAIN, ENGLISH], ids=["plain", "english"])
+def assert_words_of_the_semantics(text: str) -> None:
+    sequence, side = naive.words(text)
+    found = tokenizer.split(text)
+    assert tuple(found.sequence) == sequence == tuple(PLAIN.sequence(text))
+    is_side = zip(found.tokens, found.is_side, strict=True)
+    assert {token for token, is_one in is_side if is_one} == side
+    tokens = PLAIN.tokens(text)
+    assert tokens == list(dict.fromkeys(found.tokens))
+    assert set(tokens) == naive.tokens(text)
+
+
+@pytest.mark.parametrize("analyzer", [PLAIN, FOLDING, ENGLISH], ids=["plain", "folding", "english"])
 def test_hostile_rows_in_one_batch(analyzer: Analyzer) -> None:
     assert analysed(analyzer, HOSTILE) == [by_tokens(analyzer, t) for t in HOSTILE]
     assert analysed(analyzer, []) == []
@@ -71,14 +94,15 @@ def test_hostile_rows_in_one_batch(analyzer: Analyzer) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_tokens_are_those_of_the_semantics(text: str) -> None:
-    assert set(PLAIN.tokens(text)) == naive.tokens(text)
+    assert_words_of_the_semantics(text)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_tokens_analyse_into_themselves(text: str) -> None:
-    for analyzer in (PLAIN, ENGLISH, *(Analyzer(Analysis(7, s)) for s in ("french", "turkish"))):
+    others = (Analyzer(Analysis(7, s)) for s in ("french", "turkish"))
+    for analyzer in (PLAIN, FOLDING, ENGLISH, *others):
         for token in analyzer.tokens(text)[:50]:
-            assert analyzer.tokens(token) == [token]
+            assert analyzer.keyword(token) == [token]
 
 
 def test_marks_in_a_long_run_are_ordered_before_they_are_normalised() -> None:
@@ -98,23 +122,27 @@ def test_marks_in_a_long_run_are_ordered_before_they_are_normalised() -> None:
 def test_the_kernel_equals_the_tokens_and_the_semantics(rows: list[str]) -> None:
     assert analysed(PLAIN, rows) == [by_tokens(PLAIN, t) for t in rows]
     for t in rows:
-        found = PLAIN.tokens(t)
-        assert set(found) == naive.tokens(t)
-        assert len(found) == len(set(found))
+        assert_words_of_the_semantics(t)
+    assert analysed(FOLDING, rows) == [by_tokens(FOLDING, t) for t in rows]
     assert analysed(ENGLISH, rows) == [by_tokens(ENGLISH, t) for t in rows]
 
 
 @given(texts)
 @settings(max_examples=300, deadline=None)
 def test_a_token_analyses_into_itself(text: str) -> None:
-    for analyzer in (PLAIN, ENGLISH):
+    for analyzer in (PLAIN, FOLDING, ENGLISH):
         for token in analyzer.tokens(text):
-            assert analyzer.tokens(token) == [token]
+            assert analyzer.keyword(token) == [token]
+        for word in analyzer.sequence(text):
+            assert word in analyzer.tokens(text)
 
 
 def test_every_character_takes_the_same_way_in_the_kernel() -> None:
-    rows = [f"a{chr(c)}b {chr(c)}" for c in [*range(0xD800), *range(0xE000, 0x20000)][::7]]
-    rows += [f"a{chr(c)}b {chr(c)}" for c in [*range(0x600), *range(0x2000, 0x2C00)]]
+    some = [*range(0xD800), *range(0xE000, 0x20000)][::7]
+    between = (("a", "b"), ("1", "2"), ("c", "+"), ("א", "ב"))
+    rows = [f"{a}{chr(c)}{b} {chr(c)}" for c in some for a, b in between[:1]]
+    some = [*range(0x600), *range(0x2000, 0x2C00)]
+    rows += [f"{a}{chr(c)}{b} {chr(c)}" for c in some for a, b in between]
     off, term = PLAIN.analyse(*strings_to_column(rows))
     for i, text in enumerate(rows):
         assert term[off[i] : off[i + 1]].tolist() == by_tokens(PLAIN, text), ascii(text)
@@ -190,6 +218,28 @@ def test_a_stem_analyses_into_itself(word: str) -> None:
     assert ENGLISH.tokens(term) == [term]
 
 
+def test_what_a_keyword_means() -> None:
+    assert PLAIN.keyword("C++") == PLAIN.keyword("(c++)") == ["c++"]
+    assert PLAIN.keyword("F#") == ["f#"]
+    assert PLAIN.keyword("c++17") == ["c", "17"]
+    assert PLAIN.keyword("objective-c++") == ["objective", "c"]
+    assert PLAIN.keyword("$5") == ["5"]
+    assert PLAIN.keyword("東京") == ["東", "京"]
+    assert PLAIN.keyword("@NASA_JPL") == ["nasa_jpl"]
+    assert ENGLISH.keyword("rivers++") == ["rivers++"]
+    assert ENGLISH.keyword("the") == ENGLISH.keyword("…") == []
+    assert ENGLISH.sequence("The rivers, the River") == ["river", "river"]
+
+
+def test_foldings_by_choice() -> None:
+    text = "Éø Straße мой ٣٫٥ कि ५ كِتَابٌ بـيـت"
+    by = {f: Analyzer(Analysis(7, fold=(f,))).sequence(text) for f in FOLDINGS}
+    assert by["accents"][:3] == ["eo", "strasse", "мои"]
+    assert by["digits"] == ["éø", "strasse", "мой", "3٫5", "कि", "5", "كِتَابٌ", "بـيـت"]
+    assert by["arabic-marks"][-2:] == ["كتاب", "بيت"]
+    assert PLAIN.sequence(text)[-2:] == ["كِتَابٌ", "بـيـت"]
+
+
 def test_frequencies() -> None:
     counts = {f"t{i}": i for i in range(1000)} | {"é": 5}
     frequencies = Frequencies.of(counts, PLAIN)
@@ -200,16 +250,17 @@ def test_frequencies() -> None:
 
 
 def test_the_settings_travel_and_have_a_fingerprint() -> None:
-    one = Analysis(salt=1 << 63, stemmer="german", stop_words="de")
-    assert Analysis.from_dict(one.to_dict()) == one
+    one = Analysis(salt=1 << 63, stemmer="german", stop_words="de", fold=("accents", "digits"))
+    assert Analysis.from_dict(json.loads(json.dumps(one.to_dict()))) == one
     assert one.regex_unicode == tokenizer.unicode_version()
     prints = {
-        Analysis(salt=s, stemmer=m, stop_words=w).fingerprint()
+        Analysis(salt=s, stemmer=m, stop_words=w, fold=f).fingerprint()
         for s in (1, 2)
         for m in (None, "german")
         for w in (None, "de")
+        for f in ((), ("digits",))
     }
-    assert len(prints) == 8
+    assert len(prints) == 16
     assert all(len(p) == 64 for p in prints)
 
 
@@ -223,6 +274,12 @@ def test_the_settings_travel_and_have_a_fingerprint() -> None:
         ({"stop_words": "english"}, "analysis.stop_words"),
         ({"regex_unicode": ""}, "analysis.regex_unicode"),
         ({"stemer": "english"}, "analysis.stemer"),
+        ({"fold": ["vowels"]}, "analysis.fold"),
+        ({"fold": ["digits", "accents"]}, "analysis.fold"),
+        ({"fold": "digits"}, "analysis.fold"),
+        ({"fold": None}, "analysis.fold"),
+        ({"version": 0}, "analysis.version"),
+        ({"version": "2"}, "analysis.version"),
     ],
 )
 def test_bad_settings_name_the_field(change: dict[str, object], field: str) -> None:
@@ -237,6 +294,15 @@ def test_other_character_data_is_refused() -> None:
     old = Analysis(salt=7, regex_unicode="regex 2001.1, folding 3.0")
     with pytest.raises(FailedPrecondition, match=r"fixed as 'regex 2001.*is installed"):
         Analyzer(old)
+
+
+@pytest.mark.parametrize("version", [1, tokenizer.VERSION + 1])
+def test_words_of_another_version_are_refused(version: int) -> None:
+    values = Analysis(salt=7).to_dict() | {"version": version}
+    if version == 1:
+        del values["version"]  # what the first version wrote
+    with pytest.raises(FailedPrecondition, match=rf"words of version {version}, but .*list --json"):
+        Analyzer(Analysis.from_dict(values))
 
 
 def test_a_stem_that_is_a_stop_word_is_stopped_and_one_that_is_no_token_is_not_taken() -> None:

@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import Cancelled
+from ps2stream.foldings import FOLDINGS
 from ps2stream.language import tokenizer
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.batch_tokenizer import SLICE_BYTES, find_overlong, split_column, split_text
 from ps2stream.language.character_tables import SIZE
 from ps2stream.language.expression import compile_column
+from ps2stream.language.tokenizer import SplitText
 from ps2stream.limits import FOLDED_TEXT_BYTES, TEXT_BYTES
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 
@@ -34,6 +36,8 @@ CLASSES = [
         tokenizer.SPACELESS, "[0-9#*]", "\u20e3", "\ufe0f", "\u200d", tokenizer.MARK,
         r"[\u1100-\u11ff]",
         r"[\uac00-\uad00]", r"\p{Emoji_Modifier}", "[A-Za-z ]",
+        "[-_.,:;'+#\"/]", tokenizer.MID_LETTER, tokenizer.MID_NUMBER, tokenizer.NUMBER,
+        tokenizer.HEBREW,
     )
 ]  # fmt: skip
 DECOMPOSING = [c for c in EVERY if unicodedata.decomposition(c)]
@@ -46,25 +50,42 @@ POOLS = [
 ]  # fmt: skip
 
 
-def by_kernels(texts: list[str]) -> list[list[str]]:
-    """The distinct tokens of each text, in order of appearance."""
+def by_kernels(texts: list[str], foldings: frozenset[str] = frozenset()) -> list[SplitText]:
+    """The words and side words of each text."""
     out = []
-    for part in split_column(*strings_to_column(texts), np.arange(len(texts))):
+    rows = np.arange(len(texts))
+    for part in split_column(*strings_to_column(texts), rows, foldings=foldings):
         tokens = column_to_strings(part.token_off, part.tokens)
-        out += [list(dict.fromkeys(tokens[a:b])) for a, b in pairwise(part.row_off)]
+        is_side = part.is_side.astype(bool).tolist()
+        out += [SplitText(tokens[a:b], is_side[a:b]) for a, b in pairwise(part.row_off)]
     return out
 
 
-def assert_equal_to_the_definition(texts: list[str]) -> None:
-    for text, found in zip(texts, by_kernels(texts), strict=True):
-        assert found == list(tokenizer.split(text)), ascii(text)
+def assert_equal_to_the_definition(
+    texts: list[str], foldings: frozenset[str] = frozenset()
+) -> None:
+    for text, found in zip(texts, by_kernels(texts, foldings), strict=True):
+        assert found == tokenizer.split(text, foldings), ascii(text)
 
 
 def test_characters_alone_and_between_letters() -> None:
     """Some of all, more of those with a rule; all of them are taken by
     `python -m tests.unit.language.test_batch_tokenizer`."""
     some = {*EVERY[::101], *DECOMPOSING[::5], *(c for pool in CLASSES[:9] for c in pool[::5])}
-    assert_equal_to_the_definition([f"{c} a{c}b{c}" for c in sorted(some)])
+    assert_equal_to_the_definition([f"{c} a{c}b{c} 1{c}2" for c in sorted(some)])
+
+
+@pytest.mark.parametrize("folding", FOLDINGS)
+def test_characters_that_are_folded_by_choice(folding: str) -> None:
+    chosen = frozenset([folding])
+    some = [*map(chr, tokenizer.optional_forms(chosen)), *EVERY[::101], *DECOMPOSING[::5]]
+    texts = [f"{c} a{c}b{c} 1{c}2 e{c}\u0301" for c in some]
+    assert_equal_to_the_definition(texts, chosen)
+    for text, found in zip(texts, by_kernels(texts, chosen), strict=True):
+        folded = tokenizer.fold(text, chosen)
+        assert tokenizer.fold(folded, chosen) == folded
+        assert not set(map(ord, folded)) & set(tokenizer.optional_forms(chosen))
+        assert by_kernels([folded], chosen) == [found]
 
 
 def random_texts(random: Random, count: int) -> list[str]:
@@ -108,11 +129,14 @@ def test_every_pair_and_sequences_that_normalization_knows() -> None:
         "é" * 200,
         "漢" * 50 + "\ufdfa" * 50,
         "\ufffe\uffff\U0010ffff\x00",
+        "a\u0301.b a.\u0301b \u0301.b 1\u0301.2 _\u0301'a 1.2\u20e3 c#\u20e3 c++1\u20e3 c#\ufe0f",
+        "a" * 127 + "'bc " + "a" * 126 + "'bc " + "a" * 126 + "·b " + "a" * 126 + "++ " + "a_" * 80,
+        "ab" + "\u0301" * 62 + "'s a." + "é" * 64 + ".b",
     ],
 )
 def test_hostile_sequences(text: str) -> None:
-    assert by_kernels([text]) == [list(tokenizer.split(text))]
-    assert split_text(text) == list(tokenizer.split(text))
+    assert by_kernels([text]) == [tokenizer.split(text)]
+    assert split_text(text) == tokenizer.split(text)
 
 
 @settings(max_examples=50, deadline=None)
@@ -121,13 +145,15 @@ def test_damaged_utf8(data: bytes, text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")[1:] + data + "é👍".encode()[:-1] + b"a\xe0\x9f\x80"
     off = np.array([0, len(data)], np.int64)
     (found,) = split_column(off, np.frombuffer(data, np.uint8), np.zeros(1, np.int64))
-    tokens = column_to_strings(found.token_off, found.tokens)
-    assert list(dict.fromkeys(tokens)) == list(tokenizer.split(data.decode("utf-8", "replace")))
+    want = tokenizer.split(data.decode("utf-8", "replace"))
+    assert column_to_strings(found.token_off, found.tokens) == want.tokens
+    assert found.is_side.astype(bool).tolist() == want.is_side
 
 
 def test_overlong_texts_are_found_by_their_exact_size() -> None:
-    fits = "\ufdfa" * (FOLDED_TEXT_BYTES // 33)
-    rest = FOLDED_TEXT_BYTES - 33 * len(fits)
+    size = len(tokenizer.fold("\ufdfa").encode())
+    fits = "\ufdfa" * (FOLDED_TEXT_BYTES // size)
+    rest = FOLDED_TEXT_BYTES - size * len(fits)
     texts = [
         "a" * TEXT_BYTES,
         fits + "b" * rest,

@@ -233,7 +233,7 @@ def test_a_foreign_service_is_refused(tmp_path: Path) -> None:
         load_plan(tmp_path / "plan.json", ANALYSIS, 4)
 
 
-@pytest.mark.parametrize("term", ["Flood", "don't", " ", "flood river", " flood"])
+@pytest.mark.parametrize("term", ["Flood", "don’t", " ", "flood river", " flood"])
 def test_a_term_that_no_text_holds_is_refused(term: str) -> None:
     with pytest.raises(PlanError, match="which the text analysis turns into"):
         text_plan(ANALYSIS, GRID, 2, {term: 1}).compile(ANALYZER)

@@ -1,0 +1,132 @@
+"""Numba kernels that search texts for watched literals (literals.py)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ps2stream.language.hash_kernels import sort_unique, token_hash
+from ps2stream.language.literal_kernels import Integer, find_literal, list_phrases, mark_prefix
+from ps2stream.language.word_kernels import find_pieces
+from ps2stream.limits import TOKEN_BYTES
+from ps2stream.protocol.frame import I64, U8, U64
+
+_FREE = np.uint64(0)
+_IDENTITY = np.arange(256, dtype=np.uint8)
+
+
+class WatchedTables(NamedTuple):
+    """The fields of a LiteralView (literals.py) that a text is searched by."""
+
+    term: U64
+    words: U8
+    bytes: U8
+
+
+@njit(cache=True, nogil=True)
+def make_room(values: U64, more: Integer, n: Integer) -> U64:
+    """Returns an array that begins with values[:n] and has room for so many more behind them."""
+    if values.shape[0] >= n + more:
+        return values
+    larger = np.empty(2 * (n + more), np.uint64)
+    larger[:n] = values[:n]
+    return larger
+
+
+@njit(cache=True, nogil=True)
+def note_prefixes(
+    watched: tuple[U64, U8, U8],
+    keys: U64,
+    data: U8,
+    begin: Integer,
+    end: Integer,
+    found: U64,
+    k: Integer,
+) -> Integer:
+    """Appends the watched prefixes of the word data[begin:end], which is folded, to `found` at k,
+    which has room for one of each size; returns the new end."""
+    search = WatchedTables(*watched)
+    for size in range(1, end - begin + 1):
+        if search.bytes[size]:
+            hashed = token_hash(keys, data, begin, begin + size, _IDENTITY)
+            found[k] = mark_prefix(hashed)
+            k += find_literal(search.term, found[k]) >= 0
+    return k
+
+
+@njit(cache=True, nogil=True)
+def note_piece_prefixes(
+    watched: tuple[U64, U8, U8],
+    keys: U64,
+    data: U8,
+    size: Integer,
+    spans: I64,
+    found: U64,
+    k: Integer,
+) -> Integer:
+    """Appends the watched prefixes of the pieces of the word data[:size] (see `find_pieces`), like
+    `note_prefixes`. spans: room."""
+    for piece in range(find_pieces(data, 0, size, spans)):
+        begin, end = spans[2 * piece], spans[2 * piece + 1]
+        k = note_prefixes(watched, keys, data, begin, end, found, k)
+    return k
+
+
+@njit(cache=True, nogil=True)
+def find_watched(
+    row_off: I64,
+    term: U64,
+    is_side: U8,
+    words: tuple[I64, U8],
+    keys: U64,
+    watched: tuple[U64, U8, U8],
+) -> tuple[I64, U64]:
+    """Returns the watched literals of analysed rows as a ragged column.
+
+    Row r has the words row_off[r] to row_off[r + 1]; term uint64[k]: their terms, 0 for stop words;
+    is_side uint8[k]: 1 for side words, which are no part of phrases; words: their UTF-8 as folded,
+    a ragged column.
+    """
+    token_off, tokens = words
+    search = WatchedTables(*watched)
+    has_prefixes = search.bytes.any()
+    found, k = np.empty(0, np.uint64), np.int64(0)
+    found_off = np.zeros(row_off.shape[0], np.int64)
+    sequence = np.empty(term.shape[0], np.uint64)
+    for row in range(row_off.shape[0] - 1):
+        n = 0
+        for i in range(row_off[row], row_off[row + 1]):
+            begin, size = token_off[i], min(token_off[i + 1] - token_off[i], TOKEN_BYTES)
+            if has_prefixes:
+                found = make_room(found, size, k)
+                k = note_prefixes(watched, keys, tokens, begin, begin + size, found, k)
+            if term[i] != _FREE and not is_side[i]:
+                sequence[n] = term[i]
+                n += 1
+        found = make_room(found, n * search.words.shape[0], k)
+        k = list_phrases(search.term, search.words, sequence, 0, n, found, k)
+        found_off[row + 1] = k
+    return found_off, found[:k].copy()
+
+
+@njit(cache=True, nogil=True)
+def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64]:
+    """Adds to each row of a ragged column the terms that were found in it; rows stay sorted and
+    unique."""
+    out_off = np.empty_like(off)
+    out = np.empty(term.shape[0] + found.shape[0], np.uint64)
+    n = 0
+    for row in range(off.shape[0] - 1):
+        out_off[row] = begin = n
+        for i in range(off[row], off[row + 1]):
+            out[n] = term[i]
+            n += 1
+        for i in range(found_off[row], found_off[row + 1]):
+            out[n] = found[i]
+            n += 1
+        if found_off[row] < found_off[row + 1]:
+            n = sort_unique(out, begin, n)
+    out_off[off.shape[0] - 1] = n
+    return out_off, out[:n].copy()
