@@ -45,4 +45,5 @@ def keep_within_shapes(
     )  # fmt: skip
     keep = np.ones(len(found.row), np.bool_)
     keep[at] = inside
-    return MatchColumns(found.row[keep], found.handle[keep], found.session[keep])
+    kept = np.flatnonzero(keep)
+    return MatchColumns(found.row[kept], found.handle[kept], found.session[kept])

@@ -25,7 +25,8 @@ CELL_MASK = (1 << LEVEL_SHIFT) - 1
 in_rect = njit(cache=True, nogil=True)(sphere.in_rect)
 haversine_km = njit(cache=True, nogil=True)(sphere.haversine_km)
 
-_AHEAD = 6  # points
+_AHEAD = 8  # points
+_LINES = 10  # of a geometry that are asked for
 ask: Any = prefetch  # or mypy takes the context for an argument
 _WORLD, _RECT, _CIRCLE = int(RegionShape.WORLD), int(RegionShape.RECT), int(RegionShape.CIRCLE)
 
@@ -218,7 +219,7 @@ def verify_simple(shape: U8, start: I64, geom: F64, pick: I64, lon: F64, lat: F6
     for i in range(len(pick)):
         if i + _AHEAD < len(pick):
             g = start[pick[i + _AHEAD]]
-            for k in range(4):
+            for k in range(_LINES):
                 ask(geom, g + 8 * k)
         q = pick[i]
         g = start[q]

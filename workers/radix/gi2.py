@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array, sealed
-from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.rows import QueryRows, RegionShape
 from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import PolygonCache
 from ps2stream.workers.index import (
@@ -346,10 +346,10 @@ class RadixGI2:
     def _keep_exact(
         self, found: MatchColumns, at: I64, extras_at: I64, lon: F64, lat: F64
     ) -> MatchColumns:
-        """Returns the pairs without those among found[at] whose object lies outside the circle
-        or polygon of the query."""
+        """Returns the pairs without those among found[at] whose object lies outside the polygon
+        of the query."""
         pool = self._arrays.pool
-        shape = (pool[extras_at + kl.X_HEAD] & 255).astype(np.uint8)
+        shape = np.full(len(at), RegionShape.POLYGON, np.uint8)  # circles are decided
         start = extras_at + kl.X_GEOM
         return keep_within_shapes(found, at, shape, start, pool, lon, lat, self._polygons)
 
