@@ -48,6 +48,7 @@ __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
 _SPACELESS = regex.compile(tokenizer.SPACELESS, regex.VERSION1)
+_SEARCHES_NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64))
 _SHORT = 48  # characters: a shorter text is split in Python before a kernel would be called
 
 
@@ -289,21 +290,31 @@ class Analyzer:
         rows = len(off) - 1
         slow = np.zeros(rows, np.uint8)
         out_off = np.zeros(rows + 1, np.int64)
-        found_off, found = out_off, np.empty(0, np.uint64)
         watched = literals.term, literals.words, literals.bytes
         if self.simple:
-            out = np.empty(int(off[-1] - off[0]) + rows, np.uint64)
-            left, found_off, found = kernels.analyse_rows(
+            size = int(off[-1] - off[0])
+            out = np.empty(size + rows, np.uint64)
+            sought = _SEARCHES_NOTHING
+            if len(literals.term):
+                room = 2 * size if literals.bytes.any() else 0
+                sought = (
+                    np.zeros(rows, np.int64),
+                    np.zeros(rows + 1, np.int64),
+                    np.empty(room, "u8"),
+                )
+            left = kernels.analyse_rows(
                 sealed(off),
                 sealed(text),
                 simple_characters(self.foldings),
                 sealed(self.keys),
                 watched,
                 (out_off, out, slow),
+                sought,
             )
+            if len(literals.term):
+                out_off, out = search_kernels.search_rows(out_off, out, slow, sought, watched)
             if not left:
-                fast = out_off, out[: out_off[-1]].copy()
-                return search_kernels.add_found(*fast, found_off, found) if len(found) else fast
+                return out_off, out[: out_off[-1]].copy()
         else:
             out = np.empty(0, np.uint64)
             slow[:] = 1
@@ -312,12 +323,10 @@ class Analyzer:
             off, text, slow_rows, is_wanted, watched
         )
         terms: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
-        if len(found):
-            terms = search_kernels.add_found(*terms, found_off, found)
         if len(more):
-            size = np.zeros(rows, np.int64)
-            size[slow_rows] = np.diff(more_off)
-            terms = search_kernels.add_found(*terms, np.append(0, np.cumsum(size)), more)
+            sizes = np.zeros(rows, np.int64)
+            sizes[slow_rows] = np.diff(more_off)
+            terms = search_kernels.add_found(*terms, np.append(0, np.cumsum(sizes)), more)
         return terms
 
     def _analyse_slowly(

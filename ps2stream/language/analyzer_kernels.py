@@ -19,13 +19,7 @@ from ps2stream.language.hash_kernels import (
     start_hash,
     token_hash,
 )
-from ps2stream.language.literal_kernels import list_phrases
-from ps2stream.language.search_kernels import (
-    WatchedTables,
-    make_room,
-    note_piece_prefixes,
-    note_prefixes,
-)
+from ps2stream.language.search_kernels import SearchBuffers, note_piece_prefixes, note_prefixes
 from ps2stream.language.word_kernels import HASH, can_join, find_pieces
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U32, U64
@@ -136,22 +130,22 @@ def analyse_rows(
     keys: U64,
     watched: tuple[U64, U8, U8],
     terms: tuple[I64, U64, U8],
-) -> tuple[int, I64, U64]:
+    rows: tuple[I64, I64, U64],
+) -> int:
     """Writes the sorted unique hashes (TOP among them) of every row that is all simple
-    characters. Returns the number of the other rows, and the watched literals that were found,
-    (rising rows int64[k], terms uint64[k]).
+    characters; returns the number of the other rows. Where texts are searched for literals, the
+    hashes are unsorted, and what `search_rows` needs is written too.
 
-    off int64[n + 1], text uint8[]; keys uint64[KEYS]. characters, watched, terms: plain tuples of
-    the fields of SimpleCharacters, WatchedTables and TermBuffers, which a kernel takes faster from
-    Python than the classes themselves.
+    off int64[n + 1], text uint8[]; keys uint64[KEYS]. characters, watched, terms, rows: plain
+    tuples of the fields of SimpleCharacters, WatchedTables, TermBuffers and SearchBuffers, which a
+    kernel takes faster from Python than the classes themselves.
     """
     simple, buffers = SimpleCharacters(*characters), TermBuffers(*terms)
-    search = WatchedTables(*watched)
-    searches = search.term.shape[0] > 0
-    has_prefixes = searches and search.bytes.any()
-    found, found_off, hits = np.empty(0, np.uint64), np.zeros(1, np.int64), np.int64(0)
-    if searches:
-        found_off = np.zeros(off.shape[0], np.int64)
+    sought = SearchBuffers(*rows)
+    word_end, found_off, found = sought.word_end, sought.found_off, sought.found
+    searches, has_prefixes = word_end.shape[0] > 0, found.shape[0] > 0
+    table, _, of_size = watched
+    hits = np.int64(0)
     lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded
     out_off, out, slow = buffers.off, buffers.term, buffers.slow
     token = np.empty(TOKEN_BYTES + 4, np.uint8)  # the open word, folded
@@ -227,10 +221,11 @@ def analyse_rows(
                 out[n] = _hash_word(keys, words, size)
                 n += 1
                 if has_prefixes:
-                    found = make_room(found, 2 * TOKEN_BYTES, hits)
-                    hits = note_prefixes(watched, keys, token, 0, size, found, hits)
+                    hits = note_prefixes(table, of_size, keys, token, 0, size, found, hits)
                     if parts:
-                        hits = note_piece_prefixes(watched, keys, token, size, spans, found, hits)
+                        hits = note_piece_prefixes(
+                            table, of_size, keys, token, size, spans, found, hits
+                        )
                 if parts or mark:
                     side = _add_side_words(keys, token, size, mark, c, out, side, spans)
                 size = 0
@@ -252,6 +247,7 @@ def analyse_rows(
             slow[row] = 1
             left += 1
             if searches:
+                word_end[row] = n
                 hits = found_off[row]
                 found_off[row + 1] = hits
             continue
@@ -259,24 +255,24 @@ def analyse_rows(
             out[n] = _hash_word(keys, words, size)
             n += 1
             if has_prefixes:
-                found = make_room(found, 2 * TOKEN_BYTES, hits)
-                hits = note_prefixes(watched, keys, token, 0, size, found, hits)
+                hits = note_prefixes(table, of_size, keys, token, 0, size, found, hits)
                 if parts:
-                    hits = note_piece_prefixes(watched, keys, token, size, spans, found, hits)
+                    hits = note_piece_prefixes(
+                        table, of_size, keys, token, size, spans, found, hits
+                    )
             if parts:
                 side = _add_side_words(keys, token, size, 0, np.uint8(0), out, side, spans)
         if searches:
-            found = make_room(found, (n - out_off[row]) * search.words.shape[0], hits)
-            hits = list_phrases(search.term, search.words, out, out_off[row], n, found, hits)
+            word_end[row] = n
             found_off[row + 1] = hits
         # out[out_off[row]:n] are the words in order, out[side:side_end] the side words.
         for j in range(side, side_end):
             out[n] = out[j]
             n += 1
         out[n] = TOP
-        n = sort_unique(out, out_off[row], n + 1)
+        n = n + 1 if searches else sort_unique(out, out_off[row], n + 1)
     out_off[off.shape[0] - 1] = n
-    return left, found_off, found[:hits].copy()
+    return left
 
 
 @njit(cache=True, nogil=True)

@@ -18,6 +18,8 @@ _HALF: Final = np.uint64(32)
 _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 
+RECENT: Final = 256  # phrases, a power of 2
+
 Integer = Any  # a plain integer, or one of NumPy's
 
 
@@ -112,10 +114,18 @@ def hold_terms(table: U64, terms: U64) -> None:
 
 @njit(cache=True, nogil=True)
 def list_phrases(
-    table: U64, of_size: U8, words: U64, begin: Integer, end: Integer, found: U64, n: Integer
+    table: U64,
+    of_size: U8,
+    words: U64,
+    begin: Integer,
+    end: Integer,
+    recent: U64,
+    found: U64,
+    n: Integer,
 ) -> Integer:
-    """Appends the phrases of a table among the adjacent words[begin:end] to `found` at n, which has
-    room for one of each size that begins at each word; returns the new end."""
+    """Appends the phrases of a table among the adjacent words[begin:end] to `found` at n, perhaps
+    some more than once; returns the new end, or -1 if `found` has not enough room. recent
+    uint64[RECENT], zeros: those that were found last, so that a text of one word has each once."""
     longest = of_size.shape[0] - 1
     while longest and not of_size[longest]:
         longest -= 1
@@ -123,11 +133,17 @@ def list_phrases(
         sum_ = start_phrase()
         for size in range(1, min(longest, end - i) + 1):
             sum_ = extend_phrase(sum_, words[i + size - 1])
-            if of_size[size]:
-                term = finish_phrase(sum_, size)
-                if find_literal(table, term) >= 0:
-                    found[n] = term
-                    n += 1
+            if not of_size[size]:
+                continue
+            term = finish_phrase(sum_, size)
+            at = np.int64(term & np.uint64(RECENT - 1))
+            if recent[at] == term or find_literal(table, term) < 0:
+                continue
+            if n == found.shape[0]:
+                return -1
+            recent[at] = term
+            found[n] = term
+            n += 1
     return n
 
 

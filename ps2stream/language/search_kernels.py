@@ -1,5 +1,7 @@
 """Numba kernels that search texts for watched literals (literals.py)."""
 
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -8,7 +10,13 @@ import numpy as np
 from numba import njit
 
 from ps2stream.language.hash_kernels import sort_unique, token_hash
-from ps2stream.language.literal_kernels import Integer, find_literal, list_phrases, mark_prefix
+from ps2stream.language.literal_kernels import (
+    RECENT,
+    Integer,
+    find_literal,
+    list_phrases,
+    mark_prefix,
+)
 from ps2stream.language.word_kernels import find_pieces
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
@@ -25,6 +33,18 @@ class WatchedTables(NamedTuple):
     bytes: U8
 
 
+class SearchBuffers(NamedTuple):
+    """What a search needs to know of n rows, C-contiguous, writable. word_end int64[n]: where the
+    words of a row end, behind which its side words are; empty if nothing is searched for.
+    found_off int64[n + 1] and found uint64[]: the prefixes that were found in each row, with room
+    for six times the bytes of the text, as folding may double them and pieces are searched too;
+    empty if no prefix is searched for."""
+
+    word_end: I64
+    found_off: I64
+    found: U64
+
+
 @njit(cache=True, nogil=True)
 def make_room(values: U64, more: Integer, n: Integer) -> U64:
     """Returns an array that begins with values[:n] and has room for so many more behind them."""
@@ -35,43 +55,75 @@ def make_room(values: U64, more: Integer, n: Integer) -> U64:
     return larger
 
 
-@njit(cache=True, nogil=True)
-def note_prefixes(
-    watched: tuple[U64, U8, U8],
-    keys: U64,
-    data: U8,
-    begin: Integer,
-    end: Integer,
-    found: U64,
-    k: Integer,
-) -> Integer:
+@njit(inline="always")
+def note_prefixes(table, of_size, keys, data, begin, end, found, k):
     """Appends the watched prefixes of the word data[begin:end], which is folded, to `found` at k,
     which has room for one of each size; returns the new end."""
-    search = WatchedTables(*watched)
     for size in range(1, end - begin + 1):
-        if search.bytes[size]:
+        if of_size[size]:
             hashed = token_hash(keys, data, begin, begin + size, _IDENTITY)
             found[k] = mark_prefix(hashed)
-            k += find_literal(search.term, found[k]) >= 0
+            k += find_literal(table, found[k]) >= 0
     return k
 
 
 @njit(cache=True, nogil=True)
 def note_piece_prefixes(
-    watched: tuple[U64, U8, U8],
-    keys: U64,
-    data: U8,
-    size: Integer,
-    spans: I64,
-    found: U64,
-    k: Integer,
+    table: U64, of_size: U8, keys: U64, data: U8, size: Integer, spans: I64, found: U64, k: Integer
 ) -> Integer:
     """Appends the watched prefixes of the pieces of the word data[:size] (see `find_pieces`), like
     `note_prefixes`. spans: room."""
     for piece in range(find_pieces(data, 0, size, spans)):
         begin, end = spans[2 * piece], spans[2 * piece + 1]
-        k = note_prefixes(watched, keys, data, begin, end, found, k)
+        k = note_prefixes(table, of_size, keys, data, begin, end, found, k)
     return k
+
+
+@njit(cache=True, nogil=True)
+def add_phrases(
+    search: WatchedTables,
+    words: U64,
+    begin: Integer,
+    end: Integer,
+    recent: U64,
+    found: U64,
+    n: Integer,
+) -> Integer:
+    """Appends the watched phrases among words[begin:end] to `found` at n, like `list_phrases`, and
+    leaves `recent` as it was, all 0."""
+    top = list_phrases(search.term, search.words, words, begin, end, recent, found, n)
+    for i in range(n, found.shape[0] if top < 0 else top):
+        recent[np.int64(found[i] & np.uint64(RECENT - 1))] = _FREE
+    return top
+
+
+@njit(cache=True, nogil=True)
+def search_rows(
+    off: I64, term: U64, slow: U8, rows: tuple[I64, I64, U64], watched: tuple[U64, U8, U8]
+) -> tuple[I64, U64]:
+    """Returns what `analyse_rows` has written with the watched literals, sorted and unique; rows
+    that are marked in `slow` are empty."""
+    sought, search = SearchBuffers(*rows), WatchedTables(*watched)
+    word_end, found_off, found = sought.word_end, sought.found_off, sought.found
+    recent = np.zeros(RECENT, np.uint64)
+    out_off, out, n = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64), 0
+    for row in range(off.shape[0] - 1):
+        begin = n
+        if not slow[row]:
+            size = off[row + 1] - off[row]
+            hits = found_off[row + 1] - found_off[row]
+            out = make_room(out, size + hits, n)
+            out[n : n + size] = term[off[row] : off[row + 1]]
+            n += size
+            out[n : n + hits] = found[found_off[row] : found_off[row + 1]]
+            n += hits
+            top = add_phrases(search, term, off[row], word_end[row], recent, out, n)
+            while top < 0:
+                out = make_room(out, 2 * (out.shape[0] - n) + size, n)
+                top = add_phrases(search, term, off[row], word_end[row], recent, out, n)
+            n = sort_unique(out, begin, top)
+        out_off[row + 1] = n
+    return out_off, out[:n].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -94,19 +146,24 @@ def find_watched(
     has_prefixes = search.bytes.any()
     found, k = np.empty(0, np.uint64), np.int64(0)
     found_off = np.zeros(row_off.shape[0], np.int64)
-    sequence = np.empty(term.shape[0], np.uint64)
+    sequence, recent = np.empty(term.shape[0], np.uint64), np.zeros(RECENT, np.uint64)
     for row in range(row_off.shape[0] - 1):
         n = 0
         for i in range(row_off[row], row_off[row + 1]):
             begin, size = token_off[i], min(token_off[i + 1] - token_off[i], TOKEN_BYTES)
             if has_prefixes:
                 found = make_room(found, size, k)
-                k = note_prefixes(watched, keys, tokens, begin, begin + size, found, k)
+                k = note_prefixes(
+                    search.term, search.bytes, keys, tokens, begin, begin + size, found, k
+                )
             if term[i] != _FREE and not is_side[i]:
                 sequence[n] = term[i]
                 n += 1
-        found = make_room(found, n * search.words.shape[0], k)
-        k = list_phrases(search.term, search.words, sequence, 0, n, found, k)
+        top = add_phrases(search, sequence, 0, n, recent, found, k)
+        while top < 0:
+            found = make_room(found, 2 * (found.shape[0] - k) + n, k)
+            top = add_phrases(search, sequence, 0, n, recent, found, k)
+        k = top
         found_off[row + 1] = k
     return found_off, found[:k].copy()
 
