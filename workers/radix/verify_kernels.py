@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm, RegionShape
-from ps2stream.space.polygon_kernels import OUTSIDE, UNDECIDED
+from ps2stream.space.polygon_kernels import INSIDE, OUTSIDE, UNDECIDED
 from ps2stream.space.space_kernels import cell_at, haversine_km, in_rect
 from ps2stream.workers.radix.layout import (
     ALL,
@@ -123,6 +123,19 @@ def is_listed(pool, expression, extras, key, x, y, lon_bits, lat_bits):
     return False
 
 
+@njit(cache=True, nogil=True)
+def look_at_shape(slots_f, pool, pool_f, slot, extras, x, y):
+    """Returns OUTSIDE, INSIDE or, of a polygon, UNDECIDED for a point in the boxes of a slot with a
+    circle or a polygon. Not inlined: few queries have one."""
+    head, g = np.int64(pool[extras + X_HEAD]), extras + X_GEOM
+    if head & 255 == _CIRCLE:
+        is_near = haversine_km(pool_f[g], pool_f[g + 1], x, y) <= pool_f[g + 2]
+        return INSIDE if is_near else OUTSIDE
+    if head >> 8 & 255 > 1:
+        return UNDECIDED
+    return look_up_point(pool, extras, advance(slots_f, 8 * slot), x, y)
+
+
 @njit(inline="always")
 def _is_in_region(slots_f, pool, pool_f, slot, extras, x, y):
     """Returns whether a point lies in the region of a slot, and whether that is still to be checked
@@ -140,17 +153,13 @@ def _is_in_region(slots_f, pool, pool_f, slot, extras, x, y):
     if not inside and boxes > 1:
         b = extras + X_BOX
         inside = pool_f[b] <= x <= pool_f[b + 2] and pool_f[b + 1] <= y <= pool_f[b + 3]
-    g = extras + X_GEOM
     if head & 255 > _RECT:
-        if not inside:
-            return False, False
-        if head & 255 == _CIRCLE:
-            return haversine_km(pool_f[g], pool_f[g + 1], x, y) <= pool_f[g + 2], False
-        if boxes > 1:
-            return True, True
-        found = look_up_point(pool, extras, advance(slots_f, 8 * slot), x, y)
+        found = OUTSIDE
+        if inside:
+            found = look_at_shape(slots_f, pool, pool_f, slot, extras, x, y)
         return found != OUTSIDE, found == UNDECIDED
     if inside and boxes > 1:  # two boxes may hold more than the rectangle
+        g = extras + X_GEOM
         inside = in_rect(pool_f[g], pool_f[g + 1], pool_f[g + 2], pool_f[g + 3], x, y)
     return inside, False
 
