@@ -163,7 +163,8 @@ def query_of(message: query_pb2.Query) -> Query:
             region = Circle(circle.lon, circle.lat, circle.radius_km)
         case "geojson":
             region = geojson.from_json(json.loads(message.region.geojson), stored=True)
-    return Query(message.id, message.expression, region, message.session)
+    named = message.id, message.expression, region, message.session
+    return Query(*named, message.canonical)
 
 
 class BulkAnswers:

@@ -56,12 +56,14 @@ library such as shapely, four sides (west, south, east, north), or None for the 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Query:
-    """A standing query. The region None is the whole world."""
+    """A standing query. The region None is the whole world. `canonical` is the expression as the
+    service understood it, in queries that it returns; it does not matter to equality."""
 
     id: str
     expression: str = ""
     region: Region | None = None
     session: str = ""
+    canonical: str = dataclasses.field(default="", compare=False)
 
 
 # --- queries --------------------------------------------------------------

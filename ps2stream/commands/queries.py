@@ -206,7 +206,10 @@ def list_queries(
                 "session": query.session,
                 "expression": query.expression,
                 "region": query.region.to_json() if query.region is not None else None,
+                "canonical": query.canonical,
             }
             words = query.expression or "(any text)"
+            if query.canonical != query.expression:
+                words += f" (understood as {query.canonical})"
             line = f"{query.id}  {query.session}  {words}  {format_region(query.region)}"
             output.emit(body, printable(line))

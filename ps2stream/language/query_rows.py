@@ -239,16 +239,25 @@ def delete_rows(ids: StringColumn) -> QueryRows:
     )
 
 
-def describe(source: bytes) -> tuple[str, dict[str, Any] | None]:
-    """Returns the expression of a row's source as typed (canonical where that was not kept) and
-    the region in its JSON form, or None."""
+class DescribedQuery(NamedTuple):
+    """What the source of a row says: the expression as typed (canonical where that was not kept),
+    the region in its JSON form, or None, and the canonical expression."""
+
+    expression: str
+    region: dict[str, Any] | None
+    canonical: str
+
+
+def describe(source: bytes) -> DescribedQuery:
+    """Returns what the source of a row says."""
     shape = RegionShape(source[0])
     words = _WORDS.get(shape)
     if words is None:  # a polygon begins with the length of its WKB
         words = 1 + -(-int(np.frombuffer(source, "<f8", 1, 1)[0]) // 8)
     region = decode_region(shape, np.frombuffer(source, "<f8", words, 1))
-    canonical, _, typed = source[1 + 8 * words :].partition(b"\0")
-    return (typed or canonical).decode("utf-8", "replace"), region.to_json()
+    texts = source[1 + 8 * words :].decode("utf-8", "replace")
+    canonical, _, typed = texts.partition("\0")
+    return DescribedQuery(typed or canonical, region.to_json(), canonical)
 
 
 def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:

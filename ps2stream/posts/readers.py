@@ -123,7 +123,7 @@ def check_query(where: str, record: dict[str, Any]) -> None:
     """Raises InvalidArgument unless the object has a string `id` and at most `expression`,
     `region` and `session` besides, as `list --json` prints them; null is absent."""
     known = ("id", "expression", "region", "session")
-    if unknown := sorted(set(record) - set(known)):
+    if unknown := sorted(set(record) - {*known, "canonical"}):  # which `list --json` adds
         raise bad(where, f"unknown key {unknown[0]!r}; expected {', '.join(known)}")
     for name in ("id", "expression", "session"):
         value = record.get(name)

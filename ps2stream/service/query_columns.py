@@ -142,8 +142,8 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
         at[1:],
         strict=True,
     ):
-        expression, region = describe_source(sources[a:b])
-        query = query_pb2.Query(id=id_, expression=expression, session=session)
+        expression, region, canonical = describe_source(sources[a:b])
+        query = query_pb2.Query(id=id_, expression=expression, session=session, canonical=canonical)
         if region is None:
             pass
         elif region["type"] == "Rect":

@@ -196,6 +196,7 @@ class Query(_message.Message):
     EXPRESSION_FIELD_NUMBER: _builtins.int
     REGION_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    CANONICAL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Client's name of the query, unique among the tenant's live queries: 1 to 128 bytes, without
     NUL.
@@ -211,6 +212,10 @@ class Query(_message.Message):
     """Session that receives the matches: 1 to 128 bytes, without NUL. A session is created when it
     is first named.
     """
+    canonical: _builtins.str
+    """In answers: the expression as the service understood it, in canonical form. Requests may repeat
+    it; it is not read.
+    """
     @_builtins.property
     def region(self) -> Global___Region:
         """Area of the query. Absent: the whole world, which needs an expression."""
@@ -222,10 +227,11 @@ class Query(_message.Message):
         expression: _builtins.str = ...,
         region: Global___Region | None = ...,
         session: _builtins.str = ...,
+        canonical: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["region", b"region"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expression", b"expression", "id", b"id", "region", b"region", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canonical", b"canonical", "expression", b"expression", "id", b"id", "region", b"region", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
