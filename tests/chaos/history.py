@@ -116,7 +116,14 @@ def stripe(probe: int) -> tuple[float, float]:
 def some_query(rng: random.Random, name: str, session: str) -> naive.Query:
     """A few words, nearly always somewhere."""
     words = rng.sample(WORDS[:30], rng.randint(1, 3))
+    kind = rng.randrange(6)
+    if kind == 0:
+        words[0] = f'"{words[0]} {rng.choice(WORDS[:30])}"'
+    elif kind == 1:
+        words[0] = words[0][:5] + "*"
     expression = rng.choice([" AND ", " OR ", " OR "]).join(words)
+    if rng.random() < 0.2:
+        expression = f"({expression}) AND NOT {rng.choice(WORDS[30:])}"
     lon, lat = round(rng.uniform(-160, 160), 2), round(rng.uniform(-70, 70), 2)
     side = rng.choice([2.0, 15.0, 40.0])
     kind = rng.randrange(6)

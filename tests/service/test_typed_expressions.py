@@ -69,7 +69,7 @@ def test_a_keyword_that_is_read_as_other_terms_shows_them(tmp_path: Path) -> Non
         assert clauses(told["text"]) == [
             ("and", "(Bristol-Temple OR Süd) train", True),
             ("or", "Bristol-Temple OR Süd", True),
-            ("and", "Bristol-Temple", False),
+            ("phrase", "Bristol-Temple", False),
             ("term", "bristol", True),
             ("term", "temple", False),
             ("term", "Süd", True),

@@ -21,6 +21,7 @@ from ps2stream.dispatcher import (
     identified,
     instructions,
     intake,
+    literal_table,
     object_log,
     open_batches,
     producers,
@@ -31,6 +32,7 @@ from ps2stream.dispatcher import (
 )
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import router as dispatcher_router
+from ps2stream.language import literals
 from ps2stream.merger import dedup, recovery, sessions, updates
 from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
@@ -38,7 +40,7 @@ from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import StreamDelivery
-from ps2stream.protocol.rows import NEVER, ObjectRows
+from ps2stream.protocol.rows import NEVER, ObjectRows, no_queries
 from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
@@ -768,4 +770,32 @@ def part_of_what_moves_is_not_loaded() -> Iterator[None]:
 def old_owners_keep_what_they_had() -> Iterator[None]:
     """A worker forgets nothing of what it no longer owns, and may match it again later."""
     with patch(Poisonable, "drop", lambda self, keep: None):
+        yield
+
+
+# --- watched literals --------------------------------------------------------------------
+
+
+@bug
+def objects_are_not_searched_again() -> Iterator[None]:
+    """Objects that were analysed before a phrase was first inserted are routed as they are."""
+    with patch(literal_table.LiteralTable, "search", lambda _self, rows, _analyzer: rows):
+        yield
+
+
+@bug
+def literals_end_with_the_delete() -> Iterator[None]:
+    """Phrases are no longer looked for once their last query is deleted, though objects of before
+    may be sent again."""
+    note = dispatcher_router.RouterMachine._note_deletes
+
+    def hasty(self: Any, rows: Any, tags: Any) -> None:
+        note(self, rows, tags)
+        self.literals.retire(literals.WatchedLiterals.of(rows))
+        self.literals._make_room(0)
+        self.literals.view = self.literals.view._replace(version=self.literals.view.version + 1)
+        *rest, _ = self._deleted[-1]
+        self._deleted[-1] = (*rest, literals.WatchedLiterals.of(no_queries()))
+
+    with patch(dispatcher_router.RouterMachine, "_note_deletes", hasty):
         yield

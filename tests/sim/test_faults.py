@@ -69,6 +69,8 @@ FOUND_BY = {
     "a_torn_tail_is_taken_for_records": 477,
     "cursors_lost": 5,
     "failed_syncs_are_ignored": 6,
+    "objects_are_not_searched_again": 0,
+    "literals_end_with_the_delete": 23,
     "objects_wait_for_no_update": 0,
     "plan_changes_concern_nobody": 0,
     "notices_skip_what_concerns_the_receiver": 0,
