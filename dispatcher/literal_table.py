@@ -11,7 +11,13 @@ import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literal_kernels import count_down, count_up
-from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView, WatchedLiterals
+from ps2stream.language.literals import (
+    NO_LITERALS,
+    LiteralKind,
+    LiteralView,
+    WatchedLiterals,
+    mark_sizes,
+)
 from ps2stream.protocol.frame import I64, U8, sealed
 from ps2stream.protocol.rows import ObjectRows
 
@@ -90,8 +96,8 @@ class LiteralTable:
     def _count_up(self, literals: WatchedLiterals, count: I64) -> int:
         """Adds to the counts of literals; returns how many the table did not hold."""
         term, kind, size = (sealed(column) for column in literals)
-        self.view.words[size[kind == LiteralKind.PHRASE]] = 1
-        self.view.bytes[size[kind == LiteralKind.PREFIX]] = 1
+        mark_sizes(self.view.words, size[kind == LiteralKind.PHRASE])
+        mark_sizes(self.view.bytes, size[kind == LiteralKind.PREFIX])
         columns = self._count, self._kind, self._size
         fresh, begun = count_up(self.view.term, columns, (term, kind, size), sealed(count))
         self._used += begun

@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from ps2stream.errors import InvalidArgument, Violation, invalid
-from ps2stream.foldings import read_foldings
+from ps2stream.foldings import FOLDINGS, read_foldings
 from ps2stream.security import (
     INTAKE_BYTES,
     TENANT_NAME,
@@ -38,6 +38,7 @@ from ps2stream.security import (
 
 PREFIX = "PS2STREAM_"
 DATABASE_URL = "DATABASE_URL"
+_FOLDING = "|".join(FOLDINGS)
 _NOT_SETTINGS = {
     PREFIX + name for name in ("DATA", "CONFIG", "SERVER", "TOKEN", "TOKEN_FILE", "TLS_CA")
 }
@@ -100,6 +101,7 @@ class Settings(BaseModel):
         default=None,
         description="what is folded besides letter case: accents, arabic-marks and digits, "
         "separated by commas; fixed like the stemmer",
+        json_schema_extra={"pattern": rf"^\s*({_FOLDING})?(\s*,\s*({_FOLDING})?)*\s*$"},
     )
     session_quota: int = Field(
         default=16 << 20,

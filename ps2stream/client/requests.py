@@ -84,6 +84,9 @@ def region_to_proto(value: Any) -> query_pb2.Region | None:
             return None
 
 
+_BESIDES = ("session", "canonical")  # fields of a query that need not be given, or are not read
+
+
 def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
     """Builds the message of a query from a Query, a mapping with its fields or (id, expression[,
     region]). Raises InvalidArgument."""
@@ -98,7 +101,7 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
                        f"got {named(query)}")  # fmt: skip
     if values.get("id") is None:
         raise invalid("query.id", "is required")
-    if unknown := sorted(str(name) for name in values if name not in (*_QUERY, "session")):
+    if unknown := sorted(str(name) for name in values if name not in (*_QUERY, *_BESIDES)):
         raise invalid("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
     texts = {"id": "", "expression": "", "session": session}
     texts |= {name: values[name] for name in texts if values.get(name) is not None}

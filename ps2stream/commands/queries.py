@@ -189,6 +189,17 @@ def delete(output: CommandOutput, /, ids: tuple[str, ...], server: str) -> None:
         raise missing
 
 
+def _says_the_same(query: Query) -> bool:
+    """Returns whether the words of a query were understood as they were typed."""
+    from ps2stream.language.lexemes import split_lexemes
+
+    understood, typed = (
+        {lexeme.text.casefold() for lexeme in split_lexemes(text)}
+        for text in (query.canonical, query.expression)
+    )
+    return understood <= typed | {"and", "or", "not", "(", ")"}
+
+
 @click.command("list")
 @click.option("--session", help="Session whose queries are listed.  [default: all]")
 @click.option("--limit", type=click.IntRange(min=1), help="Largest number of queries to list.")
@@ -209,7 +220,7 @@ def list_queries(
                 "canonical": query.canonical,
             }
             words = query.expression or "(any text)"
-            if query.canonical != query.expression:
+            if not _says_the_same(query):
                 words += f" (understood as {query.canonical})"
             line = f"{query.id}  {query.session}  {words}  {format_region(query.region)}"
             output.emit(body, printable(line))

@@ -126,9 +126,7 @@ def list_phrases(
     """Appends the phrases of a table among the adjacent words[begin:end] to `found` at n, perhaps
     some more than once; returns the new end, or -1 if `found` has not enough room. recent
     uint64[RECENT], zeros: those that were found last, so that a text of one word has each once."""
-    longest = of_size.shape[0] - 1
-    while longest and not of_size[longest]:
-        longest -= 1
+    longest = np.int64(of_size[0])
     for i in range(begin, end):
         sum_ = start_phrase()
         for size in range(1, min(longest, end - i) + 1):

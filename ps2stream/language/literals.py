@@ -31,8 +31,8 @@ class LiteralView(NamedTuple):
 
     term uint64[2^k]: a table with open addressing, 0 = free; empty if nothing is searched for.
     words uint8[PHRASE_WORDS + 1] and bytes uint8[TOKEN_BYTES + 1]: 1 for each size that a phrase
-    or a prefix has. version: how often a literal was added; a later view holds all that an
-    earlier one did, or none of it is in use any more.
+    or a prefix has, and in the first place the largest of them. version: how often a literal was
+    added; a later view holds all that an earlier one did, or none of it is in use any more.
     """
 
     term: U64
@@ -46,6 +46,13 @@ NO_LITERALS: Final = LiteralView(
     np.zeros(PHRASE_WORDS + 1, np.uint8),
     np.zeros(TOKEN_BYTES + 1, np.uint8),
 )
+
+
+def mark_sizes(of_size: U8, size: U8) -> None:
+    """Marks sizes in a column of a LiteralView."""
+    if len(size):
+        of_size[size] = 1
+        of_size[0] = max(of_size[0], size.max())
 
 
 class WatchedLiterals(NamedTuple):
@@ -70,8 +77,8 @@ class WatchedLiterals(NamedTuple):
         table = np.zeros(4 << len(self.term).bit_length(), np.uint64)
         words, sizes = np.zeros_like(NO_LITERALS.words), np.zeros_like(NO_LITERALS.bytes)
         hold_terms(table, self.term)
-        words[self.size[self.kind == LiteralKind.PHRASE]] = 1
-        sizes[self.size[self.kind == LiteralKind.PREFIX]] = 1
+        mark_sizes(words, self.size[self.kind == LiteralKind.PHRASE])
+        mark_sizes(sizes, self.size[self.kind == LiteralKind.PREFIX])
         return LiteralView(table, words, sizes)
 
 

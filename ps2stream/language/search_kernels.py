@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.language.hash_kernels import sort_unique, token_hash
+from ps2stream.language.hash_kernels import finish_hash, sort_unique, start_hash
 from ps2stream.language.literal_kernels import (
     RECENT,
     Integer,
@@ -22,7 +22,6 @@ from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 
 _FREE = np.uint64(0)
-_IDENTITY = np.arange(256, dtype=np.uint8)
 
 
 class WatchedTables(NamedTuple):
@@ -30,7 +29,7 @@ class WatchedTables(NamedTuple):
 
     term: U64
     words: U8
-    bytes: U8
+    bytes: U8  # bytes[0]: the largest of these sizes
 
 
 class SearchBuffers(NamedTuple):
@@ -59,10 +58,16 @@ def make_room(values: U64, more: Integer, n: Integer) -> U64:
 def note_prefixes(table, of_size, keys, data, begin, end, found, k):
     """Appends the watched prefixes of the word data[begin:end], which is folded, to `found` at k,
     which has room for one of each size; returns the new end."""
-    for size in range(1, end - begin + 1):
-        if of_size[size]:
-            hashed = token_hash(keys, data, begin, begin + size, _IDENTITY)
-            found[k] = mark_prefix(hashed)
+    a, b = start_hash(keys)
+    word = _FREE
+    for i in range(min(end - begin, of_size[0])):
+        word |= np.uint64(data[begin + i]) << np.uint64(8 * (i & 3))
+        if i & 3 == 3:
+            a += keys[2 * (i >> 2)] * word
+            b += keys[2 * (i >> 2) + 1] * word
+            word = _FREE
+        if of_size[i + 1]:
+            found[k] = mark_prefix(finish_hash(keys, a, b, word, i + 1))
             k += find_literal(table, found[k]) >= 0
     return k
 
@@ -113,10 +118,12 @@ def search_rows(
             size = off[row + 1] - off[row]
             hits = found_off[row + 1] - found_off[row]
             out = make_room(out, size + hits, n)
-            out[n : n + size] = term[off[row] : off[row + 1]]
-            n += size
-            out[n : n + hits] = found[found_off[row] : found_off[row + 1]]
-            n += hits
+            for i in range(off[row], off[row + 1]):
+                out[n] = term[i]
+                n += 1
+            for i in range(found_off[row], found_off[row + 1]):
+                out[n] = found[i]
+                n += 1
             top = add_phrases(search, term, off[row], word_end[row], recent, out, n)
             while top < 0:
                 out = make_room(out, 2 * (out.shape[0] - n) + size, n)

@@ -11,7 +11,7 @@ from mkdocs.config import load_config
 from scripts import site as hooks
 from tests.support import built_site
 
-HOSTS = {"github.com", "keepachangelog.com", "www.ray.io"}
+HOSTS = {"github.com", "keepachangelog.com", "www.ray.io", "www.unicode.org"}
 """Other sites that a page may lead to."""
 
 
