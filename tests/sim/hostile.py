@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ ANALYSIS = Analysis(salt=7)
 
 
 PREFIXES = ["fl*", "flo*", "river*", "Fi*", "STR*", "e\u0301t*", "th*"]
+_WORD = re.compile(r"\(|(?<![^\s(])(?!(?:AND|OR)(?![^\s()]))[^\s()]+")
 _ANALYZERS = [Analyzer(dataclasses.replace(ANALYSIS, stemmer=s)) for s in (None, "english")]
 
 
@@ -33,30 +35,38 @@ def some_expression(
     rng: random.Random, words: Sequence[str] = WORDS, prefixes: Sequence[str] = PREFIXES
 ) -> str:
     """One that can match something, also where words have stems."""
-    while True:
-        expression = _some_tree(rng, words, prefixes, 3)
+    plain = _some_tree(rng, words, 3)
+    own = random.Random(plain)  # so that what else is drawn does not depend on it
+    for _ in range(20):
+        expression = _WORD.sub(lambda m: _some_literal(own, m[0], words, prefixes), plain)
         with contextlib.suppress(ExpressionError):
             for analyzer in _ANALYZERS:
                 parse(expression, analyzer)
             return expression
+    return plain
 
 
-def _some_tree(
-    rng: random.Random, words: Sequence[str], prefixes: Sequence[str], depth: int
-) -> str:
-    excluded = rng.choice(["NOT ", "-"]) if rng.random() < 0.1 else ""
+def _some_tree(rng: random.Random, words: Sequence[str], depth: int) -> str:
     if depth == 0 or rng.random() < 0.5:
-        return excluded + _some_literal(rng, words, prefixes)
+        return rng.choice(words)
     joint = rng.choice([" AND ", " OR ", " OR ", " "])
-    parts = [_some_tree(rng, words, prefixes, depth - 1) for _ in range(rng.randint(1, 3))]
-    return f"{excluded}({joint.join(parts)})"
+    return (
+        "(" + joint.join(_some_tree(rng, words, depth - 1) for _ in range(rng.randint(1, 3))) + ")"
+    )
 
 
-def _some_literal(rng: random.Random, words: Sequence[str], prefixes: Sequence[str]) -> str:
+def _some_literal(
+    rng: random.Random, given: str, words: Sequence[str], prefixes: Sequence[str]
+) -> str:
+    """What stands for a word or an opening parenthesis."""
+    excluded = rng.choice(["NOT ", "-"]) if rng.random() < 0.1 else ""
     kind = rng.random()
+    if given == "(" or kind > 0.25:
+        return excluded + given
     if kind < 0.15:
-        return '"' + " ".join(rng.choice(words) for _ in range(rng.randint(2, 3))) + '"'
-    return rng.choice(prefixes if kind < 0.25 else words)
+        more = " ".join(rng.choice(words) for _ in range(rng.randint(1, 2)))
+        return f'{excluded}"{given} {more}"'
+    return excluded + rng.choice(prefixes)
 
 
 def some_region(rng: random.Random) -> Region:
