@@ -156,7 +156,7 @@ def test_texts_that_take_long_are_left_to_a_thread(
     names = note_threads(edge, "publish", monkeypatch)
     slow = publish(*[{**GOOD, "text": "\ufdfa" * 900}] * 60)
     assert slow.ByteSize() < publishing.QUICK_BYTES
-    normal = publish(*[{**GOOD, "text": "flood " * 50}] * 200)
+    normal = publish(*[{**GOOD, "text": "flood " * 60}] * 200)
     for message in (normal, slow, slow, normal):
         assert call(channel, "Publish", message)[1] == len(message.batch.objects)
     assert [name == LOOP for name in names] == [on_loop, False, False, False]
