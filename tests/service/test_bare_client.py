@@ -13,7 +13,12 @@ import pytest
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from tests.support.bare_environment import FinishedProcess, run_cli, run_python
+from tests.support.bare_environment import (
+    FinishedProcess,
+    machine_slowness,
+    run_cli,
+    run_python,
+)  # fmt: skip
 
 POST = {"id": "p1", "time": 5, "lon": 1.0, "lat": 1.0, "text": "a flood by the river"}
 RING = [[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]]
@@ -118,11 +123,11 @@ def test_the_state_of_the_service(served: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["status", "list", "migrations"])
 def test_short_commands_take_little_cpu(served: str, command: str) -> None:
-    """With everything installed; the least of three runs."""
+    """With everything installed; the least of three runs, on an idle machine 0.3 s."""
 
     def measure() -> FinishedProcess:
         done = run_cli(command, "--server", served, bare=False)
         assert done.code == 0, done.stderr
         return done
 
-    assert min(measure().cpu_s for _ in range(3)) < 0.3
+    assert min(measure().cpu_s for _ in range(3)) < 0.3 * machine_slowness()

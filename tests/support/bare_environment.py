@@ -31,6 +31,8 @@ class AllowingFinder:
 sys.meta_path[:] = map(AllowingFinder, sys.meta_path)
 """
 CLI = "from ps2stream.cli import main; main(prog_name='ps2stream')"
+REFERENCE = "import argparse, asyncio, dataclasses, json, typing"
+REFERENCE_CPU_S = 0.08  # of two idle cores of 2022; with other programs beside it, up to 0.2
 
 
 class FinishedProcess(NamedTuple):
@@ -65,3 +67,13 @@ def run_python(
 def run_cli(*arguments: str, bare: bool = True, stdin: str = "") -> FinishedProcess:
     """Runs the command ps2stream."""
     return run_python(CLI, *arguments, bare=bare, stdin=stdin)
+
+
+def machine_slowness() -> float:
+    """How much longer a start of Python takes now than on an idle machine; at least 1.
+
+    Programs that share a core's cache and pipeline lengthen even the CPU time of the others, so a
+    limit in seconds holds for an idle machine and is multiplied by this elsewhere.
+    """
+    least = min(run_python(REFERENCE, bare=False).cpu_s for _ in range(3))
+    return max(1.0, least / REFERENCE_CPU_S)
