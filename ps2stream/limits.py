@@ -15,6 +15,12 @@ VIOLATIONS: Final = 64  # violations that one error lists; the check stops there
 TEXT_BYTES: Final = 64 * 1024  # the text of one object
 FOLDED_TEXT_BYTES: Final = 128 * 1024  # the same text after folding: U+FDFA grows elevenfold
 
+ATTRIBUTES: Final = 64  # of one object
+ATTRIBUTE_NAME_BYTES: Final = 64
+ATTRIBUTE_TEXT_BYTES: Final = 1024  # a text value
+COMPARED_TEXT_BYTES: Final = 256  # a text that a query compares by < <= > >= !=
+PAYLOAD_BYTES: Final = 64 * 1024
+
 EXPRESSION_BYTES: Final = 8 * 1024
 EXPRESSION_TERMS: Final = 64  # distinct terms: keywords, phrases and prefixes
 PHRASE_WORDS: Final = 64  # of one phrase, or of a keyword that is one

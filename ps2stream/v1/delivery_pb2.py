@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from ps2stream.v1 import object_pb2 as ps2stream_dot_v1_dot_object__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bps2stream/v1/delivery.proto\x12\x0cps2stream.v1\"=\n\rDeliverFields\x12\x0c\n\x04text\x18\x01 \x01(\x08\x12\x10\n\x08position\x18\x02 \x01(\x08\x12\x0c\n\x04time\x18\x03 \x01(\x08\"C\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x13\n\x0bsession_seq\x18\x02 \x01(\x04\x12\x0f\n\x07session\x18\x03 \x01(\x04\"\x99\x01\n\x05Start\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\x06\x66ields\x18\x02 \x01(\x0b\x32\x1b.ps2stream.v1.DeliverFields\x12\x16\n\x0e\x63redit_batches\x18\x03 \x01(\r\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\x12$\n\x06\x63ursor\x18\x05 \x01(\x0b\x32\x14.ps2stream.v1.Cursor\"5\n\x06\x43redit\x12\x0f\n\x07\x62\x61tches\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x0b\n\x03\x61\x63k\x18\x03 \x01(\x04\"g\n\x0e\x44\x65liverRequest\x12$\n\x05start\x18\x01 \x01(\x0b\x32\x13.ps2stream.v1.StartH\x00\x12&\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x14.ps2stream.v1.CreditH\x00\x42\x07\n\x05\x65vent\">\n\x07Started\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\".\n\x03Gap\x12\x0c\n\x04\x66rom\x18\x01 \x01(\x04\x12\n\n\x02to\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"\x93\x02\n\x0c\x44\x65liverBatch\x12\x13\n\x0bsession_seq\x18\x01 \x01(\x04\x12\x13\n\x0bnew_handles\x18\x02 \x03(\x06\x12\x15\n\rnew_query_ids\x18\x03 \x03(\t\x12\x14\n\x0cpair_handles\x18\x04 \x03(\x06\x12\x14\n\x0cpair_objects\x18\x05 \x03(\r\x12\x12\n\nobject_ids\x18\x06 \x03(\t\x12\x16\n\x0eobject_offsets\x18\x07 \x03(\x06\x12\x11\n\tpartition\x18\x08 \x01(\r\x12\x0b\n\x03lon\x18\t \x03(\x01\x12\x0b\n\x03lat\x18\n \x03(\x01\x12\x0f\n\x07time_ms\x18\x0b \x03(\x10\x12\x0c\n\x04text\x18\x0c \x03(\t\x12\x1e\n\x03gap\x18\r \x01(\x0b\x32\x11.ps2stream.v1.Gap\"q\n\x0f\x44\x65liverResponse\x12+\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x1a.ps2stream.v1.DeliverBatchH\x00\x12(\n\x07started\x18\x02 \x01(\x0b\x32\x15.ps2stream.v1.StartedH\x00\x42\x07\n\x05\x65ventB.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bps2stream/v1/delivery.proto\x12\x0cps2stream.v1\x1a\x19ps2stream/v1/object.proto\"b\n\rDeliverFields\x12\x0c\n\x04text\x18\x01 \x01(\x08\x12\x10\n\x08position\x18\x02 \x01(\x08\x12\x0c\n\x04time\x18\x03 \x01(\x08\x12\x12\n\nattributes\x18\x04 \x01(\x08\x12\x0f\n\x07payload\x18\x05 \x01(\x08\"C\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x13\n\x0bsession_seq\x18\x02 \x01(\x04\x12\x0f\n\x07session\x18\x03 \x01(\x04\"\x99\x01\n\x05Start\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\x06\x66ields\x18\x02 \x01(\x0b\x32\x1b.ps2stream.v1.DeliverFields\x12\x16\n\x0e\x63redit_batches\x18\x03 \x01(\r\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\x12$\n\x06\x63ursor\x18\x05 \x01(\x0b\x32\x14.ps2stream.v1.Cursor\"5\n\x06\x43redit\x12\x0f\n\x07\x62\x61tches\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x0b\n\x03\x61\x63k\x18\x03 \x01(\x04\"g\n\x0e\x44\x65liverRequest\x12$\n\x05start\x18\x01 \x01(\x0b\x32\x13.ps2stream.v1.StartH\x00\x12&\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x14.ps2stream.v1.CreditH\x00\x42\x07\n\x05\x65vent\">\n\x07Started\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\".\n\x03Gap\x12\x0c\n\x04\x66rom\x18\x01 \x01(\x04\x12\n\n\x02to\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"\xea\x02\n\x0c\x44\x65liverBatch\x12\x13\n\x0bsession_seq\x18\x01 \x01(\x04\x12\x13\n\x0bnew_handles\x18\x02 \x03(\x06\x12\x15\n\rnew_query_ids\x18\x03 \x03(\t\x12\x14\n\x0cpair_handles\x18\x04 \x03(\x06\x12\x14\n\x0cpair_objects\x18\x05 \x03(\r\x12\x12\n\nobject_ids\x18\x06 \x03(\t\x12\x16\n\x0eobject_offsets\x18\x07 \x03(\x06\x12\x11\n\tpartition\x18\x08 \x01(\r\x12\x0b\n\x03lon\x18\t \x03(\x01\x12\x0b\n\x03lat\x18\n \x03(\x01\x12\x0f\n\x07time_ms\x18\x0b \x03(\x10\x12\x0c\n\x04text\x18\x0c \x03(\t\x12\x1e\n\x03gap\x18\r \x01(\x0b\x32\x11.ps2stream.v1.Gap\x12,\n\nattributes\x18\x0e \x03(\x0b\x32\x18.ps2stream.v1.Attributes\x12\'\n\x08payloads\x18\x0f \x03(\x0b\x32\x15.ps2stream.v1.Payload\"q\n\x0f\x44\x65liverResponse\x12+\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x1a.ps2stream.v1.DeliverBatchH\x00\x12(\n\x07started\x18\x02 \x01(\x0b\x32\x15.ps2stream.v1.StartedH\x00\x42\x07\n\x05\x65ventB.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,22 +33,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ps2stream.v1.delivery_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020com.ps2stream.v1P\001Z\030ps2stream/v1;ps2streamv1'
-  _globals['_DELIVERFIELDS']._serialized_start=45
-  _globals['_DELIVERFIELDS']._serialized_end=106
-  _globals['_CURSOR']._serialized_start=108
-  _globals['_CURSOR']._serialized_end=175
-  _globals['_START']._serialized_start=178
-  _globals['_START']._serialized_end=331
-  _globals['_CREDIT']._serialized_start=333
-  _globals['_CREDIT']._serialized_end=386
-  _globals['_DELIVERREQUEST']._serialized_start=388
-  _globals['_DELIVERREQUEST']._serialized_end=491
-  _globals['_STARTED']._serialized_start=493
-  _globals['_STARTED']._serialized_end=555
-  _globals['_GAP']._serialized_start=557
-  _globals['_GAP']._serialized_end=603
-  _globals['_DELIVERBATCH']._serialized_start=606
-  _globals['_DELIVERBATCH']._serialized_end=881
-  _globals['_DELIVERRESPONSE']._serialized_start=883
-  _globals['_DELIVERRESPONSE']._serialized_end=996
+  _globals['_DELIVERFIELDS']._serialized_start=72
+  _globals['_DELIVERFIELDS']._serialized_end=170
+  _globals['_CURSOR']._serialized_start=172
+  _globals['_CURSOR']._serialized_end=239
+  _globals['_START']._serialized_start=242
+  _globals['_START']._serialized_end=395
+  _globals['_CREDIT']._serialized_start=397
+  _globals['_CREDIT']._serialized_end=450
+  _globals['_DELIVERREQUEST']._serialized_start=452
+  _globals['_DELIVERREQUEST']._serialized_end=555
+  _globals['_STARTED']._serialized_start=557
+  _globals['_STARTED']._serialized_end=619
+  _globals['_GAP']._serialized_start=621
+  _globals['_GAP']._serialized_end=667
+  _globals['_DELIVERBATCH']._serialized_start=670
+  _globals['_DELIVERBATCH']._serialized_end=1032
+  _globals['_DELIVERRESPONSE']._serialized_start=1034
+  _globals['_DELIVERRESPONSE']._serialized_end=1147
 # @@protoc_insertion_point(module_scope)

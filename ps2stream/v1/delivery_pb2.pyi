@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from ps2stream.v1 import object_pb2 as _object_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -27,22 +28,30 @@ class DeliverFields(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     text: _builtins.bool
     """True to receive DeliverBatch.text."""
     position: _builtins.bool
     """True to receive DeliverBatch.lon and DeliverBatch.lat."""
     time: _builtins.bool
     """True to receive DeliverBatch.time_ms."""
+    attributes: _builtins.bool
+    """True to receive DeliverBatch.attributes."""
+    payload: _builtins.bool
+    """True to receive DeliverBatch.payloads."""
     def __init__(
         self,
         *,
         text: _builtins.bool = ...,
         position: _builtins.bool = ...,
         time: _builtins.bool = ...,
+        attributes: _builtins.bool = ...,
+        payload: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "text", b"text", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "payload", b"payload", "position", b"position", "text", b"text", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -283,6 +292,8 @@ class DeliverBatch(_message.Message):
     TIME_MS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    PAYLOADS_FIELD_NUMBER: _builtins.int
     session_seq: _builtins.int
     """Number of the first match; the others follow it. The matches of a session are numbered from 1
     without gaps, and a match that is delivered again keeps its number.
@@ -339,6 +350,14 @@ class DeliverBatch(_message.Message):
         match.
         """
 
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[_object_pb2.Attributes]:
+        """Attributes of each object; empty unless Start.fields requests them and some object has any."""
+
+    @_builtins.property
+    def payloads(self) -> _containers.RepeatedCompositeFieldContainer[_object_pb2.Payload]:
+        """Payload of each object; empty unless Start.fields requests it and some object has one."""
+
     def __init__(
         self,
         *,
@@ -355,10 +374,12 @@ class DeliverBatch(_message.Message):
         time_ms: _abc.Iterable[_builtins.int] | None = ...,
         text: _abc.Iterable[_builtins.str] | None = ...,
         gap: Global___Gap | None = ...,
+        attributes: _abc.Iterable[_object_pb2.Attributes] | None = ...,
+        payloads: _abc.Iterable[_object_pb2.Payload] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "lat", b"lat", "lon", b"lon", "new_handles", b"new_handles", "new_query_ids", b"new_query_ids", "object_ids", b"object_ids", "object_offsets", b"object_offsets", "pair_handles", b"pair_handles", "pair_objects", b"pair_objects", "partition", b"partition", "session_seq", b"session_seq", "text", b"text", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "gap", b"gap", "lat", b"lat", "lon", b"lon", "new_handles", b"new_handles", "new_query_ids", b"new_query_ids", "object_ids", b"object_ids", "object_offsets", b"object_offsets", "pair_handles", b"pair_handles", "pair_objects", b"pair_objects", "partition", b"partition", "payloads", b"payloads", "session_seq", b"session_seq", "text", b"text", "time_ms", b"time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

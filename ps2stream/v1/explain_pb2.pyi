@@ -150,12 +150,15 @@ class Clause(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """Kind of the part: term, phrase, prefix, not, and, or."""
+    """Kind of the part: term, phrase, prefix, predicate, not, and, or."""
     text: _builtins.str
     """Text of the part, as it was typed."""
     holds: _builtins.bool
-    """True if the object's terms satisfy the part."""
+    """True if the object satisfies the part."""
+    detail: _builtins.str
+    """Comparison that a predicate made, in words, with the object's value and its type."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Clause]:
         """Parts of an `and` or `or`, and what a `not` negates. The parts of a phrase are its words, which
@@ -171,10 +174,11 @@ class Clause(_message.Message):
         text: _builtins.str = ...,
         holds: _builtins.bool = ...,
         parts: _abc.Iterable[Global___Clause] | None = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "kind", b"kind", "parts", b"parts", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "holds", b"holds", "kind", b"kind", "parts", b"parts", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,6 +52,125 @@ counted, and the answer has `accepted` 0 instead of an error.
 Global___PublishLevel: _TypeAlias = PublishLevel  # noqa: Y015
 
 @_typing.final
+class AttributeValue(_message.Message):
+    """The value of an attribute. Numbers are one type: 3 equals 3.0, and integers and floats compare
+    exactly.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTEGER_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    BOOLEAN_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    integer: _builtins.int
+    """Whole number."""
+    number: _builtins.float
+    """Number; NaN is refused, -0.0 equals 0.0."""
+    text: _builtins.str
+    """Text, at most 1,024 bytes of UTF-8. It is compared as it is, in Unicode's normal form C,
+    without text analysis.
+    """
+    boolean: _builtins.bool
+    """True or false."""
+    time_ms: _builtins.int
+    """Unix milliseconds, UTC."""
+    def __init__(
+        self,
+        *,
+        integer: _builtins.int = ...,
+        number: _builtins.float = ...,
+        text: _builtins.str = ...,
+        boolean: _builtins.bool = ...,
+        time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "integer", b"integer", "number", b"number", "text", b"text", "time_ms", b"time_ms", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "integer", b"integer", "number", b"number", "text", b"text", "time_ms", b"time_ms", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["integer", "number", "text", "boolean", "time_ms"]  # noqa: Y015
+    _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
+
+Global___AttributeValue: _TypeAlias = AttributeValue  # noqa: Y015
+
+@_typing.final
+class Attributes(_message.Message):
+    """The typed attributes of an object, at most 64."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ValuesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___AttributeValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___AttributeValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.MessageMap[_builtins.str, Global___AttributeValue]:
+        """Values by name. A name has 1 to 64 bytes of UTF-8, none of them a control character or a
+        backquote; case matters.
+        """
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Mapping[_builtins.str, Global___AttributeValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attributes: _TypeAlias = Attributes  # noqa: Y015
+
+@_typing.final
+class Payload(_message.Message):
+    """What a publisher adds to an object for its subscribers. The service does not look at it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    JSON_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.bytes
+    """Any bytes, at most 64 KiB."""
+    json: _builtins.str
+    """JSON text, at most 64 KiB."""
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.bytes = ...,
+        json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "content", b"content", "json", b"json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "content", b"content", "json", b"json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["bytes", "json"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___Payload: _TypeAlias = Payload  # noqa: Y015
+
+@_typing.final
 class Object(_message.Message):
     """An object: a position, a time and a text."""
 
@@ -62,6 +181,8 @@ class Object(_message.Message):
     LON_FIELD_NUMBER: _builtins.int
     LAT_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Publisher's name of the object; may be empty and need not be unique. At most 128 bytes."""
     time_ms: _builtins.int
@@ -72,6 +193,14 @@ class Object(_message.Message):
     """Latitude, degrees, WGS 84, -90 to 90; required."""
     text: _builtins.str
     """Text of the object, at most 64 KiB of UTF-8."""
+    @_builtins.property
+    def attributes(self) -> Global___Attributes:
+        """Typed attributes, which queries compare (severity >= 3) and matches bring back."""
+
+    @_builtins.property
+    def payload(self) -> Global___Payload:
+        """What matches bring back unread."""
+
     def __init__(
         self,
         *,
@@ -80,10 +209,12 @@ class Object(_message.Message):
         lon: _builtins.float | None = ...,
         lat: _builtins.float | None = ...,
         text: _builtins.str = ...,
+        attributes: Global___Attributes | None = ...,
+        payload: Global___Payload | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "lat", b"lat", "lon", b"lon", "time_ms", b"time_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "attributes", b"attributes", "lat", b"lat", "lon", b"lon", "payload", b"payload", "time_ms", b"time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "id", b"id", "lat", b"lat", "lon", b"lon", "text", b"text", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "attributes", b"attributes", "id", b"id", "lat", b"lat", "lon", b"lon", "payload", b"payload", "text", b"text", "time_ms", b"time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lat: _TypeAlias = _typing.Literal["lat"]  # noqa: Y015
     _WhichOneofArgType__lat: _TypeAlias = _typing.Literal["_lat", b"_lat"]  # noqa: Y015

@@ -28,9 +28,15 @@ class InsertQueryRequest(_message.Message):
 
     QUERY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REPLACE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Name of this attempt and its retries, at most 128 bytes. Optional, because repeating an insert
     is harmless without it.
+    """
+    replace: _builtins.bool
+    """True to replace the live query of this id, if there is one: its delete and the insert share one
+    LSN, so that every object is matched against exactly one of the two. A replacement by the same
+    query changes nothing and returns the first LSN. The session must be the same.
     """
     @_builtins.property
     def query(self) -> _query_pb2.Query:
@@ -41,10 +47,11 @@ class InsertQueryRequest(_message.Message):
         *,
         query: _query_pb2.Query | None = ...,
         request_id: _builtins.str = ...,
+        replace: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "replace", b"replace", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -88,10 +95,13 @@ class InsertQueriesRequest(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REPLACE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Name of this attempt and its retries, as InsertQueryRequest.request_id, for every row of the
     batch.
     """
+    replace: _builtins.bool
+    """As InsertQueryRequest.replace, for every row of the batch."""
     @_builtins.property
     def batch(self) -> _query_pb2.QueryBatch:
         """Queries to insert."""
@@ -101,10 +111,11 @@ class InsertQueriesRequest(_message.Message):
         *,
         batch: _query_pb2.QueryBatch | None = ...,
         request_id: _builtins.str = ...,
+        replace: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "replace", b"replace", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

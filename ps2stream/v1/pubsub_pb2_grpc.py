@@ -130,7 +130,8 @@ class PubSubServicer(object):
         LSN.
 
         Scope: subscribe.
-        ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
+        ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
+        replace is not set; or of one of another session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

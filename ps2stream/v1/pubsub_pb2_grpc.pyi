@@ -55,7 +55,8 @@ class PubSubStub:
     LSN.
 
     Scope: subscribe.
-    ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
+    ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
+    replace is not set; or of one of another session.
     """
     InsertQueries: _grpc.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]
     """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
@@ -159,7 +160,8 @@ class PubSubAsyncStub(PubSubStub):
     LSN.
 
     Scope: subscribe.
-    ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
+    ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
+    replace is not set; or of one of another session.
     """
     InsertQueries: _aio.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]  # type: ignore[assignment]
     """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
@@ -266,7 +268,8 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         LSN.
 
         Scope: subscribe.
-        ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
+        ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
+        replace is not set; or of one of another session.
         """
 
     @_abc_1.abstractmethod
