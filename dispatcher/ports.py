@@ -81,8 +81,19 @@ class TrialIndex(Protocol):
     def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
         """Stores the inserts among `rows` under their tags (ragged)."""
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> FoundRows:
-        """Returns all pairs of objects (degrees; terms ragged) and queries live as of `lsn`."""
+    def match(
+        self,
+        lsn: int,
+        lon: F64,
+        lat: F64,
+        term_off: I64,
+        term: U64,
+        *,
+        value_off: I64 = ...,
+        value: U64 = ...,
+    ) -> FoundRows:
+        """Returns all pairs of objects (degrees; terms and compared values ragged) and queries live
+        as of `lsn`."""
         ...
 
 

@@ -375,7 +375,8 @@ class RouterMachine:
         self.counters.routed += sum(len(share.row) for share in shares)
         needs = [min(self._workers_concern.of(share.worker), lsn) for share in shares]
         watermark = min(self.watermark, lsn)
-        sends = self._open.add(batch, lsn, rows, shares, needs, watermark, part_of)
+        values = self.literals.list_compared(rows, self._analyzer)
+        sends = self._open.add(batch, lsn, rows, shares, needs, watermark, part_of, values)
         self.counters.in_flight = len(self._open)
         return sends
 

@@ -198,12 +198,12 @@ class Analyzer:
         rows = len(off) - 1
         slow = np.zeros(rows, np.uint8)
         out_off = np.zeros(rows + 1, np.int64)
-        watched = literals.term, literals.words, literals.bytes
+        watched = literals.of_texts
         if self.simple:
             size = int(off[-1] - off[0])
             out = np.empty(size + rows, np.uint64)
             sought = _SEARCHES_NOTHING
-            if len(literals.term):
+            if len(watched[0]):
                 room = 2 * size if literals.bytes.any() else 0
                 sought = (
                     np.zeros(rows, np.int64),
@@ -219,7 +219,7 @@ class Analyzer:
                 (out_off, out, slow),
                 sought,
             )
-            if len(literals.term):
+            if len(watched[0]):
                 out_off, out = search_kernels.search_rows(out_off, out, slow, sought, watched)
             if not left:
                 return out_off, out[: out_off[-1]].copy()

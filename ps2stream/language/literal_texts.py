@@ -1,14 +1,17 @@
-"""Literals as texts: how an expression writes a keyword, a phrase and a prefix, and what a text
+"""Literals as texts: how an expression writes a keyword, a phrase and a prefix, and what an object
 offers them.
 
-A keyword is its word, a phrase `"rising water"`, a prefix `flood*`. No word begins with a quote
-or ends in `*` or has a space, so the text of a literal says what it is.
+A keyword is its word, a phrase `"rising water"`, a prefix `flood*`; predicates are in
+predicates.py. No word begins with a quote or ends in `*` or has a space, so the text of a literal
+says what it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ps2stream.language.predicates import Attributes, is_predicate, predicate_of
 
 _QUOTE, _STAR = '"', "*"
 
@@ -45,7 +48,7 @@ def prefix_of(literal: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextWords:
-    """What a text offers to literals.
+    """What an object offers to literals: its text and its attributes.
 
     sequence the analysed words in order, with repeats, in which phrases are looked for; side
     further words that keywords find; plain the words of both before stemming and stop words,
@@ -55,6 +58,7 @@ class TextWords:
     sequence: tuple[str, ...]
     side: frozenset[str]
     plain: frozenset[str]
+    attributes: Attributes = field(default_factory=dict)
     terms: frozenset[str] = field(init=False, repr=False)
     line: str = field(init=False, repr=False)
 
@@ -63,7 +67,9 @@ class TextWords:
         object.__setattr__(self, "line", f" {' '.join(self.sequence)} ")
 
     def has(self, literal: str) -> bool:
-        """Returns whether the literal holds for the text."""
+        """Returns whether the literal holds for the object."""
+        if is_predicate(literal):
+            return predicate_of(literal).holds(self.attributes)
         if is_phrase(literal):
             return f" {literal[1:-1]} " in self.line  # as no word has a space
         if is_prefix(literal):
