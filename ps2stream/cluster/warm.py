@@ -30,8 +30,9 @@ from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
 from ps2stream.log import configure
 from ps2stream.merger.kernels import count_fitting, count_slice_bytes, distinct_pairs
 from ps2stream.planner.adjust.scale import scaled
-from ps2stream.protocol.frame import sealed, strings_to_column
+from ps2stream.protocol.frame import I64, U8, sealed, strings_to_column
 from ps2stream.protocol.messages.plan import PlanAction
+from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.service.calls import OBJECT_ROWS, check_batch
@@ -96,7 +97,7 @@ def warm(topology: Topology) -> None:
     edge = runtime.edges[0]
     edge.attach("warm", 7, 1, 1 << 20, lambda _: None)
     # Nested ones are not for a kernel, and take long.
-    nested = '(up AND now AND NOT "now up" AND NOT no*)'
+    nested = '(up AND now AND NOT "now up" AND NOT no* AND NOT kind = "warm" AND NOT degree > 1)'
     expressions = [f"warm{i} OR {'now' if i % 50 else nested}" for i in range(QUERIES)]
     ids = strings_to_column([str(i) for i in range(QUERIES)])
     compiled = compile_column(*strings_to_column(expressions), edge.analyzer, edge.frequencies)
@@ -108,7 +109,7 @@ def warm(topology: Topology) -> None:
     at = np.zeros(3)
     edge.publish(
         ObjectRows(*strings_to_column(["a", "b", "c"]), np.zeros(3, np.int64), at, at, *text,
-                   *edge.analyzer.analyse(*text))
+                   *edge.analyzer.analyse(*text), *_make_opaque())
     )  # fmt: skip
     _read_request()
     _merge_much()
@@ -140,6 +141,17 @@ def warm(topology: Topology) -> None:
         rows = delete_rows((ids[0][: most + 1], ids[1][: ids[0][most]]))
         edge.update(rows, sessions[:most], ["warm"] * most)
     edge.update(delete_rows(ids), sessions, no_requests)
+
+
+def _make_opaque() -> tuple[I64, U8]:
+    """Returns the opaque column of three objects, one of which has attributes."""
+    values = {
+        "kind": object_pb2.AttributeValue(text="cold"),
+        "degree": object_pb2.AttributeValue(integer=1),
+    }
+    made = object_pb2.Attributes(values=values).SerializeToString(deterministic=True)
+    none = strings_to_column(["", "", ""])
+    return pack_opaque(OpaqueColumns(*strings_to_column([made, b"", b""]), *none))
 
 
 def _read_request() -> None:

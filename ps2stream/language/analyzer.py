@@ -29,6 +29,7 @@ from ps2stream.language.batch_tokenizer import (
 from ps2stream.language.hash_kernels import KEYS, TOP, hash_rows
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
+from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes
 from ps2stream.language.simple_characters import ASCII_FOLD, simple_characters
 from ps2stream.protocol.frame import (
     I64,
@@ -129,14 +130,15 @@ class Analyzer:
         """Returns the words of a text in order, with repeats, before stemming and stop words."""
         return self._split(text).sequence
 
-    def text_words(self, text: str) -> TextWords:
-        """Returns what a text offers to the literals of an expression."""
+    def text_words(self, text: str, attributes: Attributes = NO_ATTRIBUTES) -> TextWords:
+        """Returns what an object with this text offers to the literals of an expression."""
         found = self._split(text)
         side = [t for t, is_side in zip(found.tokens, found.is_side, strict=True) if is_side]
         return TextWords(
             tuple(self._stem_tokens(found.sequence)),
             frozenset(self._stem_tokens(side)),
             frozenset(found.tokens),
+            attributes,
         )
 
     def is_spaceless(self, word: str) -> bool:

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ps2stream.language.predicates import Attributes, is_predicate, predicate_of
+from ps2stream.language.predicates import (
+    COMPARISONS,
+    NO_ATTRIBUTES,
+    Attributes,
+    is_predicate,
+    predicate_of,
+)
 
 _QUOTE, _STAR = '"', "*"
 
@@ -58,7 +64,7 @@ class TextWords:
     sequence: tuple[str, ...]
     side: frozenset[str]
     plain: frozenset[str]
-    attributes: Attributes = field(default_factory=dict)
+    attributes: Attributes = field(default_factory=lambda: NO_ATTRIBUTES)
     terms: frozenset[str] = field(init=False, repr=False)
     line: str = field(init=False, repr=False)
 
@@ -76,3 +82,10 @@ class TextWords:
             prefix = prefix_of(literal)
             return any(word.startswith(prefix) for word in self.plain)
         return literal in self.terms
+
+    def offers(self, literal: str) -> bool:
+        """Returns whether the object has the term of a literal, under which a query is posted: that
+        of a comparison as soon as it has the attribute."""
+        if is_predicate(literal) and (predicate := predicate_of(literal)).op in COMPARISONS:
+            return predicate.name in self.attributes
+        return self.has(literal)

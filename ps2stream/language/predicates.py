@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ps2stream.language.values import Value, read_bare_value, text_value, write_value
@@ -20,6 +21,7 @@ COMPARISONS: Final = ("<", "<=", ">", ">=", "!=")
 programs."""
 
 Attributes = Mapping[str, Value]
+NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
 _BARE_NAME: Final = re.compile(r"(?!(?:AND|OR|NOT|IN|EXISTS|in|exists)\Z)[^\W\d](?:[\w.-]*\w)?\Z")
 
 
