@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import numbers
@@ -155,3 +156,27 @@ def read_payload(message: object_pb2.Payload) -> Any:
                 return message.json
         case _:
             return None
+
+
+# --- as JSON ------------------------------------------------------------------
+
+
+def plain_attributes(values: Mapping[str, AttributeScalar]) -> dict[str, Any]:
+    """Returns attributes as JSON can have them: times in ISO 8601, infinities as text."""
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: AttributeScalar) -> Any:
+    if isinstance(value, datetime):
+        return write_time(value)
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def plain_payload(payload: Any) -> dict[str, Any]:
+    """Returns the member of a JSON object that holds a payload: `payload`, or `payload_base64` for
+    bytes."""
+    if isinstance(payload, bytes):
+        return {"payload_base64": base64.b64encode(payload).decode()}
+    return {"payload": payload}
