@@ -161,10 +161,16 @@ class AsyncClient(AsyncAdminCaller):
     ) -> Receipt:
         """Publishes one batch and returns its receipt.
 
-        The objects are rows that are mappings (lon, lat, text and optionally id and time), a
-        mapping of columns with these names, a record batch, a table or data frame, or GeoJSON
-        features. A time is in Unix milliseconds or a datetime with a time zone. The batch is
-        accepted whole or refused whole, unless `allow_partial` is set.
+        The objects are rows that are mappings (lon, lat, text and optionally id, time, attributes
+        and payload), a mapping of columns with these names, a record batch, a table or data frame,
+        or GeoJSON features. A time is in Unix milliseconds or a datetime with a time zone. The
+        batch is accepted whole or refused whole, unless `allow_partial` is set.
+
+        `attributes` is a mapping of names to an int, float, str, bool or datetime with a time zone;
+        None is absent. In columns and tables, every column of another name than those above is an
+        attribute, and times without a zone are in UTC. Of a Feature, the other properties are
+        attributes, except null, objects and arrays, which are dropped. `payload` is bytes, a dict
+        or list, which is sent as JSON, or a string of JSON.
 
         The level says when the service answers: "durable" once the objects are synced to the object
         log, "accepted" while they are in memory, so that a crash may lose them. "none" is like
@@ -185,7 +191,8 @@ class AsyncClient(AsyncAdminCaller):
     async def publish_arrow(
         self, batch: pa.RecordBatch, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
-        """Publishes one record batch with the columns lon, lat, text and optionally id and time."""
+        """Publishes one record batch with the columns lon, lat, text and optionally id, time and
+        payload; other columns are attributes."""
         return await self.publish(batch, level=level, allow_partial=allow_partial)
 
     async def publish_stream(
@@ -227,18 +234,28 @@ class AsyncClient(AsyncAdminCaller):
         text: bool = True,
         position: bool = True,
         time: bool = True,
+        attributes: bool = True,
+        payload: bool = False,
         reconnect: bool = True,
         cursor: bytes = b"",
     ) -> AsyncSubscription:
         """Opens the stream of a session's matches, which come one by one or as `batches()`. `text`,
-        `position` and `time` say which fields of the objects are sent.
+        `position`, `time`, `attributes` and `payload` say which fields of the objects are sent.
 
         The stream opens in `async with`, or when it is first read. The newest stream of a session
         wins: an older one raises FailedPrecondition. With `reconnect`, a stream whose connection is
         lost is opened again. `cursor` says how far an earlier subscription had come; opening raises
         FailedPrecondition when it comes from another service.
         """
-        receiver = MatchReceiver(session, text=text, position=position, time=time, cursor=cursor)
+        receiver = MatchReceiver(
+            session,
+            text=text,
+            position=position,
+            time=time,
+            attributes=attributes,
+            payload=payload,
+            cursor=cursor,
+        )
         made = AsyncSubscription(self._channel, receiver, reconnect, self._timeout)
         self._subscriptions.add(made)
         open_early(made)

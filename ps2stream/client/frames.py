@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ps2stream.client.inputs import FIELDS, milliseconds, named
+from ps2stream.client.attributes import dump_json, milliseconds, named, write_time
 from ps2stream.errors import invalid
 from ps2stream.posts.sample import SAMPLE, SINCE
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.v1 import admin_pb2
 
+if TYPE_CHECKING:
+    from ps2stream.client.matches import Matches
+
+_KINDS = {
+    "id": pa.string(),
+    "time": pa.int64(),
+    "lon": pa.float64(),
+    "lat": pa.float64(),
+    "text": pa.string(),
+}
+_SCALARS = "numbers, text, booleans or times"
+_KEPT = {
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()),
+    *(pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string()),
+}
+"""Types of attributes that the service takes as they are, besides timestamps."""
+_CAST = {
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float64(),
+    pa.string_view(): pa.string(),
+    pa.date32(): pa.timestamp("ms", "UTC"),
+    pa.date64(): pa.timestamp("ms", "UTC"),
+    pa.null(): pa.bool_(),
+}
+_PAYLOADS = {
+    **{kind: kind for kind in (pa.binary(), pa.large_binary(), pa.string())},
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.null(): pa.binary(),
+}
+
 
 def encode_table(table: Any) -> bytes:
     """Encodes a record batch, table or data frame of any library that speaks Arrow, with the
-    columns' types cast to those that the service takes. Raises InvalidArgument naming the column
-    that cannot be cast."""
+    columns' types cast to those that the service takes. Columns without a meaning of their own are
+    attributes; a timestamp without a zone is in UTC. Raises InvalidArgument naming the column that
+    cannot be cast."""
     if isinstance(table, pa.RecordBatch):
         return to_ipc(_cast_batch(pa.Table.from_batches([table]), table))
     try:
@@ -26,20 +61,109 @@ def encode_table(table: Any) -> bytes:
         raise invalid("objects", f"{named(table)} is no table: {error}") from None
 
 
-def encode_columns(columns: Mapping[str, Any]) -> bytes:
-    """Encodes columns of values. Raises InvalidArgument naming the column that cannot be taken."""
+def encode_columns(columns: Mapping[str, Any]) -> bytes | None:
+    """Encodes columns of values. Returns None where a column of attributes or payloads is of no one
+    type, so that the objects have to travel as rows. Raises InvalidArgument naming the column that
+    cannot be taken."""
     arrays = {}
     for name, values in columns.items():
-        kind = {"lon": pa.float64(), "lat": pa.float64(), "time": pa.int64()}.get(name, pa.string())
-        try:
-            if name == "time":
-                values = [None if v is None else milliseconds(v) for v in values]
-            arrays[name] = pa.array(values, kind if name in FIELDS else None)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise invalid(f"objects.{name}", str(error)) from None
+        if name in _KINDS:
+            arrays[name] = _build_array(name, values)
+        elif not isinstance(name, str) or (made := _build_attribute(name, values)) is None:
+            return None
+        else:
+            arrays[name] = made
     if len({len(a) for a in arrays.values()}) > 1:
         raise invalid("objects", "columns of different lengths")
     return to_ipc(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
+
+
+def _build_array(name: str, values: Any) -> pa.Array:
+    try:
+        if name == "time":
+            values = [None if v is None else milliseconds(v) for v in values]
+        return pa.array(values, _KINDS[name])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"objects.{name}", str(error)) from None
+
+
+def _build_attribute(name: str, values: Any) -> pa.Array | None:
+    """Returns a column of attributes or payloads, None unless all its values are of one type."""
+    try:
+        made = pa.array(values)
+        if isinstance(made, pa.ChunkedArray):
+            made = made.combine_chunks()
+        if pa.types.is_temporal(made.type) and not hasattr(values, "dtype"):
+            # Objects of Python must be datetimes with a time zone, as in rows.
+            moments = [None if v is None else milliseconds(v) for v in values]
+            made = pa.array(moments, pa.timestamp("ms", "UTC"))
+        want = _choose_attribute_type(name, made.type)
+        return None if want is None else made.cast(want)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+def build_table(matches: Matches) -> pa.Table:
+    """Returns the pairs of a batch as a table: query_id, object_id, partition and offset; time
+    (UTC), lon, lat and text where they were requested; a column for each attribute that an object
+    of the batch has; and payload where it was requested.
+
+    An attribute with the name of another column is `attribute_NAME`. Its type is that of its
+    values, and string (as JSON has them) where they are of several types. Payloads are binary;
+    those that are not bytes are JSON text.
+    """
+    columns: dict[str, Any] = {
+        "object_id": pa.array(matches.object_ids, pa.string()),
+        "partition": pa.repeat(pa.scalar(matches.partition, pa.int64()), len(matches.object_ids)),
+        "offset": pa.array(matches.offsets, pa.uint64()),
+    }
+    if matches.time is not None:
+        columns["time"] = pa.array(matches.time, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    for name, values in {"lon": matches.lon, "lat": matches.lat, "text": matches.texts}.items():
+        if values is not None:
+            columns[name] = pa.array(values)
+    payloads = _build_payloads(matches.payloads)
+    taken = {"query_id", "payload", *columns}
+    found = matches.attributes or []
+    for name in dict.fromkeys(name for values in found for name in values):
+        unique = name
+        while unique in taken:
+            unique = f"attribute_{unique}"
+        taken.add(unique)
+        columns[unique] = _join_values([values.get(name) for values in found])
+    if payloads is not None:
+        columns["payload"] = payloads
+    objects = pa.table(columns).take(pa.array(matches.objects, pa.uint32()))
+    return objects.add_column(0, "query_id", [pa.array(matches.query_ids, pa.string())])
+
+
+def _join_values(values: list[Any]) -> pa.Array:
+    """Returns attributes of objects, None where absent, as one column."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {datetime}:
+        return pa.array(values, pa.timestamp("ms", "UTC"))
+    try:
+        if len(kinds) == 1 or kinds == {int, float}:
+            return pa.array(values)
+    except pa.ArrowException:
+        pass  # an integer that no double holds
+    texts = [_write_value(value) for value in values]
+    return pa.array(texts, pa.string())
+
+
+def _write_value(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return write_time(value) if isinstance(value, datetime) else json.dumps(value)
+
+
+def _build_payloads(payloads: list[Any] | None) -> pa.Array | None:
+    if payloads is None:
+        return None
+    return pa.array(
+        [p if p is None or isinstance(p, bytes) else dump_json(p).encode() for p in payloads],
+        pa.binary(),
+    )
 
 
 def read_sample(parts: Sequence[bytes]) -> pa.Table:
@@ -77,4 +201,20 @@ def _choose_type(field: pa.Field) -> pa.DataType:
         return pa.float64()
     if field.name in ("id", "text"):
         return kind if pa.types.is_large_string(kind) else pa.string()
-    return kind if field.name != "time" or pa.types.is_timestamp(kind) else pa.int64()
+    if field.name == "time":
+        return kind if pa.types.is_timestamp(kind) else pa.int64()
+    want = _choose_attribute_type(field.name, kind)
+    if want is None:
+        expected = "bytes or strings of JSON" if field.name == "payload" else _SCALARS
+        raise invalid(f"objects.{field.name}", f"expected {expected}, got {kind}")
+    return want
+
+
+def _choose_attribute_type(name: str, kind: pa.DataType) -> pa.DataType | None:
+    """Returns the type in which the service takes a column of attributes or payloads, None where
+    there is none."""
+    if pa.types.is_dictionary(kind):
+        return _choose_attribute_type(name, kind.value_type)
+    if name == "payload":
+        return _PAYLOADS.get(kind)
+    return kind if kind in _KEPT or pa.types.is_timestamp(kind) else _CAST.get(kind)

@@ -17,20 +17,24 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from ps2stream.errors import invalid, short
+from ps2stream.client.attributes import fill_attributes, fill_payload, milliseconds, named
+from ps2stream.errors import invalid
 from ps2stream.extras import name_missing_extra
 from ps2stream.space import geojson
 from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, World
 from ps2stream.v1 import object_pb2
 
 M = TypeVar("M", bound=Message)
-FIELDS = ("id", "time", "lon", "lat", "text")
+FIELDS = ("id", "time", "lon", "lat", "text", "attributes", "payload")
+COLUMNS = ("id", "time", "lon", "lat", "text", "payload")
+"""Names of columns with a meaning; a column of any other name is an attribute."""
 EXAMPLE = '{"lon": 8.54, "lat": 47.37, "text": "..."}'
 _REGIONS = (
     "expected a Rect, Circle or Polygon of ps2stream, GeoJSON, a shapely geometry or four "
     "sides (lon_min, lat_min, lon_max, lat_max)"
 )
 _TIME = "Unix milliseconds or a datetime with a time zone"
+_OF_FEATURE = ("id", "time", "text")
 _KINDS = {"id": "a string", "text": "a string", "lon": "a number", "lat": "a number"}
 
 
@@ -46,14 +50,6 @@ def request_of(kind: type[M], **fields: Any) -> M:
             problem = str(error) if isinstance(error, UnicodeError) else f"cannot be {named(value)}"
             raise invalid(name, problem) from None
     return made
-
-
-def named(value: Any) -> str:
-    """Returns the value as an error shows it: a plain value itself, of any other its type."""
-    if value is None or isinstance(value, str | bytes | bool | int | float):
-        return "None" if value is None else short(value)
-    kind = type(value).__name__
-    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
 
 
 # --- regions ----------------------------------------------------------------
@@ -101,9 +97,12 @@ def _extract_geometry(shape: Mapping[str, Any]) -> Any:
 
 
 def object_batch(objects: Any) -> object_pb2.ObjectBatch:
-    """Builds the message of a batch from rows that are mappings (lon, lat, text, id, time), columns
-    of these names, a table or data frame, or GeoJSON features. A time is in Unix milliseconds or a
-    datetime with a time zone.
+    """Builds the message of a batch from rows that are mappings (lon, lat, text, id, time,
+    attributes, payload), columns, a table or data frame, or GeoJSON features. A time is in Unix
+    milliseconds or a datetime with a time zone.
+
+    Columns of other names than those are attributes. So are the other properties of a Feature,
+    except null, objects and arrays, which are dropped.
 
     Raises InvalidArgument naming the row and field that cannot be taken.
     """
@@ -127,14 +126,32 @@ def _build_batch(columns: Mapping[str, Any]) -> object_pb2.ObjectBatch:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             problem = f"expected a column of values, got {named(values)}"
             raise invalid(f"objects.{name}", problem)
+    columns = {name: _keep_values(values) for name, values in columns.items()}
     if importlib.util.find_spec("pyarrow"):
-        return object_pb2.ObjectBatch(arrow=import_frames().encode_columns(columns))
+        data = import_frames().encode_columns(columns)
+        if data is not None:
+            return object_pb2.ObjectBatch(arrow=data)
     lists = {name: list(values) for name, values in columns.items()}
     if len({len(values) for values in lists.values()}) > 1:
         raise invalid("objects", "columns of different lengths")
-    return object_batch(
-        [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    )
+    return object_batch([_join_row(lists, row) for row in zip(*lists.values(), strict=True)])
+
+
+def _keep_values(values: Any) -> Any:
+    """Returns a column that can be read twice."""
+    return values if hasattr(values, "__len__") else list(values)
+
+
+def _join_row(names: Iterable[str], values: Sequence[Any]) -> dict[str, Any]:
+    """Returns the row of a batch of columns, those of attributes under "attributes"."""
+    row: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    for name, value in zip(names, values, strict=True):
+        if name == "attributes" and isinstance(value, Mapping):
+            attributes |= value
+        else:
+            (row if name in COLUMNS else attributes)[name] = value
+    return row | {"attributes": attributes} if attributes else row
 
 
 def import_frames() -> ModuleType:
@@ -152,10 +169,17 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
     if value.get("type") == "Feature":
         value = _read_feature(where, value)
     if unknown := sorted(str(name) for name in value if name not in FIELDS):
-        raise invalid(where, f"unknown field {unknown[0]!r}; expected {', '.join(FIELDS)}")
+        problem = f"unknown field {unknown[0]!r}; expected {', '.join(FIELDS)}; an attribute goes"
+        raise invalid(where, f'{problem} under "attributes"')
     made = object_pb2.Object()
     for name, given in value.items():
         if given is None:
+            continue
+        if name == "attributes":
+            fill_attributes(f"{where}.{name}", given, made.attributes)
+            continue
+        if name == "payload":
+            fill_payload(f"{where}.{name}", given, made.payload)
             continue
         try:
             if isinstance(given, bool):
@@ -175,26 +199,20 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
 
 
 def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns lon and lat of the Feature's Point, and id, time and text of its properties. Other
-    properties are dropped."""
+    """Returns lon and lat of the Feature's Point, and id, time and text of its properties. Its
+    other properties are attributes, except null, objects and arrays, which are dropped."""
     geometry, found = feature.get("geometry"), feature.get("properties")
     properties = found if isinstance(found, Mapping) else {}
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None
     is_point = isinstance(geometry, Mapping) and geometry.get("type") == "Point"
     if not (is_point and isinstance(point, list | tuple) and len(point) >= 2):
         raise invalid(f"{where}.geometry", "expected a Point")
-    row = {name: properties[name] for name in ("id", "time", "text") if name in properties}
+    row = {name: properties[name] for name in _OF_FEATURE if name in properties}
     if feature.get("id") is not None:
         row["id"] = feature["id"]
-    return {"lon": point[0], "lat": point[1], **row}
-
-
-def milliseconds(time: Any) -> int:
-    """Converts a time to Unix milliseconds; a datetime must have a time zone."""
-    if not isinstance(time, datetime):
-        if isinstance(time, bool) or not isinstance(time, numbers.Integral):
-            raise TypeError(f"expected {_TIME}, got {named(time)}")
-        return int(time)
-    if time.tzinfo is None:
-        raise ValueError(f"time {time.isoformat()} has no time zone")
-    return round(time.timestamp() * 1000)
+    attributes = {
+        name: value
+        for name, value in properties.items()
+        if name not in _OF_FEATURE and not isinstance(value, Mapping | list | tuple | None)
+    }
+    return {"lon": point[0], "lat": point[1], **row, "attributes": attributes or None}

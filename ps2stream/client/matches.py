@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from google.protobuf.message import DecodeError
 
+from ps2stream.client.attributes import AttributeScalar, read_attributes, read_payload
 from ps2stream.errors import FailedPrecondition, Ps2StreamError, invalid
+from ps2stream.extras import name_missing_extra
 from ps2stream.v1 import delivery_pb2
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from ps2stream.protocol.frame import F64, I64, U32, U64
@@ -28,7 +31,11 @@ _BATCH_TAG = 0x0A  # DeliverResponse.batch
 
 
 class Match(NamedTuple):
-    """An object that satisfies a query. Fields that were not requested are None."""
+    """An object that satisfies a query. Fields that were not requested are None.
+
+    `attributes` are values by name: int, float, str, bool, or a datetime in UTC. `payload` is
+    bytes, or what the publisher's JSON says as dicts, lists and so on; None where there is none.
+    """
 
     query_id: str
     object_id: str
@@ -38,6 +45,8 @@ class Match(NamedTuple):
     lat: float | None
     time: int | None
     text: str | None
+    attributes: dict[str, AttributeScalar] | None = None
+    payload: Any = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,8 +81,10 @@ class Matches:
         names: dict[int, str],
         gap: Gap | None,
         skipped: int = 0,
+        fields: delivery_pb2.DeliverFields | None = None,
     ) -> None:
         self._batch = batch
+        self._fields = fields or delivery_pb2.DeliverFields()
         self._names = names
         self._skipped = skipped
         self.gap = gap
@@ -133,6 +144,28 @@ class Matches:
         """The text of each object, None where texts were not requested."""
         return self._batch.text[:] or None
 
+    @cached_property
+    def attributes(self) -> list[dict[str, AttributeScalar]] | None:
+        """The attributes of each object, None where they were not requested."""
+        if not self._fields.attributes:
+            return None
+        found = self._batch.attributes
+        return list(map(read_attributes, found)) if found else [{} for _ in self.object_ids]
+
+    @cached_property
+    def payloads(self) -> list[Any] | None:
+        """The payload of each object, as `Match.payload`; None where they were not requested."""
+        if not self._fields.payload:
+            return None
+        found = self._batch.payloads
+        return list(map(read_payload, found)) if found else [None] * len(self.object_ids)
+
+    def to_arrow(self) -> pa.Table:
+        """Returns the pairs as a table, which needs pyarrow; see `frames.build_table`."""
+        with name_missing_extra("a table of matches"):
+            frames = importlib.import_module("ps2stream.client.frames")
+        return cast("pa.Table", frames.build_table(self))
+
     def __iter__(self) -> Iterator[Match]:
         batch = self._batch
         offsets = batch.object_offsets[:]
@@ -144,12 +177,25 @@ class Matches:
             batch.lat[:] or none,
             batch.time_ms[:] or none,
             self.texts or none,
+            self.attributes or none,
+            self.payloads or none,
             strict=True,
         )
         rows = list(columns)
         for query_id, i in zip(self.query_ids, batch.pair_objects[self._skipped :], strict=True):
-            object_id, offset, lon, lat, time, text = rows[i]
-            yield Match(query_id, object_id, self.partition, offset, lon, lat, time, text)
+            object_id, offset, lon, lat, time, text, attributes, payload = rows[i]
+            yield Match(
+                query_id,
+                object_id,
+                self.partition,
+                offset,
+                lon,
+                lat,
+                time,
+                text,
+                attributes,
+                payload,
+            )
 
     def after(self, number: int) -> Matches:
         """Returns the batch without the pairs up to `number`, which must be before the last one."""
@@ -158,7 +204,7 @@ class Matches:
             rest = Gap(number + 1, last, min(self.gap.count, last - number))
             return Matches(self._batch, self._names, rest)
         skipped = self._skipped + max(0, number + 1 - self.first)
-        return Matches(self._batch, self._names, None, skipped)
+        return Matches(self._batch, self._names, None, skipped, self._fields)
 
 
 @cache
@@ -183,8 +229,9 @@ def make_column(typecode: str, values: Sequence[float]) -> NDArray[Any]:
 class MatchReceiver:
     """The state of one subscription over all its streams.
 
-    `text`, `position` and `time` say which fields of an object are requested; `credit_batches` and
-    `credit_bytes` how much may be under way; `cursor` how far an earlier subscription had come.
+    `text`, `position`, `time`, `attributes` and `payload` say which fields of an object are
+    requested; `credit_batches` and `credit_bytes` how much may be under way; `cursor` how far an
+    earlier subscription had come.
     Raises InvalidArgument for a cursor that is none.
     """
 
@@ -195,11 +242,15 @@ class MatchReceiver:
         text: bool = True,
         position: bool = True,
         time: bool = True,
+        attributes: bool = True,
+        payload: bool = False,
         credit_batches: int = 256,
         credit_bytes: int = 1 << 20,
         cursor: bytes = b"",
     ) -> None:
-        fields = delivery_pb2.DeliverFields(text=text, position=position, time=time)
+        fields = delivery_pb2.DeliverFields(
+            text=text, position=position, time=time, attributes=attributes, payload=payload
+        )
         self._start = delivery_pb2.Start(
             session=session,
             fields=fields,
@@ -243,7 +294,7 @@ class MatchReceiver:
             return None
         self._batches += 1
         self._bytes += len(data)
-        found = read_batch(data, self._names)
+        found = read_batch(data, self._names, self._start.fields)
         known = max(self._last, self._handed)
         if found.last <= known:
             return None
@@ -289,16 +340,21 @@ class MatchReceiver:
         self._of = started.incarnation, started.session
 
 
-def read_batch(data: bytes, names: dict[int, str]) -> Matches:
-    """Decodes a DeliverResponse into Matches and adds the new names of queries to `names`. Raises
-    Ps2StreamError when the message is malformed."""
+def read_batch(
+    data: bytes, names: dict[int, str], fields: delivery_pb2.DeliverFields | None = None
+) -> Matches:
+    """Decodes a DeliverResponse into Matches and adds the new names of queries to `names`. `fields`
+    are those that were requested. Raises Ps2StreamError when the message is malformed."""
     try:
         batch = delivery_pb2.DeliverResponse.FromString(data).batch
         names.update(zip(batch.new_handles, batch.new_query_ids, strict=True))
     except (ValueError, DecodeError) as error:
         raise _malformed_delivery() from error
     objects = len(batch.object_offsets)
-    columns = (batch.lon, batch.lat, batch.time_ms, batch.text)
+    columns = (
+        *(batch.lon, batch.lat, batch.time_ms),
+        *(batch.text, batch.attributes, batch.payloads),
+    )
     if (
         len(batch.pair_objects) != len(batch.pair_handles)
         or len(batch.object_ids) != objects
@@ -309,7 +365,7 @@ def read_batch(data: bytes, names: dict[int, str]) -> Matches:
     gap = None
     if batch.HasField("gap"):
         gap = Gap(getattr(batch.gap, "from"), batch.gap.to, batch.gap.count)
-    return Matches(batch, names, gap)
+    return Matches(batch, names, gap, fields=fields)
 
 
 def _malformed_delivery() -> Ps2StreamError:

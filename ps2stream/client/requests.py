@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from ps2stream.client.inputs import named, object_batch, region_of_value, request_of
+from ps2stream.client.attributes import named
+from ps2stream.client.inputs import object_batch, region_of_value, request_of
 from ps2stream.errors import invalid
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, World

@@ -16,6 +16,7 @@ from ps2stream.commands.output import (
     printable,
     server_option,
 )
+from ps2stream.commands.publish import attributes_option
 from ps2stream.commands.regions import parse_region, region_options
 
 Answer = Mapping[str, Any]
@@ -30,15 +31,22 @@ Answer = Mapping[str, Any]
 @click.option(
     "--format",
     "format",
-    type=click.Choice(["jsonl", "csv", "parquet"]),
+    type=click.Choice(["jsonl", "csv", "geojson", "parquet"]),
     help="Format of FILE.  [default: by its suffix; jsonl for -]",
 )
+@attributes_option
 @server_option
 @json_option
 @pass_output
 def explain(
-    output: CommandOutput, /, query_id: str, file: str, format: str | None, server: str
-) -> None:  # fmt: skip
+    output: CommandOutput,
+    /,
+    query_id: str,
+    file: str,
+    format: str | None,
+    attributes: str | None,
+    server: str,
+) -> None:
     """Explain why posts would match a query, or would not.
 
     Shows for each post of FILE which clause, region, cell, term, worker and plan version
@@ -48,10 +56,11 @@ def explain(
       ps2stream explain --query thames --object posts.jsonl
       echo '{"lat": 51.5, "lon": -0.1, "text": "dry"}' | ps2stream explain --query thames --object -
     """
+    from ps2stream.posts.members import AttributeChoice
     from ps2stream.posts.post import bad
     from ps2stream.posts.readers import read_rows
 
-    posts = chain.from_iterable(read_rows(file, format, 1))
+    posts = chain.from_iterable(read_rows(file, format, 1, choice=AttributeChoice(attributes)))
     if (first := next(posts, None)) is None:
         raise bad(file, "contains no posts")
     with output.connect(server) as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,9 +14,23 @@ from ps2stream.commands.output import (
     FiniteRange,
     json_option,
     pass_output,
+    printable,
     server_option,
 )
 from ps2stream.errors import Ps2StreamError
+
+if TYPE_CHECKING:
+    from ps2stream.posts.members import AttributeChoice
+
+POST = ("id", "time", "lon", "lat", "text")
+MOST_COLUMNS = 64
+attributes_option = click.option(
+    "--attributes",
+    metavar="NAME[:TYPE],...",
+    help="Members of a record, or columns, that become attributes of its post, each with an "
+    "optional type: number, text, boolean or time; none for no attributes.  [default: all that "
+    "can]",
+)
 
 
 @click.command()
@@ -24,9 +38,10 @@ from ps2stream.errors import Ps2StreamError
 @click.option(
     "--format",
     "format",
-    type=click.Choice(["jsonl", "csv", "parquet"]),
+    type=click.Choice(["jsonl", "csv", "geojson", "parquet"]),
     help="Format of FILE.  [default: by its suffix; jsonl for -]",
 )
+@attributes_option
 @click.option(
     "--rate", type=FiniteRange(min=0, min_open=True), help="Objects published per second."
 )
@@ -46,17 +61,24 @@ def publish(
     /,
     file: str,
     format: str | None,
+    attributes: str | None,
     rate: float | None,
     limit: int | None,
     batch: int,
     server: str,
 ) -> None:
-    """Publish the posts of FILE: JSON Lines, CSV or Parquet; - reads standard input.
+    """Publish the posts of FILE: JSON Lines, CSV, GeoJSON or Parquet; - reads standard input.
 
     A post has lat, lon and text, and optionally id and time (Unix milliseconds or ISO 8601);
     latitude, longitude, lng, ts and timestamp are understood too. A bad value ends the command
     with an error that names its file, line and column; what was published before stays
     published.
+
+    Whatever else a post has becomes its attributes, which queries compare: numbers, texts and
+    booleans as they are, every column of CSV as text; null and empty cells are absent.
+    --attributes chooses among them and gives types, such as severity:number,at:time. What cannot
+    be an attribute, such as an array, is left out, and named on standard error. payload is what
+    subscribers get unread: any JSON, or bytes of Parquet.
 
     Ids are your own and need not be unique: the service itself identifies a post by partition
     and offset. A post without an id gets one that no other run makes, such as 6f1c2a90-17: the
@@ -65,6 +87,7 @@ def publish(
 
     \b
       ps2stream publish posts.parquet --rate 5000
+      ps2stream publish quakes.csv --attributes mag:number,at:time
       echo '{"lat": 51.5, "lon": -0.1, "text": "flood by the river"}' | ps2stream publish -
     """
     from rich.progress import (
@@ -75,9 +98,11 @@ def publish(
         TimeElapsedColumn,
     )
 
+    from ps2stream.posts.members import AttributeChoice
     from ps2stream.posts.post import paced
     from ps2stream.posts.readers import format_of, read_posts, read_rows, row_count
 
+    choice = AttributeChoice(attributes)
     total = row_count(file, format)
     if total is not None and limit is not None:
         total = min(total, limit)
@@ -95,16 +120,19 @@ def publish(
             run = f"{secrets.token_hex(4)}-"
             parquet = format_of(file, format) == "parquet"
             read = read_posts if parquet else read_rows
-            posts = _limit_posts(read(file, format, batch, run), limit)
+            posts = _limit_posts(read(file, format, batch, run, choice), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):
                 client.publish(part if parquet else _to_columns(part))
                 done += len(part)
                 bar.update(task, completed=done)
     except Ps2StreamError:
         before = f"published {_count_objects(done)} before the error" if done else None
-        output.emit(_summarize_run(done, began), before)
+        output.emit(_summarize_run(done, began, choice), before)
         raise
-    summary = _summarize_run(done, began)
+    summary = _summarize_run(done, began, choice)
+    if not output.json:
+        for line in _describe_choice(summary):
+            click.echo(f"ps2stream: {printable(line)}", err=True)
     output.emit(
         summary,
         f"published {_count_objects(done)} in {summary['seconds']:.1f} s "
@@ -112,9 +140,18 @@ def publish(
     )
 
 
-def _to_columns(posts: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Returns the columns of posts, which the client sends as a record batch where it can."""
-    return {name: [post[name] for post in posts] for name in posts[0]}
+def _to_columns(posts: list[dict[str, Any]]) -> Any:
+    """Returns posts as columns, which the client sends as a record batch where it can; as they are
+    if attributes have the names of other columns, or are too many for columns."""
+    columns = {name: [post[name] for post in posts] for name in POST}
+    found = [post.get("attributes", {}) for post in posts]
+    names = dict.fromkeys(name for attributes in found for name in attributes)
+    if not names.keys().isdisjoint((*POST, "payload", "attributes")) or len(names) > MOST_COLUMNS:
+        return posts
+    columns |= {name: [attributes.get(name) for attributes in found] for name in names}
+    if any("payload" in post for post in posts):
+        columns["payload"] = [post.get("payload") for post in posts]
+    return columns
 
 
 def _limit_posts(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
@@ -133,10 +170,23 @@ def _count_objects(count: int) -> str:
     return f"{count:,} object{'s' * (count != 1)}"
 
 
-def _summarize_run(done: int, began: float) -> dict[str, Any]:
+def _summarize_run(done: int, began: float, choice: AttributeChoice) -> dict[str, Any]:
     seconds = time.monotonic() - began
+    notes = {
+        "left_out": choice.pop_left_out(),
+        "not_found": choice.list_unseen() if done else [],
+    }
     return {
         "published": done,
         "seconds": round(seconds, 3),
         "objects_per_second": round(done / max(seconds, 1e-9), 1),
+        **{name: found for name, found in notes.items() if found},
     }
+
+
+def _describe_choice(summary: dict[str, Any]) -> Iterator[str]:
+    """Yields lines that say which members of the posts are no attributes of theirs."""
+    if found := summary.get("left_out"):
+        yield f"left out, as no attributes: {', '.join(found)}"
+    if found := summary.get("not_found"):
+        yield f"no post has the attributes {', '.join(found)}"

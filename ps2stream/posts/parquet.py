@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
-from ps2stream.posts.post import bad
+from ps2stream.posts.attribute_columns import check_payloads, choose_columns, convert_column
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.post import KNOWN, bad
 
 
 def open_parquet(path: str, file: IO[bytes]) -> Any:
@@ -21,16 +23,28 @@ def open_parquet(path: str, file: IO[bytes]) -> Any:
         raise bad(path, f"expected a Parquet file: {error}") from None
 
 
-def read_parquet_posts(path: str, file: IO[bytes], batch: int, run: str) -> Iterator[Any]:
-    """Yields record batches of SCHEMA, as `readers.read_posts`."""
+def read_parquet_posts(
+    path: str, file: IO[bytes], batch: int, run: str, choice: AttributeChoice | None = None
+) -> Iterator[Any]:
+    """Yields record batches of SCHEMA, as `readers.read_posts`; with a choice, also of the
+    attributes and payload."""
     source = file if file.seekable() else io.BytesIO(file.read())
     with open_parquet(path, source) as parquet:
-        columns = post_columns(path, parquet.schema_arrow)
+        schema = parquet.schema_arrow
+        columns = post_columns(path, schema)
+        more = {} if choice is None else choose_columns(path, schema, KNOWN, choice)
+        payload = ["payload"] if choice is not None and "payload" in schema.names else []
         start = 0
-        for part in read_parquet_batches(path, parquet, batch, list(columns.values())):
-            out = [post_column(path, name, columns, part, start, run) for name in SCHEMA.names]
+        names = [*columns.values(), *more, *payload]
+        for part in read_parquet_batches(path, parquet, batch, names):
+            out = {n: post_column(path, n, columns, part, start, run) for n in SCHEMA.names}
+            if choice is not None:
+                for name, kind in more.items():
+                    out[name] = convert_column(path, name, kind, part, start, choice)
+            if payload:
+                out["payload"] = check_payloads(path, part, start)
             start += len(part)
-            yield pa.RecordBatch.from_arrays(out, schema=SCHEMA)
+            yield pa.RecordBatch.from_pydict(out)
 
 
 def read_parquet_batches(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 from ps2stream.errors import InvalidArgument, invalid, short
-from ps2stream.limits import ID_BYTES, LAT_MAX, LON_MAX, TEXT_BYTES
+from ps2stream.limits import ID_BYTES, LAT_MAX, LON_MAX, PAYLOAD_BYTES, TEXT_BYTES
+from ps2stream.posts.members import AttributeChoice, AttributeProblem, check_time, dump_payload
 
 NAMES = {
     "id": ("id",),
@@ -19,11 +18,12 @@ NAMES = {
     "lat": ("lat", "latitude"),
     "text": ("text",),
 }
+KNOWN = frozenset({*chain.from_iterable(NAMES.values()), "payload"})
+"""Names of the columns that have a meaning of their own, and are no attributes."""
 POSTS = tuple(NAMES[name] for name in ("lon", "lat", "text"))
 """Names of the columns that a post cannot do without."""
 LIMIT = {"lon": LON_MAX, "lat": LAT_MAX}
 MAX_BYTES = {"id": ID_BYTES, "text": TEXT_BYTES}
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
 _TIME = "Unix milliseconds or an ISO 8601 time"
 
 
@@ -86,18 +86,24 @@ def _make_degrees_check(name: str) -> Callable[[Any], float]:
 def _check_time(value: Any) -> int | None:
     if value is None:
         return None
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
-        return value
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError(f"expected {_TIME}, got {short(value)}") from None
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1000)
-    raise ValueError(f"expected {_TIME}, got {short(value)}")
+    try:
+        return check_time(value)
+    except ValueError:
+        raise ValueError(f"expected {_TIME}, got {short(value)}") from None
+
+
+def check_payload(value: Any) -> str | None:
+    """Returns a payload as JSON text. Raises ValueError if it is too large or has no JSON."""
+    if value is None:
+        return None
+    try:
+        data = dump_payload(value)
+    except (ValueError, RecursionError):
+        raise ValueError(f"expected a value of JSON, got {short(value)}") from None
+    size = len(data.encode("utf-8", "replace"))
+    if size > PAYLOAD_BYTES:
+        raise ValueError(f"expected at most {PAYLOAD_BYTES} bytes, got {size}")
+    return data
 
 
 CHECKS: dict[str, Callable[[Any], Any]] = {
@@ -110,12 +116,18 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 def check_records(
-    rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, run: str = ""
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    first: int = 0,
+    run: str = "",
+    choice: AttributeChoice | None = None,
 ) -> dict[str, list[Any]]:
     """Returns columns id, time, lon, lat and text of (place, record) pairs; an absent id becomes
-    `run` and the row's number, from `first`. Raises InvalidArgument naming the place of a bad
+    `run` and the row's number, from `first`. With a choice, also attributes, mappings of names to
+    values, and payload, JSON text or None. Raises InvalidArgument naming the place of a bad
     value."""
     columns: dict[str, list[Any]] = {name: [] for name in CHECKS}
+    if choice is not None:
+        columns |= {"attributes": [], "payload": []}
     for number, (where, record) in enumerate(rows, first):
         for name, check in CHECKS.items():
             value = _pick_value(record, name)
@@ -125,7 +137,21 @@ def check_records(
                 columns[name].append(check(value))
             except ValueError as error:
                 raise bad(f"{where} {name}", str(error)) from None
+        if choice is not None:
+            _check_more(where, record, choice, columns)
     return columns
+
+
+def _check_more(
+    where: str, record: Mapping[str, Any], choice: AttributeChoice, columns: dict[str, list[Any]]
+) -> None:
+    try:
+        columns["attributes"].append(choice.read(record, KNOWN))
+        columns["payload"].append(check_payload(record.get("payload")))
+    except AttributeProblem as error:
+        raise bad(f"{where} {error.name}", error.problem) from None
+    except ValueError as error:
+        raise bad(f"{where} payload", str(error)) from None
 
 
 def _pick_value(record: Mapping[str, Any], name: str) -> Any:

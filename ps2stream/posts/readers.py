@@ -1,9 +1,10 @@
-"""Posts and queries from files: JSON lines, CSV, Parquet, or standard input (`-`).
+"""Posts and queries from files: JSON lines, CSV, GeoJSON, Parquet, or standard input (`-`).
 
 Each value is checked, so that a bad one is reported with its file and line before anything of its
 batch is published. Accepted names: lat | latitude, lon | lng | longitude, time | ts | timestamp,
-text, id. Only lat, lon and text are required; an absent id is made of the number of the row, from
-0. Only Parquet and record batches need pyarrow.
+text, id, payload. Only lat, lon and text are required; an absent id is made of the number of the
+row, from 0. What else a row has may become attributes. Only Parquet and record batches need
+pyarrow.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count, islice
 from pathlib import Path
@@ -19,9 +20,10 @@ from typing import IO, Any, Literal
 
 from ps2stream.errors import short
 from ps2stream.limits import BATCH_ROWS
-from ps2stream.posts.post import NAMES, POSTS, bad, check_head, check_records
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.post import KNOWN, NAMES, POSTS, bad, check_head, check_records
 
-Format = Literal["jsonl", "csv", "parquet"]
+Format = Literal["jsonl", "csv", "geojson", "parquet"]
 MAX_LINE = 1 << 20  # bytes
 ROWS = 10_000  # rows of a Parquet batch
 PART_BYTES = 2 << 20  # bytes of a record batch, well below what a request may carry
@@ -30,6 +32,7 @@ SUFFIXES: dict[str, Format] = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".csv": "csv",
+    ".geojson": "geojson",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
@@ -47,27 +50,73 @@ def format_of(path: str, given: str | None = None) -> Format:
 
 
 def read_rows(
-    path: str, format: str | None = None, batch: int = 1000, run: str = ""
+    path: str,
+    format: str | None = None,
+    batch: int = 1000,
+    run: str = "",
+    choice: AttributeChoice | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields lists of posts, each with id, time, lon, lat and text: at most `batch` of them and
-    about PART_BYTES bytes each. An absent id becomes `run` and the row's number.
+    about PART_BYTES bytes each. An absent id becomes `run` and the row's number. With a choice,
+    posts also have attributes and payload, where they have any.
 
     Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the column,
     what was expected and what was found.
     """
     if format_of(path, format) == "parquet":
-        yield from (part.to_pylist() for part in read_posts(path, format, batch, run))
+        for part in read_posts(path, format, batch, run, choice):
+            yield [nest_attributes(row) for row in part.to_pylist()]
         return
+    is_csv = choice is not None and format_of(path, format) == "csv"
     for records, first in _read_text_batches(path, format, batch):
-        columns = check_records(records, first, run)
-        rows = zip(*columns.values(), strict=True)
-        yield from _split_rows([dict(zip(columns, row, strict=True)) for row in rows])
+        if is_csv:
+            records = [(where, _read_cells(where, record)) for where, record in records]
+        yield from split_rows(make_rows(check_records(records, first, run, choice)))
+
+
+def _read_cells(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row of CSV with its payload read, and without empty cells of attributes."""
+    found = {name: value for name, value in record.items() if value or name in KNOWN}
+    if cell := found.pop("payload", None):
+        try:
+            found["payload"] = json.loads(cell)
+        except (ValueError, RecursionError) as error:
+            raise bad(f"{where} payload", f"expected JSON: {error}") from None
+    return found
+
+
+def make_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Returns the posts of columns as `check_records` returns them; attributes and payload are
+    absent where they are empty."""
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for row in rows if "attributes" in columns else ():
+        for name in ("attributes", "payload"):
+            if not row[name]:
+                del row[name]
+    return rows
+
+
+def nest_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the post of a row of a table, with its other columns under "attributes"."""
+    known = ("id", "time", "lon", "lat", "text")
+    post = {name: row[name] for name in known}
+    attributes = {n: v for n, v in row.items() if n not in (*known, "payload") and v is not None}
+    if attributes:
+        post["attributes"] = attributes
+    if row.get("payload") is not None:
+        post["payload"] = row["payload"]
+    return post
 
 
 def read_posts(
-    path: str, format: str | None = None, batch: int = 1000, run: str = ""
+    path: str,
+    format: str | None = None,
+    batch: int = 1000,
+    run: str = "",
+    choice: AttributeChoice | None = None,
 ) -> Iterator[Any]:
-    """Yields the posts as `read_rows` does, but as record batches of arrow_columns.SCHEMA."""
+    """Yields the posts as `read_rows` does, but as record batches of arrow_columns.SCHEMA. With a
+    choice, of a Parquet file, these also have a column for each attribute, and payload."""
     if format_of(path, format) != "parquet":
         from ps2stream.posts.arrow_columns import of_records
 
@@ -77,7 +126,7 @@ def read_posts(
     from ps2stream.posts.parquet import read_parquet_posts
 
     with _open_input(path) as file:
-        for part in read_parquet_posts(path, file, batch, run):
+        for part in read_parquet_posts(path, file, batch, run, choice):
             yield from sized(part)
 
 
@@ -142,15 +191,22 @@ def sized(part: Any) -> Iterator[Any]:
     yield from sized(part.slice(half))
 
 
-def _split_rows(posts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def split_rows(posts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Yields posts in parts as `sized` does."""
     half = len(posts) // 2
-    most = sum(len(post["id"]) + len(post["text"]) for post in posts) * 4 + 32 * len(posts)
-    if (most <= PART_BYTES and len(posts) <= BATCH_ROWS) or not half:
+    if (sum(map(_bound_size, posts)) <= PART_BYTES and len(posts) <= BATCH_ROWS) or not half:
         yield posts
         return
-    yield from _split_rows(posts[:half])
-    yield from _split_rows(posts[half:])
+    yield from split_rows(posts[:half])
+    yield from split_rows(posts[half:])
+
+
+def _bound_size(post: Mapping[str, Any]) -> int:
+    """Returns about the most bytes that a post may have; a letter may have four."""
+    letters = len(post["id"]) + len(post["text"]) + len(post.get("payload") or "")
+    for name, value in post.get("attributes", {}).items():
+        letters += len(name) + 8 + (len(value) if isinstance(value, str) else 0)
+    return 4 * letters + 32
 
 
 # --- text formats -----------------------------------------------------------
@@ -171,6 +227,8 @@ def _read_text_batches(
 def _read_file_records(
     path: str, kind: Format, file: IO[bytes], need: Sequence[Sequence[str]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    if kind == "geojson":
+        return _parse_features(path, file)
     lines = _parse_csv(path, file, need) if kind == "csv" else _parse_json_lines(path, file)
     return ((f"{path}:{line}", record) for line, record in lines)
 
@@ -179,6 +237,30 @@ def _parse_json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[st
     for line, raw in enumerate(_read_lines(path, file), 1):
         if raw.strip():
             yield line, json_record(f"{path}:{line}", raw)
+
+
+def _parse_features(path: str, file: IO[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the properties of each Feature of a FeatureCollection, with the position of its
+    Point."""
+    try:
+        whole = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise bad(path, f"expected GeoJSON: {error}") from None
+    features = whole.get("features") if isinstance(whole, dict) else None
+    if not isinstance(features, list):
+        raise bad(path, "expected a FeatureCollection")
+    for number, feature in enumerate(features):
+        where = f"{path} feature {number}"
+        geometry = feature.get("geometry") if isinstance(feature, dict) else None
+        point = geometry.get("coordinates") if isinstance(geometry, dict) else None
+        is_point = isinstance(geometry, dict) and geometry.get("type") == "Point"
+        if not (is_point and isinstance(point, list) and len(point) >= 2):
+            raise bad(f"{where} geometry", "expected a Point")
+        found = feature.get("properties")
+        record = dict(found) if isinstance(found, dict) else {}
+        if feature.get("id") is not None:
+            record["id"] = feature["id"]
+        yield where, record | {"lon": point[0], "lat": point[1]}
 
 
 def json_record(where: str, raw: str | bytes) -> dict[str, Any]:

@@ -1,0 +1,149 @@
+"""Columns of a file that become attributes and payloads of its posts, without a loop over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ps2stream.errors import short
+from ps2stream.limits import ATTRIBUTE_TEXT_BYTES, ATTRIBUTES, PAYLOAD_BYTES
+from ps2stream.posts.members import AttributeChoice, find_name_problem
+from ps2stream.posts.post import bad
+
+_TIMES = pa.timestamp("ms", "UTC")
+_PAYLOAD_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def choose_columns(
+    path: str, schema: Any, used: Container[str], choice: AttributeChoice
+) -> dict[str, str]:
+    """Returns the type (members.TYPES, empty: the column's own) of each column of an Arrow schema
+    that is an attribute. Raises InvalidArgument for a chosen column that cannot be one."""
+    found: dict[str, str] = {}
+    for field in schema:
+        if field.name in used or (choice.types is not None and field.name not in choice.types):
+            continue
+        choice.note_seen(field.name)
+        problem = _find_type_problem(field.type) or find_name_problem(field.name)
+        if choice.types is not None:
+            if problem:
+                raise bad(f"{path} column {field.name}", f"cannot be an attribute: {problem}")
+            found[field.name] = choice.types[field.name]
+        elif problem:
+            choice.leave_out(field.name, problem)
+        elif len(found) >= ATTRIBUTES:
+            choice.leave_out(field.name, f"one of more than {ATTRIBUTES}")
+        else:
+            found[field.name] = ""
+    return found
+
+
+def _find_type_problem(kind: Any) -> str:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    fits: tuple[Callable[[Any], bool], ...] = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_timestamp,
+        pa.types.is_date,
+        pa.types.is_null,
+    )
+    return "" if any(test(kind) for test in fits) else f"of the type {kind}"
+
+
+def convert_column(
+    path: str, name: str, kind: str, part: Any, start: int, choice: AttributeChoice
+) -> Any:
+    """Returns the column of an attribute, of a batch whose first row is row `start` of the file.
+
+    Raises InvalidArgument for a value that cannot be of the type, and, if the column was chosen,
+    naming the row of a value that cannot be an attribute; else such values are left out.
+    """
+    values = part.column(name)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    try:
+        out = _cast_values(values, kind)
+    except pa.ArrowException as error:
+        raise bad(f"{path} column {name}", f"expected a {kind or 'number'}: {error}") from None
+    if pa.types.is_string(out.type) or pa.types.is_large_string(out.type):
+        wrong = pc.greater(pc.binary_length(out), ATTRIBUTE_TEXT_BYTES)
+        problem = f"more than {ATTRIBUTE_TEXT_BYTES} bytes"
+    elif pa.types.is_floating(out.type):
+        wrong, problem = pc.is_nan(out), "not a number"
+    else:
+        return out
+    if not pc.any(wrong).as_py():
+        return out
+    if choice.types is not None and problem != "not a number":  # NaN is how tables say absent
+        row = int(wrong.fill_null(False).to_numpy(zero_copy_only=False).argmax())
+        got = short(out[row].as_py())
+        raise bad(
+            f"{path} row {start + row} {name}", f"expected an attribute, got {got}: {problem}"
+        )
+    if problem != "not a number":
+        choice.leave_out(name, f"values of {problem}")
+    return pc.if_else(wrong.fill_null(False), pa.scalar(None, out.type), out)
+
+
+def _cast_values(values: Any, kind: str) -> Any:
+    source = values.type
+    is_text = pa.types.is_string(source) or pa.types.is_large_string(source)
+    if kind == "text":
+        return values if is_text else values.cast(pa.string())
+    if kind == "boolean":
+        return values.cast(pa.bool_())
+    if kind == "time" or pa.types.is_date(source) or pa.types.is_timestamp(source):
+        if is_text:
+            return _parse_times(values)
+        return _to_times(values)
+    if kind == "number" and is_text:
+        try:
+            return values.cast(pa.int64())
+        except pa.ArrowException:
+            return values.cast(pa.float64())
+    if kind == "number" and not (pa.types.is_integer(source) or pa.types.is_floating(source)):
+        raise pa.ArrowInvalid(f"the column is of the type {source}")
+    if pa.types.is_uint64(source):
+        return values.cast(pa.int64())
+    return values.cast(pa.float64()) if pa.types.is_float16(source) else values
+
+
+def _to_times(values: Any) -> Any:
+    """Returns timestamps, dates or Unix milliseconds as times in UTC."""
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.timestamp(values.type.unit, "UTC")).cast(_TIMES, safe=False)
+    if not pa.types.is_date(values.type):
+        values = values.cast(pa.int64())
+    return values.cast(_TIMES)
+
+
+def _parse_times(values: Any) -> Any:
+    """Returns the times of ISO 8601 texts, all with a zone or all without, in UTC."""
+    try:
+        return values.cast(_TIMES)
+    except pa.ArrowInvalid:
+        return values.cast(pa.timestamp("ms")).cast(_TIMES)
+
+
+def check_payloads(path: str, part: Any, start: int) -> Any:
+    """Returns the column payload of a batch, bytes or JSON text. Raises InvalidArgument for one of
+    another type or a value that is too large."""
+    values = part.column("payload")
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if values.type not in _PAYLOAD_TYPES:
+        problem = f"expected binary, or strings of JSON, got {values.type}"
+        raise bad(f"{path} column payload", problem)
+    sizes = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False)
+    if (sizes > PAYLOAD_BYTES).any():
+        row = int(np.argmax(sizes > PAYLOAD_BYTES))
+        problem = f"expected at most {PAYLOAD_BYTES} bytes, got {sizes[row]}"
+        raise bad(f"{path} row {start + row} payload", problem)
+    return values

@@ -1,0 +1,243 @@
+"""The members of a record that become attributes of its post, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Container, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ps2stream.errors import invalid, short
+from ps2stream.limits import ATTRIBUTE_NAME_BYTES, ATTRIBUTE_TEXT_BYTES, ATTRIBUTES
+
+TYPES = ("number", "text", "boolean", "time")
+LEFT_OUT = 20
+"""Names of members that are remembered as left out."""
+_PART = re.compile(r"\s*(?:`([^`]+)`|([^`:,]+))(?::([^`:,]*))?\s*(?:,|$)")
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class AttributeProblem(ValueError):
+    """What is wrong with the value of an attribute."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        self.problem = problem
+        super().__init__(f"{name}: {problem}")
+
+
+class AttributeChoice:
+    """Choice of the members of records that become attributes.
+
+    spec: `severity,at:time`, names with or without a type of TYPES, in backquotes where a name
+    has a comma or colon; `none` for no attributes. With a spec, a value that cannot be of its type
+    is an error. None: all members become attributes that can, and the others are left out, which
+    `pop_left_out` reports. Raises InvalidArgument for a spec that is none.
+    """
+
+    def __init__(self, spec: str | None = None) -> None:
+        self.types: dict[str, str] | None = None if spec is None else _parse_spec(spec)
+        """The type of each name, empty where any will do; None: all names."""
+        self._unseen = set(self.types or ())
+        self._left_out: dict[str, str] = {}
+        self._reported: set[str] = set()
+
+    def read(self, record: Mapping[str, Any], used: Container[str]) -> dict[str, Any]:
+        """Returns the attributes of a record by name: its members beyond `used`, and the members of
+        `attributes`, if that is an object. Raises AttributeProblem."""
+        found: dict[str, Any] = {}
+        for name, value in self._list_members(record, used):
+            if name in found:
+                raise AttributeProblem(name, "expected it once, got it also under attributes")
+            if self.types is not None:
+                found[name] = convert_value(name, value, self.types[name])
+            elif problem := find_problem(name, value):
+                self.leave_out(name, problem)
+            elif len(found) >= ATTRIBUTES:
+                self.leave_out(name, f"one of more than {ATTRIBUTES}")
+            else:
+                found[name] = convert_value(name, value, "")
+        return found
+
+    def note_seen(self, name: str) -> None:
+        """Notes that a member of this name occurs."""
+        self._unseen.discard(name)
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Notes that a member is left out."""
+        if len(self._left_out) < LEFT_OUT:
+            self._left_out.setdefault(name, reason)
+
+    def pop_left_out(self) -> list[str]:
+        """Returns what was left out and not reported yet: names with reasons."""
+        news = [name for name in self._left_out if name not in self._reported]
+        self._reported.update(news)
+        return [f"{name} ({self._left_out[name]})" for name in news]
+
+    def list_unseen(self) -> list[str]:
+        """Returns the names of the spec that no record had."""
+        return sorted(self._unseen)
+
+    def _list_members(
+        self, record: Mapping[str, Any], used: Container[str]
+    ) -> Iterator[tuple[str, Any]]:
+        nested = record.get("attributes")
+        if not isinstance(nested, Mapping):
+            nested = {}
+        members = [(n, v) for n, v in record.items() if n not in used and v is not nested]
+        for name, value in (*nested.items(), *members):
+            if self.types is not None:
+                if name not in self.types:
+                    continue
+                self._unseen.discard(name)
+            if value is not None:
+                yield name, value
+
+
+def _parse_spec(spec: str) -> dict[str, str]:
+    if spec.strip() == "none":
+        return {}
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(spec) or not found:
+        if (part := _PART.match(spec, at)) is None or part.end() == at:
+            problem = f"expected NAME or NAME:TYPE, separated by commas, got {short(spec[at:])}"
+            raise invalid("attributes", problem)
+        quoted, bare, kind = part.groups()
+        name = quoted or bare.strip()
+        if kind is not None and kind.strip() not in TYPES:
+            problem = f"expected a type of {', '.join(TYPES)}, got {kind.strip()!r}"
+            raise invalid(f"attributes.{name}", problem)
+        if problem := find_name_problem(name):
+            raise invalid(f"attributes.{short(name)}", problem)
+        if name in found:
+            raise invalid(f"attributes.{name}", "is there twice")
+        found[name] = (kind or "").strip()
+        at = part.end()
+    return found
+
+
+# --- values -------------------------------------------------------------------
+
+
+def find_name_problem(name: str) -> str:
+    """Returns why an attribute cannot have this name, empty if it can."""
+    size = len(_normalise(name).encode())
+    if not size:
+        return "the name is empty"
+    if size > ATTRIBUTE_NAME_BYTES:
+        return f"the name has more than {ATTRIBUTE_NAME_BYTES} bytes"
+    if "`" in name or any(unicodedata.category(letter) == "Cc" for letter in name):
+        return "the name has a backquote or control character"
+    return ""
+
+
+def find_problem(name: str, value: Any) -> str:
+    """Returns why this cannot be an attribute, empty if it can."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if problem := find_name_problem(name):
+        return problem
+    if isinstance(value, str):
+        if 4 * len(value) > ATTRIBUTE_TEXT_BYTES:  # no letter has more bytes
+            size = len(_normalise(value).encode())
+            if size > ATTRIBUTE_TEXT_BYTES:
+                return f"{size} bytes, more than {ATTRIBUTE_TEXT_BYTES}"
+    elif isinstance(value, float):
+        if math.isnan(value):
+            return "not a number"
+    elif not isinstance(value, bool | datetime):
+        if not isinstance(value, int):
+            return f"of the type {type(value).__name__}"
+        if not -(1 << 63) <= value < 1 << 63:
+            return "beyond 64 bits"
+    return ""
+
+
+def convert_value(name: str, value: Any, kind: str) -> Any:
+    """Returns the value as one of the type, of its own if that is empty. Raises
+    AttributeProblem."""
+    try:
+        made = _CONVERSIONS[kind](value) if kind else value
+    except ValueError:
+        problem = f"expected a {kind}, got {short(value)}"
+        raise AttributeProblem(name, problem.replace("a text", "text")) from None
+    if problem := find_problem(name, made):
+        raise AttributeProblem(name, f"expected an attribute, got {short(made)}: {problem}")
+    return _normalise(made) if isinstance(made, str) else made
+
+
+def check_time(value: Any) -> int:
+    """Returns Unix milliseconds, of these or an ISO 8601 time, in UTC without a zone. Raises
+    ValueError."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+        return value
+    if isinstance(value, str):
+        moment = datetime.fromisoformat(value)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+    raise ValueError
+
+
+def _to_number(value: Any) -> int | float:
+    if isinstance(value, str) and "_" not in value:
+        return int(value) if _WHOLE.fullmatch(value) else float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise ValueError
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise ValueError
+
+
+def _to_boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError
+
+
+def _to_time(value: Any) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    try:
+        return _EPOCH + timedelta(milliseconds=check_time(value))
+    except OverflowError:
+        raise ValueError from None
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "number": _to_number,
+    "text": _to_text,
+    "boolean": _to_boolean,
+    "time": _to_time,
+}
+
+
+def _normalise(text: str) -> str:
+    """Returns text in Unicode's normal form C. A lone surrogate, which has no UTF-8, becomes
+    U+FFFD."""
+    data = text.encode("utf-8", "surrogatepass")
+    return unicodedata.normalize("NFC", data.decode("utf-8", "replace"))
+
+
+# --- payloads -------------------------------------------------------------------
+
+
+def dump_payload(value: Any) -> str:
+    """Returns the payload that a member is, as JSON text. Raises ValueError for NaN."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,225 @@
+"""Attributes from files: each format gives the same posts, each defect names its place."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ps2stream.client.inputs import object_batch
+from ps2stream.commands.publish import _to_columns
+from ps2stream.errors import InvalidArgument
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.readers import read_posts, read_rows
+
+TEN = datetime(2026, 11, 24, 10, tzinfo=UTC)
+PLACE: dict[str, Any] = {"id": "a", "lat": 1.0, "lon": 2.0, "text": "x"}
+ROWS = [
+    PLACE | {"mag": 4.5, "felt": True, "at": "2026-11-24T10:00:00Z", "source": "usgs"},
+    PLACE | {"mag": 5.0, "felt": False, "at": "2026-11-24T10:00:00Z", "payload": {"a": [1]}},
+]
+TYPED = [
+    {"mag": 4.5, "felt": True, "at": TEN, "source": "usgs"},
+    {"mag": 5.0, "felt": False, "at": TEN},
+]
+SPEC = "mag:number,felt:boolean,at:time,source"
+
+
+def write_all(folder: Path) -> dict[str, str]:
+    """The rows in each format."""
+    (folder / "x.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    names = list(dict.fromkeys(name for row in ROWS for name in row))
+    with (folder / "x.csv").open("w") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        for row in ROWS:
+            cells = [
+                json.dumps(c) if isinstance(c := row.get(n), dict | bool) else c for n in names
+            ]
+            writer.writerow(cells)
+    features = [
+        {
+            "type": "Feature",
+            "id": row["id"],
+            "geometry": {"type": "Point", "coordinates": [row["lon"], row["lat"]]},
+            "properties": {n: v for n, v in row.items() if n not in ("id", "lon", "lat")},
+        }
+        for row in ROWS
+    ]
+    whole = {"type": "FeatureCollection", "features": features}
+    (folder / "x.geojson").write_text(json.dumps(whole))
+    columns = {name: [row.get(name) for row in ROWS] for name in names}
+    columns["payload"] = [None, '{"a":[1]}']
+    pq.write_table(pa.table(columns), folder / "x.parquet")
+    return {kind: str(folder / f"x.{kind}") for kind in ("jsonl", "csv", "geojson", "parquet")}
+
+
+def test_formats_agree(tmp_path: Path) -> None:
+    for kind, path in write_all(tmp_path).items():
+        rows = [row for part in read_rows(path, choice=AttributeChoice(SPEC)) for row in part]
+        assert [row["attributes"] for row in rows] == TYPED, kind
+        assert [row.get("payload") for row in rows] == [None, '{"a":[1]}'], kind
+        assert [row["id"] for row in rows] == ["a", "a"], kind
+        plain = [row for part in read_rows(path) for row in part]
+        assert set(plain[0]) == {"id", "time", "lon", "lat", "text"}, kind
+
+
+def test_columns_of_csv_are_text_unless_typed(tmp_path: Path) -> None:
+    paths = write_all(tmp_path)
+    [rows] = read_rows(paths["csv"], choice=AttributeChoice())
+    texts = {"mag": "4.5", "felt": "true", "at": "2026-11-24T10:00:00Z", "source": "usgs"}
+    assert rows[0]["attributes"] == texts
+    assert rows[1]["attributes"] == {"mag": "5.0", "felt": "false", "at": texts["at"]}
+    for kind in ("jsonl", "geojson", "parquet"):
+        [rows] = read_rows(paths[kind], choice=AttributeChoice())
+        assert rows[0]["attributes"] == texts | {"mag": 4.5, "felt": True}, kind
+
+
+def parquet(folder: Path, **columns: Any) -> str:
+    rows = len(next(iter(columns.values())))
+    place = {name: [value] * rows for name, value in PLACE.items()}
+    path = str(folder / "y.parquet")
+    pq.write_table(pa.table(place | columns), path)
+    return path
+
+
+def read(path: str, spec: str | None = None) -> tuple[dict[str, list[Any]], AttributeChoice]:
+    choice = AttributeChoice(spec)
+    table = pa.Table.from_batches(read_posts(path, choice=choice))
+    return table.drop_columns(["id", "time", "lon", "lat", "text"]).to_pydict(), choice
+
+
+def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
+    columns = {
+        "n": pa.array([1, None], pa.int16()),
+        "u": pa.array([1, 2], pa.uint64()),
+        "half": pa.array([0.5, 1], pa.float16()),
+        "mag": pa.array([4.5, float("nan")]),
+        "word": pa.array(["a", None]).dictionary_encode(),
+        "day": pa.array([date(2026, 11, 24), None]),
+        "naive": pa.array([TEN.replace(tzinfo=None), None], pa.timestamp("us")),
+        "zoned": pa.array([TEN, None], pa.timestamp("ns", "Europe/Zurich")),
+        "payload": pa.array([b"\xff", None]),
+        "long": pa.array(["x" * 1025, "y"]),
+        "list": pa.array([[1], [2]]),
+        "raw": pa.array([b"x", b"y"]),
+    }
+    found, choice = read(parquet(tmp_path, **columns))
+    assert found == {
+        "n": [1, None], "u": [1, 2], "half": [0.5, 1], "mag": [4.5, None], "word": ["a", None],
+        "day": [datetime(2026, 11, 24, tzinfo=UTC), None], "naive": [TEN, None],
+        "zoned": [TEN, None], "long": [None, "y"], "payload": [b"\xff", None],
+    }  # fmt: skip
+    assert choice.pop_left_out() == [
+        "list (of the type list<element: int64>)",
+        "raw (of the type binary)",
+        "long (values of more than 1024 bytes)",
+    ]
+
+
+def test_columns_of_parquet_are_cast_to_the_types_given(tmp_path: Path) -> None:
+    columns = {
+        "a": ["3", "4"],
+        "b": ["3.5", "4"],
+        "c": [3, 4],
+        "d": ["true", "false"],
+        "e": ["2026-11-24T10:00:00Z", "2026-11-24T11:00:00+01:00"],
+        "f": ["2026-11-24T10:00:00", "2026-11-24"],
+        "g": [round(TEN.timestamp() * 1000)] * 2,
+    }
+    spec = "a:number,b:number,c:text,d:boolean,e:time,f:time,g:time"
+    found, choice = read(parquet(tmp_path, **columns), spec)
+    assert found == {
+        "a": [3, 4], "b": [3.5, 4.0], "c": ["3", "4"], "d": [True, False], "e": [TEN, TEN],
+        "f": [TEN, datetime(2026, 11, 24, tzinfo=UTC)], "g": [TEN, TEN],
+    }  # fmt: skip
+    assert read(parquet(tmp_path, **columns), "c,none_such")[1].list_unseen() == ["none_such"]
+    assert read(parquet(tmp_path, **columns), "none")[0] == {}
+    assert choice.list_unseen() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "spec", "problem"),
+    [
+        (pa.array([[1]]), "a", "y.parquet column a: cannot be an attribute: of the type list"),
+        (pa.array(["x"]), "a:number", "y.parquet column a: expected a number: Failed to parse"),
+        (pa.array([True]), "a:number", "column a: expected a number: the column is of the type b"),
+        (pa.array(["noon"]), "a:time", "y.parquet column a: expected a time: "),
+        (pa.array([2**63], pa.uint64()), None, "y.parquet column a: expected a number: Integer"),
+        (pa.array(["y", "x" * 1025]), "a", "y.parquet row 1 a: expected an attribute, got 'xxx"),
+    ],
+)
+def test_a_column_that_cannot_be_is_named(
+    tmp_path: Path, values: Any, spec: str | None, problem: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read(parquet(tmp_path, a=values), spec)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (pa.array([3]), "y.parquet column payload: expected binary, or strings of JSON, got int64"),
+        (pa.array([b"", b"x" * 65_537]), "y.parquet row 1 payload: expected at most 65536 bytes"),
+    ],
+)
+def test_a_payload_that_cannot_be_is_named(tmp_path: Path, values: Any, problem: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read(parquet(tmp_path, payload=values))
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("x.csv", "lat,lon,text,mag\n1,2,x,high\n", "x.csv:2 mag: expected a number, got 'high'"),
+        ("x.csv", "lat,lon,text,payload\n1,2,x,{\n", "x.csv:2 payload: expected JSON: "),
+        ("x.jsonl", '{"lat":1,"lon":2,"text":"x","mag":[]}', "x.jsonl:1 mag: expected a number"),
+        ("x.jsonl", '{"lat":1,"lon":2,"text":"x","payload":NaN}', "x.jsonl:1 payload: expected a"),
+        ("x.geojson", "[1", "x.geojson: expected GeoJSON: "),
+        ("x.geojson", '{"type": "Feature"}', "x.geojson: expected a FeatureCollection"),
+        ("x.geojson", '{"features": [{}]}', "x.geojson feature 0 geometry: expected a Point"),
+    ],
+)
+def test_a_bad_value_is_named(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidArgument) as caught:
+        list(read_rows(str(tmp_path / name), choice=AttributeChoice("mag:number")))
+    assert problem in str(caught.value)
+
+
+def test_a_payload_that_is_too_large_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(PLACE | {"payload": "x" * 65_535}))
+    with pytest.raises(InvalidArgument, match="1 payload: expected at most 65536 bytes, got 65537"):
+        list(read_rows(str(path), choice=AttributeChoice()))
+    path.write_text(json.dumps(PLACE | {"payload": "x" * 65_534}))
+    assert len(list(read_rows(str(path), choice=AttributeChoice()))) == 1
+
+
+def test_parts_stay_below_what_a_request_carries(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    post = PLACE | {f"n{i}": "x" * 1000 for i in range(64)} | {"payload": "y" * 60_000}
+    path.write_text("\n".join([json.dumps(post)] * 60))
+    parts = list(read_rows(str(path), choice=AttributeChoice()))
+    assert sum(map(len, parts)) == 60
+    assert max(object_batch(_to_columns(part)).ByteSize() for part in parts) <= 4 << 20
+
+
+def test_rows_become_columns_where_they_can() -> None:
+    place = PLACE | {"time": None}
+    plain = [place | {"attributes": {"mag": 1}}, place | {"payload": "{}"}]
+    assert object_batch(_to_columns(plain)).arrow
+    named_alike = [place | {"attributes": {"lat": 1}}]
+    many = [place | {"attributes": {f"n{i}": i}} for i in range(65)]
+    for posts in (named_alike, many):
+        assert _to_columns(posts) is posts
+        assert len(object_batch(posts).objects) == len(posts)
+    assert set(_to_columns([place])) == {*place}
