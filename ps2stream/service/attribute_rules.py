@@ -16,7 +16,8 @@ from ps2stream.limits import (
     PAYLOAD_BYTES,
 )
 from ps2stream.protocol.frame import I64, U8, Array, sealed
-from ps2stream.protocol.rows import no_offsets, take_optional
+from ps2stream.protocol.opaque import take_opaque
+from ps2stream.protocol.rows import no_offsets
 from ps2stream.service.json_kernels import DEEP, GOOD, JSON_DEPTH, find_json_errors
 
 SHRINKING = 4
@@ -41,9 +42,9 @@ class OpaqueRows(NamedTuple):
     data: U8
     problems: Sequence[OpaqueProblem] = ()
 
-    def take(self, rows: Array) -> OpaqueRows:
+    def take(self, rows: I64) -> OpaqueRows:
         """Returns these rows, in this order, which must have no problems."""
-        off, data = take_optional(self.off, self.data, rows)
+        off, data = take_opaque(self.off, self.data, rows)
         return OpaqueRows(off, data) if len(data) else no_opaque()
 
 
