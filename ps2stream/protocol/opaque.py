@@ -82,7 +82,7 @@ def find_payload(data: U8, begin: int, end: int) -> int:
     size = np.int64(0)
     for k in range(_HEAD):
         size |= np.int64(data[begin + k]) << 8 * k
-    return begin + _HEAD + size
+    return min(begin + _HEAD + size, end)  # damage must not lead beyond the row
 
 
 @njit(cache=True, nogil=True)
