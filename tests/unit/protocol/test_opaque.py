@@ -41,3 +41,11 @@ def test_rows_are_taken_in_any_order(rows: list[bytes], data: st.DataObject) -> 
     assert rows_of(*taken) == [rows[i] for i in chosen]
     absent = take_opaque(np.zeros(0, np.int64), np.zeros(0, np.uint8), np.array(chosen, np.int64))
     assert [len(column) for column in absent] == [0, 0]
+
+
+@given(st.lists(st.binary(max_size=12), min_size=1, max_size=6))
+def test_damaged_rows_do_not_lead_beyond_themselves(rows: list[bytes]) -> None:
+    found = split_opaque(*strings_to_column(rows), len(rows))
+    attributes = rows_of(found.attributes_off, found.attributes)
+    payloads = rows_of(found.payload_off, found.payload)
+    assert [a + p for a, p in zip(attributes, payloads, strict=True)] == [r[4:] for r in rows]
