@@ -7,7 +7,7 @@ are its bytes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -32,8 +32,8 @@ def pack_opaque(columns: OpaqueColumns) -> tuple[I64, U8]:
     (rows.ObjectRows)."""
     if not len(columns.attributes) and not len(columns.payload):
         return np.zeros(0, np.int64), np.zeros(0, np.uint8)
-    off, data = _pack(*map(sealed, columns))
-    return off, data
+    found: tuple[I64, U8] = _pack(*[sealed(column) for column in columns])
+    return found
 
 
 def split_opaque(off: I64, data: U8, rows: int) -> OpaqueColumns:
@@ -79,10 +79,11 @@ def find_payload(data: U8, begin: int, end: int) -> int:
     first four bytes and end there. `end` for an empty row."""
     if end - begin < _HEAD:
         return end
-    size = np.int64(0)
+    size: Any = np.int64(0)
     for k in range(_HEAD):
         size |= np.int64(data[begin + k]) << 8 * k
-    return min(begin + _HEAD + size, end)  # damage must not lead beyond the row
+    found: int = min(begin + _HEAD + size, end)  # damage must not lead beyond the row
+    return found
 
 
 @njit(cache=True, nogil=True)
