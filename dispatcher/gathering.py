@@ -11,7 +11,8 @@ import numpy as np
 from ps2stream.dispatcher.object_kernels import take_named_objects
 from ps2stream.protocol.frame import sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
-from ps2stream.protocol.rows import ObjectRows, take_optional
+from ps2stream.protocol.opaque import take_opaque
+from ps2stream.protocol.rows import ObjectRows
 
 
 class ReleaseHead(NamedTuple):
@@ -73,7 +74,7 @@ def _gather_for_one(
         raise ValueError(f"a match names row {pair_row.max()} of a batch of {len(rows)}")
     opaque = rows.opaque_off, rows.opaque
     if len(row) < len(rows):
-        opaque = take_optional(*opaque, row)
+        opaque = take_opaque(*opaque, row.astype(np.int64))
     else:
         id_off, id_, text_off, text = rows.id_off, rows.id, rows.text_off, rows.text
         time, lon, lat = rows.time, rows.lon, rows.lat

@@ -26,6 +26,7 @@ from ps2stream.protocol.frame import (
     concat_ragged,
     sealed,
 )
+from ps2stream.protocol.opaque import take_opaque
 from ps2stream.protocol.rows import ObjectRows, concat_optional, no_offsets, take_optional
 
 WINDOW_MS = 600_000
@@ -164,7 +165,7 @@ class ObjectReservoir:
         terms = take_spans(*_seal_both(rows.term_off, rows.term), chosen)
         weight, accepted = np.empty(count), np.empty(count, np.int64)
         weight[:], accepted[:] = 1 / self._chance, now_ms
-        opaque = take_optional(rows.opaque_off, rows.opaque, chosen)
+        opaque = take_opaque(rows.opaque_off, rows.opaque, chosen.astype(np.int64))
         taken = ObjectSample(*objects, *terms, weight, accepted, 0, *opaque)
         ticket = self._rng.random(count) * self._chance
         self._fresh.append(_SampleChunk(now_ms, ticket, self._chance, taken))

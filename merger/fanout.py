@@ -14,13 +14,14 @@ from ps2stream.merger.kernels import (
 from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
-from ps2stream.protocol.opaque import split_opaque
-from ps2stream.protocol.rows import no_offsets, take_optional
+from ps2stream.protocol.opaque import split_opaque, take_opaque
+from ps2stream.protocol.rows import no_offsets
 from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, MessageColumn, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
 FIELD_ATTRIBUTES, FIELD_PAYLOAD = 8, 16
 _OPAQUE = FIELD_ATTRIBUTES | FIELD_PAYLOAD
+_NONE = sealed(no_offsets())
 MAX_BYTES = 1 << 20  # estimated size at which a delivery is split
 _KEPT = 12  # bytes that a pair takes in the log
 _SENT = 40  # bytes, about, that a pair takes in a delivery
@@ -45,7 +46,7 @@ def matched(
     if len(rows) < len(time):
         found = np.searchsorted(release.row, rows)
         ids, texts = take(ids, found), take(texts, found)
-        opaque = take_optional(*opaque, found)
+        opaque = take_opaque(*opaque, found)
         time, lon, lat = time[found], lon[found], lat[found]
     low, high = int(session.min()), int(session.max())
     cut = np.zeros(1, np.int64)
@@ -101,7 +102,7 @@ def find_delivery_end(record: MatchedRecord, a: int, b: int, fields: int) -> int
     `fields` that the stream wants."""
     index = record.index[a:b]
     most = _SENT * (b - a) + _count_bytes(record)
-    opaque_off = sealed(no_offsets())
+    opaque_off = _NONE
     if fields & _OPAQUE:
         opaque_off = record.opaque_off
         most += len(record.opaque)
@@ -143,7 +144,7 @@ def _take_opaque(
     """Returns the attributes and the payloads of these rows, each None if no row has any."""
     if not len(record.opaque_off):
         return None, None
-    found = split_opaque(*take((record.opaque_off, record.opaque), rows), len(rows))
+    found = split_opaque(*take_opaque(record.opaque_off, record.opaque, rows), len(rows))
     return (
         (found.attributes_off, found.attributes) if len(found.attributes) else None,
         (found.payload_off, found.payload) if len(found.payload) else None,

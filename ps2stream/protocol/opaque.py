@@ -31,9 +31,8 @@ def pack_opaque(columns: OpaqueColumns) -> tuple[I64, U8]:
     """Returns the opaque column of these messages; without rows if all are empty."""
     if not len(columns.attributes) and not len(columns.payload):
         return np.zeros(0, np.int64), np.zeros(0, np.uint8)
-    attributes = sealed(columns.attributes_off), sealed(columns.attributes)
-    off, data = _pack(*attributes, sealed(columns.payload_off), sealed(columns.payload))
-    return off, data
+    found: tuple[I64, U8] = _pack(*[sealed(column) for column in columns])
+    return found
 
 
 def split_opaque(off: I64, data: U8, rows: int) -> OpaqueColumns:
@@ -42,6 +41,15 @@ def split_opaque(off: I64, data: U8, rows: int) -> OpaqueColumns:
         none = np.zeros(rows + 1, np.int64), np.zeros(0, np.uint8)
         return OpaqueColumns(*none, *none)
     return OpaqueColumns(*_split(sealed(off), sealed(data)))
+
+
+def take_opaque(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+    """Returns these rows of an opaque column, which may be absent, in this order. Payloads are
+    long: an index of each byte, as `take_ragged` makes it, would take twenty times as long."""
+    if not len(off):
+        return off, data
+    found: tuple[I64, U8] = _take(sealed(off), sealed(data), rows)
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -70,10 +78,11 @@ def find_payload(data: U8, begin: Integer, end: Integer) -> Integer:
     first four bytes and end there. `end` for an empty row."""
     if end - begin < _HEAD:
         return end
-    size = np.int64(0)
+    size: Any = np.int64(0)
     for k in range(_HEAD):
         size |= np.int64(data[begin + k]) << 8 * k
-    return begin + _HEAD + size
+    found: int = min(begin + _HEAD + size, end)  # damage must not lead beyond the row
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -90,3 +99,14 @@ def _split(off: I64, data: U8) -> tuple[I64, U8, I64, U8]:
         a[a_off[i] : a_off[i + 1]] = data[middle - a_size : middle]
         p[p_off[i] : p_off[i + 1]] = data[middle:end]
     return a_off, a[: a_off[rows]].copy(), p_off, p[: p_off[rows]].copy()
+
+
+@njit(cache=True, nogil=True)
+def _take(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+    out_off = np.zeros(rows.shape[0] + 1, np.int64)
+    for i in range(rows.shape[0]):
+        out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
+    out = np.empty(out_off[-1], np.uint8)
+    for i in range(rows.shape[0]):
+        out[out_off[i] : out_off[i + 1]] = data[off[rows[i]] : off[rows[i] + 1]]
+    return out_off, out

@@ -146,7 +146,7 @@ def read_columns(
         if pa.types.is_null(batch.schema.field(name).type):
             continue
         if name == PAYLOAD:
-            payloads, bad = _read_payloads(batch)
+            payloads, bad = _read_payloads(batch, is_wanted)
             problems += [OpaqueProblem(row, PAYLOAD, problem) for row, problem in bad]
             continue
         normal = normalise_name(name).text
@@ -213,14 +213,14 @@ def _encode_strings(tag: int, is_present: Array, off: I64, data: U8) -> Ragged:
     return found
 
 
-def _read_payloads(batch: pa.RecordBatch) -> _ReadColumn:
+def _read_payloads(batch: pa.RecordBatch, is_wanted: Callable[[], bool]) -> _ReadColumn:
     """Reads the column `payload` as messages of Payload."""
     off, data = arrow.strings(batch, PAYLOAD)
     is_present = ~arrow.nulls(batch, PAYLOAD)
     is_json = not _is_binary_type(batch.schema.field(PAYLOAD).type)
     tag = JSON_TAG if is_json else BYTES_TAG
     messages = _encode_strings(tag, is_present, off, data)
-    return _ReadColumn(messages, find_payload_problems(off, data, is_json, is_present))
+    return _ReadColumn(messages, find_payload_problems(off, data, is_json, is_present, is_wanted))
 
 
 def _normalise_texts(off: I64, data: U8) -> tuple[Ragged, list[tuple[int, str]]]:

@@ -46,7 +46,7 @@ def read_messages(
         if row.HasField("payload"):
             row.payload.DiscardUnknownFields()
             payloads[i] = row.payload.SerializeToString()
-    problems += _find_payload_problems(rows)
+    problems += _find_payload_problems(rows, is_wanted)
     check_wanted(is_wanted)
     columns = OpaqueColumns(*strings_to_column(attributes), *strings_to_column(payloads))
     return OpaqueRows(*pack_opaque(columns), problems)
@@ -132,7 +132,9 @@ def _replace_entries(
     return out
 
 
-def _find_payload_problems(rows: Sequence[object_pb2.Object]) -> list[OpaqueProblem]:
+def _find_payload_problems(
+    rows: Sequence[object_pb2.Object], is_wanted: Callable[[], bool]
+) -> list[OpaqueProblem]:
     having = [i for i, row in enumerate(rows) if row.HasField("payload")]
     kinds = [rows[i].payload.WhichOneof("content") for i in having]
     pairs = list(zip(having, kinds, strict=True))
@@ -144,6 +146,6 @@ def _find_payload_problems(rows: Sequence[object_pb2.Object]) -> list[OpaqueProb
         )
         problems += [
             OpaqueProblem(at[k], "payload", problem)
-            for k, problem in find_payload_problems(*column, is_json)
+            for k, problem in find_payload_problems(*column, is_json, is_wanted=is_wanted)
         ]
     return problems

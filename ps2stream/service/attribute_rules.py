@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ps2stream.errors import short
+from ps2stream.language.batch_tokenizer import check_wanted, is_always_wanted
 from ps2stream.limits import (
     ATTRIBUTE_NAME_BYTES,
     ATTRIBUTE_TEXT_BYTES,
     ATTRIBUTES,
     PAYLOAD_BYTES,
 )
-from ps2stream.protocol.frame import I64, U8, Array, sealed
-from ps2stream.protocol.rows import no_offsets, take_optional
-from ps2stream.service.json_kernels import DEEP, GOOD, JSON_DEPTH, find_json_errors
+from ps2stream.protocol.frame import I64, U8, Array
+from ps2stream.protocol.opaque import take_opaque
+from ps2stream.protocol.rows import no_offsets
 
 SHRINKING = 4
 """The normal form C of a text has more than one byte for so many of the text."""
@@ -41,9 +43,9 @@ class OpaqueRows(NamedTuple):
     data: U8
     problems: Sequence[OpaqueProblem] = ()
 
-    def take(self, rows: Array) -> OpaqueRows:
+    def take(self, rows: I64) -> OpaqueRows:
         """Returns these rows, in this order, which must have no problems."""
-        off, data = take_optional(self.off, self.data, rows)
+        off, data = take_opaque(self.off, self.data, rows)
         return OpaqueRows(off, data) if len(data) else no_opaque()
 
 
@@ -105,24 +107,41 @@ def describe_repeat(name: str) -> str:
 
 
 def find_payload_problems(
-    off: I64, data: U8, is_json: bool, is_present: Array | None = None
+    off: I64,
+    data: U8,
+    is_json: bool,
+    is_present: Array | None = None,
+    is_wanted: Callable[[], bool] = is_always_wanted,
 ) -> list[tuple[int, str]]:
     """Returns (row, problem) of payloads, a ragged column, in row order; `is_json` if they are to
-    be JSON. All are present, or those of which bool[n] says so."""
+    be JSON. All are present, or those of which bool[n] says so.
+
+    Raises Cancelled once `is_wanted` reports that the caller has left.
+    """
     size = np.diff(off)
     problems = {
         row: describe_excess(int(size[row]), "payload_bytes", PAYLOAD_BYTES)
         for row in np.flatnonzero(size > PAYLOAD_BYTES).tolist()
     }
-    if is_json:
-        found = find_json_errors(sealed(off), sealed(data))
-        is_bad = found != GOOD if is_present is None else (found != GOOD) & is_present
-        for row in np.flatnonzero(is_bad).tolist():
-            problems.setdefault(row, _describe_json_error(int(found[row])))
+    rows = range(len(size)) if is_present is None else np.flatnonzero(is_present).tolist()
+    at = off.tolist()
+    for row in rows if is_json else ():
+        if row not in problems:
+            check_wanted(is_wanted)
+            if problem := _find_json_problem(data[at[row] : at[row + 1]].tobytes()):
+                problems[row] = problem
     return sorted(problems.items())
 
 
-def _describe_json_error(found: int) -> str:
-    if found == DEEP:
-        return f"has more nested arrays and objects than the limit json_depth {JSON_DEPTH}"
-    return f"is not JSON: byte {found} is wrong"
+def _find_json_problem(text: bytes) -> str:
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        return f"is not JSON: {error}"
+    except RecursionError:
+        return "is JSON that is nested too deeply"
+    return ""
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value of JSON")

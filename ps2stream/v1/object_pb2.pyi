@@ -245,7 +245,9 @@ class ObjectBatch(_message.Message):
     """Objects as one Arrow IPC stream (the streaming format, with its schema; no buffer compressed)
     with one record batch of the columns lon, lat (double), text (string or large_string), and
     optionally id (string or large_string) and time (timestamp, or int64 Unix milliseconds; null:
-    the time of acceptance). Other columns are refused.
+    the time of acceptance). A column payload is the payload, as bytes (binary or large_binary) or
+    JSON (string or large_string). Each other column is an attribute: integers, float, double, bool,
+    string, large_string or timestamp; null: absent. All attributes as messages have at most 4 MiB.
     """
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Object]:

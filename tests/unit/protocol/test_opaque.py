@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream.protocol.frame import I64, U8, strings_to_column
-from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque, split_opaque
+from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque, split_opaque, take_opaque
 
 MESSAGES = st.binary(max_size=20) | st.sampled_from([b"", b"a" * 255, b"b" * 70_000])
 
@@ -31,3 +32,20 @@ def test_messages_are_packed_and_split_again(rows: list[tuple[bytes, bytes]]) ->
     found = split_opaque(off, data, len(rows))
     assert rows_of(found.attributes_off, found.attributes) == attributes
     assert rows_of(found.payload_off, found.payload) == payloads
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=6), st.data())
+def test_rows_are_taken_in_any_order(rows: list[bytes], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1)))
+    taken = take_opaque(*strings_to_column(rows), np.array(chosen, np.int64))
+    assert rows_of(*taken) == [rows[i] for i in chosen]
+    absent = take_opaque(np.zeros(0, np.int64), np.zeros(0, np.uint8), np.array(chosen, np.int64))
+    assert [len(column) for column in absent] == [0, 0]
+
+
+@given(st.lists(st.binary(max_size=12), min_size=1, max_size=6))
+def test_damaged_rows_do_not_lead_beyond_themselves(rows: list[bytes]) -> None:
+    found = split_opaque(*strings_to_column(rows), len(rows))
+    attributes = rows_of(found.attributes_off, found.attributes)
+    payloads = rows_of(found.payload_off, found.payload)
+    assert [a + p for a, p in zip(attributes, payloads, strict=True)] == [r[4:] for r in rows]
