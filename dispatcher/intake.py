@@ -98,7 +98,7 @@ class PublicationIntake:
             self._count(waiting, -1)
             taken.append(waiting)
             rows += len(waiting.rows)
-            size += len(waiting.rows.text)
+            size += _count_bytes(waiting.rows)
         self._waiting.extendleft(reversed(passed))
         self._fill()
         return taken
@@ -113,4 +113,9 @@ class PublicationIntake:
 
     def _count(self, publication: WaitingPublication, sign: int) -> None:
         self._rows += sign * len(publication.rows)
-        self._bytes += sign * len(publication.rows.text)
+        self._bytes += sign * _count_bytes(publication.rows)
+
+
+def _count_bytes(rows: ObjectRows) -> int:
+    """Returns the bytes that a batch counts with."""
+    return len(rows.text) + len(rows.opaque)

@@ -84,7 +84,8 @@ class OpenBatch:
     @property
     def size(self) -> int:
         """The size in units of which a full batch has TEXT_BYTES."""
-        return max(len(self.rows) * (TEXT_BYTES // ROWS), len(self.rows.text), LEAST_BYTES)
+        size = len(self.rows.text) + len(self.rows.opaque)
+        return max(len(self.rows) * (TEXT_BYTES // ROWS), size, LEAST_BYTES)
 
     @property
     def is_fatal(self) -> bool:

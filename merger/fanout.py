@@ -14,10 +14,13 @@ from ps2stream.merger.kernels import (
 from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
-from ps2stream.protocol.rows import take_optional
-from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, StringColumn
+from ps2stream.protocol.opaque import split_opaque
+from ps2stream.protocol.rows import no_offsets, take_optional
+from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, MessageColumn, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
+FIELD_ATTRIBUTES, FIELD_PAYLOAD = 8, 16
+_OPAQUE = FIELD_ATTRIBUTES | FIELD_PAYLOAD
 MAX_BYTES = 1 << 20  # estimated size at which a delivery is split
 _KEPT = 12  # bytes that a pair takes in the log
 _SENT = 40  # bytes, about, that a pair takes in a delivery
@@ -71,8 +74,8 @@ def matched(
         lat=lat,
         text_off=sealed(texts[0]),
         text=sealed(texts[1]),
-        opaque_off=opaque[0],
-        opaque=opaque[1],
+        opaque_off=sealed(opaque[0]),
+        opaque=sealed(opaque[1]),
     )
 
 
@@ -80,20 +83,31 @@ def bytes_of(record: MatchedRecord) -> list[int]:
     """Returns the bytes of each session's pairs in the log; each counts the objects it has."""
     cut = sealed(record.cut)
     if len(cut) == 2:  # one session, which has all objects
-        objects = len(record.time)
-        return [_KEPT * int(cut[1]) + OBJECT_BYTES * objects + len(record.id) + len(record.text)]
-    sizes: I64 = count_slice_bytes(cut, record.index, record.id_off, record.text_off, _KEPT)
+        return [_KEPT * int(cut[1]) + _count_bytes(record) + len(record.opaque)]
+    sizes: I64 = count_slice_bytes(
+        cut, record.index, record.id_off, record.text_off, record.opaque_off, _KEPT
+    )
     out: list[int] = sizes.tolist()
     return out
 
 
-def find_delivery_end(record: MatchedRecord, a: int, b: int) -> int:
-    """Returns where a delivery of the pairs from a on has to end, b at the latest."""
+def _count_bytes(record: MatchedRecord) -> int:
+    """Returns the bytes of all objects but what is opaque."""
+    return OBJECT_BYTES * len(record.time) + len(record.id) + len(record.text)
+
+
+def find_delivery_end(record: MatchedRecord, a: int, b: int, fields: int) -> int:
+    """Returns where a delivery of the pairs from a on has to end, b at the latest, with the
+    `fields` that the stream wants."""
     index = record.index[a:b]
-    most = _SENT * (b - a) + OBJECT_BYTES * len(record.time) + len(record.id) + len(record.text)
+    most = _SENT * (b - a) + _count_bytes(record)
+    opaque_off = sealed(no_offsets())
+    if fields & _OPAQUE:
+        opaque_off = record.opaque_off
+        most += len(record.opaque)
     if most <= MAX_BYTES:
         return b
-    size: int = count_fitting(index, record.id_off, record.text_off, _SENT, MAX_BYTES)
+    size: int = count_fitting(index, record.id_off, record.text_off, opaque_off, _SENT, MAX_BYTES)
     return a + size
 
 
@@ -104,6 +118,7 @@ def make_delivery(
     that the stream wants and the names of the `new` handles."""
     rows, index = runs(sealed(record.index[a:b]))
     position = bool(fields & FIELD_POSITION)
+    attributes, payloads = _take_opaque(record, rows) if fields & _OPAQUE else (None, None)
     return DeliveryColumns(
         session_seq=first,
         new_handles=new,
@@ -117,6 +132,21 @@ def make_delivery(
         lat=record.lat[rows] if position else None,
         time_ms=record.time[rows] if fields & FIELD_TIME else None,
         text=take((record.text_off, record.text), rows) if fields & FIELD_TEXT else None,
+        attributes=attributes if fields & FIELD_ATTRIBUTES else None,
+        payloads=payloads if fields & FIELD_PAYLOAD else None,
+    )
+
+
+def _take_opaque(
+    record: MatchedRecord, rows: I64
+) -> tuple[MessageColumn | None, MessageColumn | None]:
+    """Returns the attributes and the payloads of these rows, each None if no row has any."""
+    if not len(record.opaque_off):
+        return None, None
+    found = split_opaque(*take((record.opaque_off, record.opaque), rows), len(rows))
+    return (
+        (found.attributes_off, found.attributes) if len(found.attributes) else None,
+        (found.payload_off, found.payload) if len(found.payload) else None,
     )
 
 

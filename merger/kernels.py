@@ -9,7 +9,7 @@ from ps2stream.protocol.frame import I64, U8, U32
 from ps2stream.protocol.rows import UpdateKind
 
 OBJECT_BYTES = 48
-"""The bytes that an object counts with besides its id and its text."""
+"""The bytes that an object counts with besides its id, its text and what is opaque."""
 
 _INSERT = np.uint8(UpdateKind.INSERT)
 
@@ -145,9 +145,12 @@ def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[i
 
 
 @njit(cache=True, nogil=True)
-def count_slice_bytes(cut: I64, index: U32, id_off: I64, text_off: I64, pair: int) -> I64:
+def count_slice_bytes(
+    cut: I64, index: U32, id_off: I64, text_off: I64, opaque_off: I64, pair: int
+) -> I64:
     """Returns the bytes of each slice cut[i]..cut[i + 1] of a column of object rows, of which
-    equal ones lie side by side: `pair` for each element, and those of each object once."""
+    equal ones lie side by side: `pair` for each element, and those of each object once.
+    `opaque_off` may be empty."""
     out = np.zeros(len(cut) - 1, np.int64)
     for i in range(len(out)):
         size = pair * (cut[i + 1] - cut[i])
@@ -155,25 +158,30 @@ def count_slice_bytes(cut: I64, index: U32, id_off: I64, text_off: I64, pair: in
         for j in range(cut[i], cut[i + 1]):
             if index[j] != last:
                 last = int(index[j])
-                size += _count_object_bytes(last, id_off, text_off)
+                size += _count_object_bytes(last, id_off, text_off, opaque_off)
         out[i] = size
     return out
 
 
 @njit(cache=True, nogil=True)
-def count_fitting(index: U32, id_off: I64, text_off: I64, pair: int, limit: int) -> int:
-    """Returns how many elements of a column of object rows, at least one, fit `limit` bytes."""
+def count_fitting(
+    index: U32, id_off: I64, text_off: I64, opaque_off: I64, pair: int, limit: int
+) -> int:
+    """Returns how many elements of a column of object rows, at least one, fit `limit` bytes.
+    `opaque_off` may be empty."""
     size = 0
     for j in range(len(index)):
         size += pair
         if j == 0 or index[j] != index[j - 1]:
-            size += _count_object_bytes(index[j], id_off, text_off)
+            size += _count_object_bytes(index[j], id_off, text_off, opaque_off)
         if size > limit and j > 0:
             return j
     return len(index)
 
 
 @njit(inline="always")
-def _count_object_bytes(row: int, id_off: I64, text_off: I64) -> int:
+def _count_object_bytes(row: int, id_off: I64, text_off: I64, opaque_off: I64) -> int:
     size: int = OBJECT_BYTES + id_off[row + 1] - id_off[row] + text_off[row + 1] - text_off[row]
+    if opaque_off.shape[0] > 0:
+        size += opaque_off[row + 1] - opaque_off[row]
     return size

@@ -200,7 +200,7 @@ class MergerSession:
         """Sends the pairs a..b of a record, which are the next, as far as the credits allow."""
         out: list[Send] = []
         while (stream := self.stream) is not None and a < b and stream.open:
-            end = fanout.find_delivery_end(record, a, b)
+            end = fanout.find_delivery_end(record, a, b, stream.fields)
             # Sorted, the names are found several times as fast.
             new = np.sort(stream.known.learn(record.handle[a:end]))
             first = self.taken + 1

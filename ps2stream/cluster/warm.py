@@ -17,6 +17,7 @@ import logging
 import sys
 
 import numpy as np
+import pyarrow as pa
 import shapely
 
 from ps2stream.cluster.kernel_cache import KernelCache
@@ -24,17 +25,19 @@ from ps2stream.cluster.kernel_compiler import compile_in_halves
 from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import load
-from ps2stream.language.analyzer import Analysis
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
 from ps2stream.log import configure
 from ps2stream.merger.kernels import count_fitting, count_slice_bytes, distinct_pairs
 from ps2stream.planner.adjust.scale import scaled
+from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import sealed, strings_to_column
 from ps2stream.protocol.messages.plan import PlanAction
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.service.calls import OBJECT_ROWS, check_batch
+from ps2stream.service.objects import read_objects
 from ps2stream.service.peek import read_level_and_rows
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Circle, Polygon, Rect
@@ -45,6 +48,7 @@ from ps2stream.workers.indexes import IndexName
 log = logging.getLogger("ps2stream.cluster")
 _LOADED: set[frozenset[str]] = set()
 """The kinds of leaves and the index of what was rehearsed in this process."""
+ALL_FIELDS = 31
 TICKS = 20
 QUERIES = 3_000
 """More queries than the first tables of gridt and GI2 have room for."""
@@ -94,7 +98,7 @@ def warm(topology: Topology) -> None:
     )
     runtime = LocalRuntime(small, MemoryStore())
     edge = runtime.edges[0]
-    edge.attach("warm", 7, 1, 1 << 20, lambda _: None)
+    edge.attach("warm", ALL_FIELDS, 1, 1 << 20, lambda _: None)
     # Nested ones are not for a kernel, and take long.
     nested = '(up AND now AND NOT "now up" AND NOT no*)'
     expressions = [f"warm{i} OR {'now' if i % 50 else nested}" for i in range(QUERIES)]
@@ -104,12 +108,7 @@ def warm(topology: Topology) -> None:
     sessions, no_requests = ["warm"] * QUERIES, [""] * QUERIES
     edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
     # Text that is not ASCII takes other kernels, and so does a batch of which not all match.
-    text = strings_to_column(["up now", "up w\u00e4rm 1\ufe0f\u20e3", "calm"])
-    at = np.zeros(3)
-    edge.publish(
-        ObjectRows(*strings_to_column(["a", "b", "c"]), np.zeros(3, np.int64), at, at, *text,
-                   *edge.analyzer.analyse(*text))
-    )  # fmt: skip
+    edge.publish(_make_objects(["up now", "up w\u00e4rm 1\ufe0f\u20e3", "calm"], edge.analyzer))
     _read_request()
     _merge_much()
     plan = topology.plan
@@ -142,6 +141,28 @@ def warm(topology: Topology) -> None:
     edge.update(delete_rows(ids), sessions, no_requests)
 
 
+def _make_objects(texts: list[str], analyzer: Analyzer) -> ObjectRows:
+    """Returns objects of these texts, with attributes and payloads, as the service reads them from
+    messages and from Arrow."""
+    batch = pa.RecordBatch.from_pydict(
+        {"lon": [0.0], "lat": [0.0], "text": ["up"], "warm": [1], "up": ["now"], "payload": ["{}"]}
+    )
+    read_objects(object_pb2.ObjectBatch(arrow=to_ipc(batch)), 0)
+    value = object_pb2.AttributeValue(integer=1)
+    objects = [
+        object_pb2.Object(
+            id="a",
+            lon=0.0,
+            lat=0.0,
+            text=text,
+            attributes=object_pb2.Attributes(values={"warm": value}),
+            payload=object_pb2.Payload(json="{}"),
+        )
+        for text in texts
+    ]
+    return read_objects(object_pb2.ObjectBatch(objects=objects), 0).analyse(analyzer)
+
+
 def _read_request() -> None:
     """Reads a publication as the service does, and counts the rows as of a refused one."""
     batch = object_pb2.ObjectBatch(objects=[object_pb2.Object(text="warm")])
@@ -156,8 +177,8 @@ def _merge_much() -> None:
     row, handle = sealed(np.zeros(2, np.uint32)), sealed(np.ones(2, np.int64))
     off = sealed(np.zeros(2, np.int64))
     distinct_pairs(row, handle, handle, 1)
-    count_slice_bytes(sealed(np.array([0, 1, 2])), row, off, off, 1)
-    count_fitting(row, off, off, 1, 1)
+    count_slice_bytes(sealed(np.array([0, 1, 2])), row, off, off, off, 1)
+    count_fitting(row, off, off, off, 1, 1)
 
 
 if __name__ == "__main__":

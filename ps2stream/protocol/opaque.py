@@ -18,7 +18,8 @@ _HEAD = 4
 
 
 class OpaqueColumns(NamedTuple):
-    """Two ragged columns of messages, `Attributes` and `Payload`; empty rows where there is none."""
+    """Two ragged columns of messages, `Attributes` and `Payload`, with an empty row where there is
+    none."""
 
     attributes_off: I64
     attributes: U8
@@ -27,7 +28,8 @@ class OpaqueColumns(NamedTuple):
 
 
 def pack_opaque(columns: OpaqueColumns) -> tuple[I64, U8]:
-    """Returns the opaque column of these messages; of no rows if all are empty (rows.ObjectRows)."""
+    """Returns the opaque column of these messages, which is absent if all are empty
+    (rows.ObjectRows)."""
     if not len(columns.attributes) and not len(columns.payload):
         return np.zeros(0, np.int64), np.zeros(0, np.uint8)
     off, data = _pack(*map(sealed, columns))

@@ -16,6 +16,7 @@ from numba import njit
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
+MessageColumn = tuple[I64, U8]  # offsets int64[n + 1], the bytes of messages
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
@@ -47,6 +48,8 @@ class DeliveryColumns:
     time_ms: I64 | None = None
     text: StringColumn | None = None
     gap: DeliveryGap | None = None
+    attributes: MessageColumn | None = None
+    payloads: MessageColumn | None = None
 
 
 def deliver_batch(batch: DeliveryColumns) -> bytes:
@@ -73,6 +76,10 @@ def deliver_batch(batch: DeliveryColumns) -> bytes:
     if batch.gap is not None:
         gap = b"".join(_encode_number(i, value) for i, value in enumerate(batch.gap, start=1))
         parts += (_encode_tag(13, _BYTES), _encode_varint(len(gap)), gap)
+    if batch.attributes is not None:
+        parts.append(_encode_messages(14, batch.attributes))
+    if batch.payloads is not None:
+        parts.append(_encode_messages(15, batch.payloads))
     size = sum(map(len, parts))
     return b"".join((_encode_tag(1, _BYTES), _encode_varint(size), *parts))
 
@@ -116,6 +123,13 @@ def _encode_strings(field: int, column: StringColumn) -> bytes:
         return b""
     out = np.empty(int(off[-1] - off[0]) + 6 * n, np.uint8)
     size = put_strings(field << 3 | _BYTES, off, data, out)
+    return out[:size].tobytes()
+
+
+def _encode_messages(field: int, column: MessageColumn) -> bytes:
+    off, data = column
+    out = np.empty(len(data) + 6 * (len(off) - 1), np.uint8)
+    size = put_messages(field << 3 | _BYTES, off, data, out)
     return out[:size].tobytes()
 
 
@@ -163,4 +177,25 @@ def put_strings(tag: int, off: I64, data: U8, out: U8) -> int:
                 out[at] = byte
                 at += 1
                 j += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def put_messages(tag: int, off: I64, data: U8, out: U8) -> int:
+    """Writes each message as tag, length, bytes; returns the number of bytes written. `out` has
+    six more a message than the data."""
+    at = 0
+    for i in range(len(off) - 1):
+        out[at] = tag
+        at += 1
+        size = off[i + 1] - off[i]
+        rest = size
+        while rest >= 0x80:
+            out[at] = rest & 0x7F | 0x80
+            rest >>= 7
+            at += 1
+        out[at] = rest
+        at += 1
+        out[at : at + size] = data[off[i] : off[i + 1]]
+        at += size
     return at

@@ -8,8 +8,8 @@ before any view is handed out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,21 +23,29 @@ FIELD = "batch.arrow"
 STRING = "string or large_string"
 DOUBLE = "double"
 TIME = "timestamp, or int64 Unix milliseconds"
+REPEATED = "the column occurs more than once"
+OtherColumns: TypeAlias = Callable[[Sequence[pa.Field]], list[Violation]]
 _STRING_IDS, _DOUBLE_ID = (pa.string().id, pa.large_string().id), pa.float64().id
 _RECORD_BATCH = 3  # MessageHeader.RecordBatch
 _MILLISECONDS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # negative: divide
 
 
-def open_batch(data: bytes, columns: Mapping[str, str], required: Sequence[str]) -> pa.RecordBatch:
+def open_batch(
+    data: bytes,
+    columns: Mapping[str, str],
+    required: Sequence[str],
+    find_other_problems: OtherColumns | None = None,
+) -> pa.RecordBatch:
     """Returns the one record batch of an Arrow IPC stream.
 
-    `columns` maps the names that may occur to what is expected of each (STRING, DOUBLE, TIME).
-    Raises InvalidArgument, naming the column.
+    `columns` maps the names that may occur to what is expected of each (STRING, DOUBLE, TIME);
+    `find_other_problems` checks other columns, which are refused without it. Raises
+    InvalidArgument, naming the column.
     """
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
         schema = pa.ipc.read_schema(next(messages))
-        if bad := _find_violations(schema, columns, required):
+        if bad := _find_violations(schema, columns, required, find_other_problems):
             raise InvalidArgument(bad)
         batch = pa.ipc.read_record_batch(_find_batch(messages), schema)
         batch.validate(full=True)
@@ -59,11 +67,11 @@ def count_rows(data: bytes | memoryview) -> int:
 
 
 def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:
-    """Returns a string column as a ragged one; a null becomes an empty string."""
+    """Returns a column of strings or of bytes as a ragged one; a null becomes an empty string."""
     column = batch.column(name)
     if column.null_count:
-        column = column.fill_null("")
-    wide = pa.types.is_large_string(column.type)
+        column = column.fill_null(pa.scalar(b"", column.type))
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, values = column.buffers()
     n = len(column)
     if n == 0 or offsets is None:
@@ -89,18 +97,28 @@ def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
     """Returns a time column in Unix ms; a null becomes `now_ms`. Raises InvalidArgument on
     overflow."""
     column = batch.column(name)
-    factor = _MILLISECONDS[column.type.unit] if pa.types.is_timestamp(column.type) else 1
-    value = _view_values(column, np.int64)
+    if pa.types.is_timestamp(column.type):
+        value, is_far = read_milliseconds(column)
+    else:
+        value, is_far = _view_values(column, np.int64), None
     absent = nulls(batch, name)
-    if factor > 1:
-        limit = np.iinfo(np.int64).max // factor
-        far = np.flatnonzero(((value > limit) | (value < -limit)) & ~absent)
-        if len(far):
-            raise invalid(f"batch.objects[{far[0]}].time", "is beyond 64-bit milliseconds")
-        value = np.where(absent, 0, value) * factor
-    elif factor < 0:
-        value = value // -factor
+    if is_far is not None and len(far := np.flatnonzero(is_far & ~absent)):
+        raise invalid(f"batch.objects[{far[0]}].time", "is beyond 64-bit milliseconds")
     return np.where(absent, now_ms, value) if absent.any() else value
+
+
+def read_milliseconds(column: pa.Array) -> tuple[I64, Array | None]:
+    """Returns a timestamp column in Unix ms, rounded down, and which values are beyond 64 bits, if
+    any can be; a null has any value."""
+    factor = _MILLISECONDS[column.type.unit]
+    value = _view_values(column, np.int64)
+    if factor < 0:
+        return value // -factor, None
+    if factor == 1:
+        return value, None
+    limit = np.iinfo(np.int64).max // factor
+    is_far = (value > limit) | (value < -limit)
+    return np.where(is_far, 0, value) * factor, is_far
 
 
 def nulls(batch: pa.RecordBatch, name: str) -> Array:
@@ -109,6 +127,12 @@ def nulls(batch: pa.RecordBatch, name: str) -> Array:
     if not column.null_count:
         return np.zeros(len(column), np.bool_)
     found: Array = column.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def view_values(column: pa.Array) -> Array:
+    """Returns a column of integers or floats; a null has any value."""
+    found: Array = _view_values(column, column.type.to_pandas_dtype())
     return found
 
 
@@ -122,11 +146,19 @@ def _view_values(column: pa.Array, dtype: type[np.generic]) -> Any:
 
 
 def _find_violations(
-    schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str]
+    schema: pa.Schema,
+    columns: Mapping[str, str],
+    required: Sequence[str],
+    find_other_problems: OtherColumns | None,
 ) -> list[Violation]:
     names, types = schema.names, schema.types
     if names == list(required) and all(map(_has_type, types, map(columns.__getitem__, names))):
         return []
+    others: list[Violation] = []
+    if find_other_problems is not None:
+        others = find_other_problems([field for field in schema if field.name not in columns])
+        known = [i for i, name in enumerate(names) if name in columns]
+        names, types = [names[i] for i in known], [types[i] for i in known]
     if len(names) > 2 * len(columns):
         problem = f"contains {len(names)} columns; allowed are: {', '.join(columns)}"
         return [Violation(FIELD, problem)]
@@ -140,10 +172,10 @@ def _find_violations(
         if name not in columns:
             bad.append(Violation(at, f"unknown column; allowed are: {', '.join(columns)}"))
         elif names.count(name) > 1:
-            bad.append(Violation(at, "the column occurs more than once"))
+            bad.append(Violation(at, REPEATED))
         elif not _has_type(kind, columns[name]):
             bad.append(Violation(at, f"wrong column type, expected {columns[name]}, got {kind}"))
-    return bad
+    return bad + others
 
 
 def _has_type(kind: pa.DataType, expected: str) -> bool:

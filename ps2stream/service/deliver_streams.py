@@ -98,11 +98,10 @@ class DeliverStreams:
     def _attach_and_tell(
         self, start: delivery_pb2.Start, sink: Sink, attached: Future[DeliverStream]
     ) -> None:
-        fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
         try:
             attaching = self._gateway.attach(
                 start.session,
-                fields,
+                _read_fields(start.fields),
                 start.credit_batches or CREDIT_BATCHES,
                 start.credit_bytes or CREDIT_BYTES,
                 sink,
@@ -225,6 +224,12 @@ class DeliverRelay:
             self._stream.credit(batches, size, ack)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
+
+
+def _read_fields(fields: delivery_pb2.DeliverFields) -> int:
+    """Returns the fields as bits (merger/fanout.py)."""
+    flags = (fields.text, fields.position, fields.time, fields.attributes, fields.payload)
+    return sum(flag << i for i, flag in enumerate(flags))
 
 
 def _read_start(data: bytes) -> delivery_pb2.Start:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,9 @@ from ps2stream.limits import (
 from ps2stream.protocol.frame import F64, I64, U8, Array, strings_to_column, take_ragged
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.service import arrow
+from ps2stream.service.attribute_columns import find_column_problems, read_columns
+from ps2stream.service.attribute_messages import read_messages
+from ps2stream.service.attribute_rules import OpaqueRows, no_opaque
 from ps2stream.space.regions import coordinate_problem
 from ps2stream.v1 import object_pb2, query_pb2
 
@@ -55,7 +58,7 @@ class RowRefusal(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class ObjectColumns:
     """A batch of n objects as they came. id and text are ragged UTF-8, time is in ms, lon and lat
-    are in degrees, NaN where absent."""
+    are in degrees, NaN where absent. opaque are attributes and payloads."""
 
     id_off: I64
     id: U8
@@ -64,6 +67,7 @@ class ObjectColumns:
     lat: F64
     text_off: I64
     text: U8
+    opaque: OpaqueRows = field(default_factory=no_opaque)
 
     def __len__(self) -> int:
         return len(self.lon)
@@ -93,16 +97,18 @@ class ObjectColumns:
         for i, folded in find_overlong(self.text_off, self.text, TEXT_BYTES, is_wanted)[:most]:
             named = f"the limit folded_text_bytes {FOLDED_TEXT_BYTES}"
             out.append(RowRefusal(i, "text", f"{folded} bytes once folded are over {named}"))
+        out += [RowRefusal(*problem) for problem in sorted(self.opaque.problems)[:most]]
         return sorted(out)[:most]
 
     def take(self, rows: Array) -> ObjectColumns:
-        """Returns these rows, in this order."""
+        """Returns these rows, in this order, which must be good ones."""
         return ObjectColumns(
             *take_ragged(self.id_off, self.id, rows),
             self.time[rows],
             self.lon[rows],
             self.lat[rows],
             *take_ragged(self.text_off, self.text, rows),
+            opaque=self.opaque.take(rows),
         )
 
     def analyse(
@@ -126,6 +132,8 @@ class ObjectColumns:
             self.text,
             term_off,
             term,
+            self.opaque.off,
+            self.opaque.data,
             searched=literals.version,
         )
 
@@ -136,9 +144,15 @@ def _degrees_problem(value: float, limit: float) -> str:
     return coordinate_problem(value, limit)
 
 
-def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> ObjectColumns:
-    """Returns the columns of a batch. Raises InvalidArgument for what is wrong with the batch as a
-    whole."""
+def read_objects(
+    batch: object_pb2.ObjectBatch, now_ms: int, is_wanted: Callable[[], bool] = is_always_wanted
+) -> ObjectColumns:
+    """Returns the columns of a batch, of which unknown fields of attributes and payloads are
+    dropped.
+
+    Raises InvalidArgument for what is wrong with the batch as a whole, and Cancelled once
+    `is_wanted` reports that the caller has left.
+    """
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         problem = f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}"
@@ -146,14 +160,17 @@ def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> ObjectColumns:
     data = batch.arrow  # every access copies it
     if batch.objects and data:
         raise invalid("batch", "contains both objects and arrow; send one of them")
-    found = _read_arrow(data, now_ms) if data else _read_messages(batch, now_ms)
+    if data:
+        found = _read_arrow(data, now_ms, is_wanted)
+    else:
+        found = _read_messages(batch, now_ms, is_wanted)
     if not len(found):
         raise invalid("batch", "contains no objects")
     return found
 
 
-def _read_arrow(data: bytes, now_ms: int) -> ObjectColumns:
-    batch = arrow.open_batch(data, COLUMNS, REQUIRED)
+def _read_arrow(data: bytes, now_ms: int, is_wanted: Callable[[], bool]) -> ObjectColumns:
+    batch = arrow.open_batch(data, COLUMNS, REQUIRED, find_column_problems)
     n = batch.num_rows
     names = batch.schema.names
     if "id" in names:
@@ -168,17 +185,23 @@ def _read_arrow(data: bytes, now_ms: int) -> ObjectColumns:
         arrow.doubles(batch, "lon"),
         arrow.doubles(batch, "lat"),
         *arrow.strings(batch, "text"),
+        opaque=read_columns(batch, COLUMNS, is_wanted),
     )
 
 
-def _read_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> ObjectColumns:
-    rows = batch.objects
+def _read_messages(
+    batch: object_pb2.ObjectBatch, now_ms: int, is_wanted: Callable[[], bool]
+) -> ObjectColumns:
+    rows = list(batch.objects)  # iterating over the field itself makes each object anew
     n = len(rows)
     nan = float("nan")
     return ObjectColumns(
         *strings_to_column(o.id for o in rows),
-        np.fromiter((o.time_ms if o.HasField("time_ms") else now_ms for o in rows), np.int64, n),
-        np.fromiter((o.lon if o.HasField("lon") else nan for o in rows), np.float64, n),
-        np.fromiter((o.lat if o.HasField("lat") else nan for o in rows), np.float64, n),
+        np.fromiter(
+            (o.time_ms or (0 if o.HasField("time_ms") else now_ms) for o in rows), np.int64, n
+        ),
+        np.fromiter((o.lon or (0.0 if o.HasField("lon") else nan) for o in rows), np.float64, n),
+        np.fromiter((o.lat or (0.0 if o.HasField("lat") else nan) for o in rows), np.float64, n),
         *strings_to_column(o.text for o in rows),
+        opaque=read_messages(rows, is_wanted),
     )

@@ -243,7 +243,11 @@ class TenantPublications:
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = resolve_level(request.level)
         identity = identify_publication(request)
-        objects = read_objects(request.batch, self._gateway.clock_ms())
+        try:
+            objects = read_objects(request.batch, self._gateway.clock_ms(), is_wanted)
+        except Cancelled:
+            self._reading.note(len(data), time.taken_s)
+            raise
         refused = objects.refusals(None if request.allow_partial else VIOLATIONS, is_wanted)
         if refused:
             good = np.ones(len(objects), np.bool_)
@@ -261,7 +265,7 @@ class TenantPublications:
         self.refused["invalid"] += len(refused)
         try:
             with self._rates_lock:
-                size = len(rows.text) + len(rows.id)
+                size = len(rows.text) + len(rows.id) + len(rows.opaque)
                 self._rates.take(len(rows), size, self._gateway.clock_ms())
         except OverQuota as error:
             self._gate.leave(ticket)

@@ -217,7 +217,8 @@ def ipc(batch: pa.RecordBatch, copies: int = 1, compression: str | None = None) 
         (to_ipc(table(lon=["0"])), "batch.arrow.lon", "expected double, got string"),
         (to_ipc(table(text=[1])), "batch.arrow.text", "expected string or large_string"),
         (to_ipc(table(time=[1.5])), "batch.arrow.time", "expected timestamp"),
-        (to_ipc(table(tme=[1])), "batch.arrow.tme", "unknown column"),
+        (to_ipc(table(tags=[[1]])), "batch.arrow.tags", "wrong column type, expected an integer"),
+        (to_ipc(table(payload=["{"])), "batch.objects[0].payload", "is not JSON: byte 1"),
         (to_ipc(table().drop_columns(["lat"])), "batch.arrow.lat", "missing column"),
         (
             to_ipc(table(lon=pa.array([None], pa.float64()))),
@@ -239,7 +240,8 @@ def test_bad_arrow(call: Any, data: bytes, field: str, problem: str) -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(at=st.integers(0, 10_000), byte=st.integers(0, 255), cut=st.integers(0, 10_000))
 def test_damaged_arrow(call: Any, at: int, byte: int, cut: int) -> None:
-    data = bytearray(to_ipc(table(lon=[1.0] * 3, lat=[2.0] * 3, text=["a", "", "ccc"])))
+    columns = {"text": ["a", "", "ccc"], "road": ["A1", None, "é"], "payload": ["1", "{}", None]}
+    data = bytearray(to_ipc(table(lon=[1.0] * 3, lat=[2.0] * 3, **columns)))
     data[at % len(data)] = byte
     if cut < 2000:
         del data[cut % len(data) :]

@@ -12,7 +12,7 @@ import pytest
 from ps2stream.workers.indexes import INDEX_NAMES
 
 PROGRAM = """
-import collections, json, re, sys
+import collections, json, queue, re, sys
 from pathlib import Path
 import grpc
 import pyarrow as pa
@@ -28,7 +28,7 @@ from ps2stream.space.grid import Grid
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.space.regions import Circle, Polygon, Rect
 from ps2stream.language.analyzer import Analysis
-from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc
+from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc
 
 def signatures():
     found = collections.defaultdict(set)
@@ -61,9 +61,25 @@ with start(settings) as service, Client(service.targets[0]) as client:
     posts = [{"lon": 0.0, "lat": 0.0, "text": text} for text in texts]
     client.publish(posts)
     columns = {"lon": [0.0] * 40, "lat": [0.0] * 40, "text": ["warm up"] * 40}
-    batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
+    columns |= {"n": [1] * 40, "x": [0.5] * 40, "b": [True] * 40, "t": ["\\u00e9", None] * 20}
+    columns["payload"] = ["[1, true]"] * 40
+    one = object_pb2.Object(lon=0.0, lat=0.0, text="warm up")
+    one.attributes.values["n"].integer = 1
+    one.payload.bytes = b"x"
+    requests = queue.SimpleQueue()
+    fields = delivery_pb2.DeliverFields(text=True, attributes=True, payload=True)
+    begin = delivery_pb2.Start(session="a", fields=fields)
+    requests.put(delivery_pb2.DeliverRequest(start=begin))
     with grpc.insecure_channel(service.targets[0]) as channel:
-        pubsub_pb2_grpc.PubSubStub(channel).Publish(pubsub_pb2.PublishRequest(batch=batch))
+        stub = pubsub_pb2_grpc.PubSubStub(channel)
+        for batch in (
+            object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns))),
+            object_pb2.ObjectBatch(objects=[one] * 3),
+        ):
+            stub.Publish(pubsub_pb2.PublishRequest(batch=batch))
+        call = stub.Deliver(iter(requests.get, None))
+        next(answer for answer in call if answer.batch.attributes and answer.batch.payloads)
+        requests.put(None)
     for session in ("a", "b", "c"):
         with client.subscribe(session) as matches:
             for _, match in zip(range(160), matches):

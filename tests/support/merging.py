@@ -62,7 +62,7 @@ def release(
     oldest: int = 0,
     answers: int = 2,
     needs: int | None = None,
-    opaque: Sequence[str] = (),
+    opaque: Sequence[str | bytes] = (),
 ) -> MatchRelease:
     """Pairs (row, handle, session) of a batch, with the objects that they name. A batch that is
     released once has the same number as its release. The last update concerns the merger unless

@@ -12,6 +12,7 @@ from ps2stream.merger.records import LEAP
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.protocol.wire import deliver_batch
 from ps2stream.v1 import delivery_pb2
+from ps2stream.v1.object_pb2 import Attributes, AttributeValue, Payload
 from tests.support.merging import (
     attach,
     credit,
@@ -19,6 +20,10 @@ from tests.support.merging import (
     release,
     rig,
 )
+
+ATTRIBUTES = Attributes(values={"severity": AttributeValue(integer=3)})
+PAYLOAD = Payload(json="{}")
+PAYLOAD_BYTES = PAYLOAD.SerializeToString()
 
 
 @settings(deadline=None)
@@ -56,7 +61,12 @@ def test_a_record_has_each_session_apart(sessions: list[int]) -> None:
     ]
 
 
-@pytest.mark.parametrize("fields", range(8))
+def pack(attributes: bytes, payload: bytes) -> bytes:
+    """A row of an opaque column."""
+    return len(attributes).to_bytes(4, "little") + attributes + payload
+
+
+@pytest.mark.parametrize("fields", range(32))
 def test_columns_come_as_asked_for(fields: int) -> None:
     r = rig()
     r.send(inserts(1, [3]), attach(3, fields=fields), release(0, 4, 1, [(1, 1, 3)]))
@@ -64,6 +74,48 @@ def test_columns_come_as_asked_for(fields: int) -> None:
     assert len(batch.text) == bool(fields & fanout.FIELD_TEXT)
     assert len(batch.lon) == len(batch.lat) == bool(fields & fanout.FIELD_POSITION)
     assert len(batch.time_ms) == bool(fields & fanout.FIELD_TIME)
+    assert len(batch.attributes) == len(batch.payloads) == 0
+    opaque = [pack(ATTRIBUTES.SerializeToString(), b""), b""]
+    r.send(release(4, 4, 1, [(1, 1, 3), (2, 1, 3)], opaque=opaque))
+    r.send(release(8, 4, 1, [(1, 1, 3), (3, 1, 3)], opaque=["", pack(b"", PAYLOAD_BYTES)]))
+    one, two = r.clients[3].batches[1:]
+    wanted = bool(fields & fanout.FIELD_ATTRIBUTES), bool(fields & fanout.FIELD_PAYLOAD)
+    assert list(one.attributes) == [ATTRIBUTES, Attributes()] * wanted[0]
+    assert list(two.payloads) == [Payload(), PAYLOAD] * wanted[1]
+    assert len(one.payloads) == len(two.attributes) == 0
+
+
+def test_attributes_and_payloads_count_and_are_read_back() -> None:
+    """A delivery that was waiting in the log has them, of its own objects; they count in the
+    session's quota."""
+    r = rig()
+    r.send(inserts(1, [1, 2]))
+    objects = [(row, 1 + row % 2, 1 + row % 2) for row in range(4)]
+    payloads = [Payload(bytes=bytes([row]) * 300).SerializeToString() for row in range(4)]
+    opaque = [pack(ATTRIBUTES.SerializeToString(), payload) for payload in payloads]
+    made = release(0, 4, 2, objects, opaque=opaque)
+    r.send(made)
+    r.send(attach(2, fields=31))
+    [batch] = r.clients[2].batches
+    assert [payload.bytes[0] for payload in batch.payloads] == [1, 3]
+    assert list(batch.attributes) == [ATTRIBUTES] * 2
+    columns = np.arange(4, dtype=np.uint32), np.arange(1, 5), np.array([1, 2, 1, 2])
+    plain = fanout.bytes_of(fanout.matched(release(0, 4, 2, objects), *columns, 7))
+    sizes = fanout.bytes_of(fanout.matched(made, *columns, 7))
+    assert [b - a for a, b in zip(plain, sizes, strict=True)] == [2 * len(opaque[0])] * 2
+    [size] = fanout.bytes_of(fanout.matched(made, *columns[:2], np.ones(4, np.int64), 7))
+    assert size == sum(sizes)
+
+
+def test_a_delivery_is_split_for_payloads_that_the_stream_wants() -> None:
+    payload = Payload(bytes=b"x" * 60_000).SerializeToString()
+    opaque = [pack(b"", payload)] * 40
+    for fields, batches in ((fanout.FIELD_TEXT, 1), (fanout.FIELD_PAYLOAD, 3)):
+        r = rig()
+        r.send(inserts(1, [1]), attach(1, fields=fields))
+        r.send(release(0, 40, 1, [(row, 1, 1) for row in range(40)], opaque=opaque))
+        assert len(r.clients[1].batches) == batches
+        assert len(r.clients[1].pairs) == 40
 
 
 def test_a_large_delivery_is_split(monkeypatch: pytest.MonkeyPatch) -> None:

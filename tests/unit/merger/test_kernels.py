@@ -16,21 +16,26 @@ def test_deliveries_are_measured_and_cut_as_by_the_twin(seed: int) -> None:
     """Equal rows lie side by side, and count once in a slice but again in the next."""
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(1, 9))
-    id_off, text_off = (np.r_[0, np.cumsum(rng.integers(0, 50, rows))] for _ in range(2))
+    id_off, text_off, opaque_off = (
+        np.r_[0, np.cumsum(rng.integers(0, 50, rows))] for _ in range(3)
+    )
+    if seed % 2:  # none has anything opaque
+        opaque_off = np.zeros(0, np.int64)
     index = np.sort(rng.integers(0, rows, int(rng.integers(0, 40)))).astype(np.uint32)
 
     def measure(part: list[int], pair: int) -> int:
-        own = {r: 48 + np.diff(id_off)[r] + np.diff(text_off)[r] for r in part}
+        columns = [off for off in (id_off, text_off, opaque_off) if len(off)]
+        own = {r: 48 + sum(np.diff(off)[r] for off in columns) for r in part}
         return pair * len(part) + int(sum(own.values()))
 
     cut = np.unique(np.r_[0, rng.integers(0, len(index) + 1, 5), len(index)])
-    found = kernels.count_slice_bytes(cut, index, id_off, text_off, 12)
+    found = kernels.count_slice_bytes(cut, index, id_off, text_off, opaque_off, 12)
     parts = [index[a:b].tolist() for a, b in itertools.pairwise(cut)]
     assert found.tolist() == [measure(part, 12) for part in parts]
     for limit in (0, 1, 100, 137, 500, 10**6):
         fitting = [n for n in range(len(index) + 1) if measure(index[:n].tolist(), 40) <= limit]
         want = max(fitting[-1], min(len(index), 1))
-        assert kernels.count_fitting(index, id_off, text_off, 40, limit) == want
+        assert kernels.count_fitting(index, id_off, text_off, opaque_off, 40, limit) == want
 
 
 @pytest.mark.parametrize("seed", range(6))

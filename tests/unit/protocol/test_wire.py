@@ -12,10 +12,12 @@ from ps2stream.protocol.wire import (
     DeliveryColumns,
     DeliveryGap,
     deliver_batch,
+    put_messages,
     put_strings,
     put_varints,
 )
 from ps2stream.v1 import delivery_pb2
+from ps2stream.v1.object_pb2 import Attributes, AttributeValue, Payload
 
 HANDLES = st.lists(st.integers(0, 2**63 - 1), max_size=20)
 TEXTS = st.lists(st.text(max_size=200), max_size=20)
@@ -99,6 +101,25 @@ def test_it_is_what_the_runtime_reads(
         assert (getattr(batch.gap, "from"), batch.gap.to, batch.gap.count) == gap
 
 
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=5), st.binary(max_size=300))
+def test_messages_are_those_that_the_runtime_reads(numbers: list[int], payload: bytes) -> None:
+    none, ids = np.zeros(0, np.uint64), strings_to_column([""] * len(numbers))
+    attributes = [
+        Attributes(values={"n": AttributeValue(integer=n)} if n % 3 else {}) for n in numbers
+    ]
+    payloads = [Payload(bytes=payload * (n % 2)) for n in numbers]
+    columns = [
+        strings_to_column([m.SerializeToString() for m in each]) for each in (attributes, payloads)
+    ]
+    made = DeliveryColumns(
+        0, none, strings_to_column([]), none, np.zeros(0, np.uint32), ids, none, 0,
+        attributes=columns[0], payloads=columns[1],
+    )  # fmt: skip
+    batch = parse(deliver_batch(made))
+    assert list(batch.attributes) == attributes
+    assert list(batch.payloads) == payloads
+
+
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 2_100_000])
 def test_length_prefixes_at_their_borders(size: int) -> None:
     none = np.zeros(0, np.uint64)
@@ -142,3 +163,13 @@ def test_put_strings(values: list[str], tag: int) -> None:
     size = put_strings(tag, off, data, out)
     raw = [clean(v).encode() for v in values]
     assert out[:size].tobytes() == b"".join(bytes([tag]) + naive_varint(len(r)) + r for r in raw)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.integers(1, 127))
+def test_put_messages(values: list[bytes], tag: int) -> None:
+    """Bytes that would be half of a character stay as they are."""
+    values.append(b"\xed\xa0\x80")
+    off, data = strings_to_column(values)
+    out: U8 = np.zeros(len(data) + 6 * len(values), np.uint8)
+    size = put_messages(tag, off, data, out)
+    assert out[:size].tobytes() == b"".join(bytes([tag]) + naive_varint(len(v)) + v for v in values)

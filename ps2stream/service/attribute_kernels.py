@@ -1,0 +1,126 @@
+"""Kernels that write the attributes and payloads of columns as Protocol Buffers, without a Python
+step an object (protos/ps2stream/v1/object.proto).
+
+A value is a message of one field: a tag, then a number or bytes. Both `AttributeValue` and
+`Payload` are of this kind.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.protocol.frame import I64, U8
+
+INTEGER_TAG, NUMBER_TAG, TEXT_TAG, BOOLEAN_TAG, TIME_TAG = 0x08, 0x11, 0x1A, 0x20, 0x28
+"""The tags of the fields of AttributeValue."""
+BYTES_TAG, JSON_TAG = 0x0A, 0x12
+"""The tags of the fields of Payload."""
+
+_ENTRY_TAG = _KEY_TAG = 0x0A
+_VALUE_TAG = 0x12
+_MOST_VARINT = 10  # bytes
+
+
+@njit(inline="always")
+def _put_varint(out: U8, at: int, value: int) -> int:
+    """Writes an int64 as a varint, a negative one as its two's complement; returns its end."""
+    rest = np.uint64(value)
+    while rest >= np.uint64(0x80):
+        out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@njit(inline="always")
+def _count_varint(value: int) -> int:
+    """Returns the bytes of a varint of a value that is not negative."""
+    size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def encode_numbers(tag: int, is_present: U8, value: I64) -> tuple[I64, U8]:
+    """Returns a message for each number, ragged, and an empty row for one that is not present:
+    a varint, or behind NUMBER_TAG the eight bytes of a float64, which come as an int64."""
+    n = value.shape[0]
+    off = np.zeros(n + 1, np.int64)
+    out = np.empty((1 + _MOST_VARINT) * n, np.uint8)
+    at = 0
+    for i in range(n):
+        if is_present[i]:
+            out[at] = tag
+            at += 1
+            if tag == NUMBER_TAG:
+                for k in range(8):
+                    out[at + k] = value[i] >> 8 * k & 0xFF
+                at += 8
+            else:
+                at = _put_varint(out, at, value[i])
+        off[i + 1] = at
+    return off, out[:at].copy()
+
+
+@njit(cache=True, nogil=True)
+def encode_bytes(tag: int, is_present: U8, data_off: I64, data: U8) -> tuple[I64, U8]:
+    """Returns a message for each byte string, ragged, and an empty row for one that is not
+    present."""
+    n = is_present.shape[0]
+    off = np.zeros(n + 1, np.int64)
+    out = np.empty(data.shape[0] + (1 + _MOST_VARINT) * n, np.uint8)
+    at = 0
+    for i in range(n):
+        if is_present[i]:
+            size = data_off[i + 1] - data_off[i]
+            out[at] = tag
+            at = _put_varint(out, at + 1, size)
+            out[at : at + size] = data[data_off[i] : data_off[i + 1]]
+            at += size
+        off[i + 1] = at
+    return off, out[:at].copy()
+
+
+@njit(cache=True, nogil=True)
+def join_attributes(
+    name_off: I64, name: U8, value_off: I64, value: U8, rows: int
+) -> tuple[I64, U8]:
+    """Returns the `Attributes` of each row, ragged. Value c * rows + i is the `AttributeValue` of
+    row i under name c, empty where it has none; the names rise."""
+    off = np.zeros(rows + 1, np.int64)
+    columns = name_off.shape[0] - 1
+    for c in range(columns):
+        key = name_off[c + 1] - name_off[c]
+        key += 1 + _count_varint(key)
+        for i in range(rows):
+            size = value_off[c * rows + i + 1] - value_off[c * rows + i]
+            if size > 0:
+                entry = key + 1 + _count_varint(size) + size
+                off[i + 1] += 1 + _count_varint(entry) + entry
+    for i in range(rows):
+        off[i + 1] += off[i]
+    out = np.empty(off[rows], np.uint8)
+    end = off[:-1].copy()
+    for c in range(columns):
+        begin, width = name_off[c], name_off[c + 1] - name_off[c]
+        for i in range(rows):
+            first = value_off[c * rows + i]
+            size = value_off[c * rows + i + 1] - first
+            if size > 0:
+                at = end[i]
+                out[at] = _ENTRY_TAG
+                entry = 2 + _count_varint(width) + width + _count_varint(size) + size
+                at = _put_varint(out, at + 1, entry)
+                out[at] = _KEY_TAG
+                at = _put_varint(out, at + 1, width)
+                out[at : at + width] = name[begin : begin + width]
+                at += width
+                out[at] = _VALUE_TAG
+                at = _put_varint(out, at + 1, size)
+                out[at : at + size] = value[first : first + size]
+                end[i] = at + size
+    return off, out

@@ -1,0 +1,128 @@
+"""What attributes and payloads of objects may be, however they come."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.errors import short
+from ps2stream.limits import (
+    ATTRIBUTE_NAME_BYTES,
+    ATTRIBUTE_TEXT_BYTES,
+    ATTRIBUTES,
+    PAYLOAD_BYTES,
+)
+from ps2stream.protocol.frame import I64, U8, Array, sealed
+from ps2stream.protocol.rows import no_offsets, take_optional
+from ps2stream.service.json_kernels import DEEP, GOOD, JSON_DEPTH, find_json_errors
+
+SHRINKING = 4
+"""The normal form C of a text has more than one byte for so many of the text."""
+NAN = "is not a number (NaN)"
+
+
+class RowProblem(NamedTuple):
+    """What is wrong with a field of a row."""
+
+    row: int
+    field: str
+    description: str
+
+
+class OpaqueRows(NamedTuple):
+    """The opaque column of n objects (protocol/opaque.py), of which `off` is empty where no object
+    has attributes or a payload. What rows with problems have means nothing; a row has at most one
+    problem with its attributes and one with its payload."""
+
+    off: I64
+    data: U8
+    problems: Sequence[RowProblem] = ()
+
+    def take(self, rows: Array) -> OpaqueRows:
+        """Returns these rows, in this order, which must have no problems."""
+        off, data = take_optional(self.off, self.data, rows)
+        return OpaqueRows(off, data) if len(data) else no_opaque()
+
+
+def no_opaque() -> OpaqueRows:
+    """Returns the column of objects of which none has attributes or a payload."""
+    return OpaqueRows(no_offsets(), np.zeros(0, np.uint8))
+
+
+class NormalText(NamedTuple):
+    """A text in Unicode's normal form C, or the problem with it; one of them is empty."""
+
+    text: str
+    problem: str = ""
+
+
+def normalise_name(name: str) -> NormalText:
+    """Returns the normal form of an attribute's name."""
+    if not name:
+        return NormalText("", "a name is empty")
+    found = _normalise_text(name, ATTRIBUTE_NAME_BYTES, "attribute_name_bytes")
+    if found.problem:
+        return NormalText("", f"the name {short(name)} is too long: {found.problem}")
+    if any(unicodedata.category(c) == "Cc" or c == "`" for c in found.text):
+        return NormalText("", f"the name {short(name)} contains a control character or a backquote")
+    return found
+
+
+def normalise_text(text: str) -> NormalText:
+    """Returns the normal form of an attribute's text."""
+    return _normalise_text(text, ATTRIBUTE_TEXT_BYTES, "attribute_text_bytes")
+
+
+def _normalise_text(text: str, limit: int, name: str) -> NormalText:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size <= SHRINKING * limit:  # normalising what is much too long could take very long
+        if unicodedata.is_normalized("NFC", text):
+            normal = text
+        else:
+            normal = unicodedata.normalize("NFC", text)
+            size = len(normal.encode())
+        if size <= limit:
+            return NormalText(normal)
+    return NormalText("", describe_excess(size, name, limit))
+
+
+def describe_excess(size: int, name: str, limit: int) -> str:
+    """Returns the error text for so many bytes."""
+    return f"{size} bytes are over the limit {name} {limit}"
+
+
+def describe_count(count: int) -> str:
+    """Returns the error text for so many attributes of one object."""
+    return f"{count} attributes are over the limit attributes {ATTRIBUTES}"
+
+
+def describe_repeat(name: str) -> str:
+    """Returns the error text for two names that are equal in normal form."""
+    return f"two names are {short(name)} in Unicode's normal form C"
+
+
+def find_payload_problems(
+    off: I64, data: U8, is_json: bool, is_present: Array | None = None
+) -> list[tuple[int, str]]:
+    """Returns (row, problem) of payloads, a ragged column, in row order; `is_json` if they are to
+    be JSON. All are present, or those of which bool[n] says so."""
+    size = np.diff(off)
+    problems = {
+        row: describe_excess(int(size[row]), "payload_bytes", PAYLOAD_BYTES)
+        for row in np.flatnonzero(size > PAYLOAD_BYTES).tolist()
+    }
+    if is_json:
+        found = find_json_errors(sealed(off), sealed(data))
+        is_bad = found != GOOD if is_present is None else (found != GOOD) & is_present
+        for row in np.flatnonzero(is_bad).tolist():
+            problems.setdefault(row, _describe_json_error(int(found[row])))
+    return sorted(problems.items())
+
+
+def _describe_json_error(found: int) -> str:
+    if found == DEEP:
+        return f"has more nested arrays and objects than the limit json_depth {JSON_DEPTH}"
+    return f"is not JSON: byte {found} is wrong"
