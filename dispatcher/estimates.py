@@ -10,6 +10,7 @@ from ps2stream.dispatcher.ports import NewIndex, TrialIndex
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literals import WatchedLiterals
+from ps2stream.language.object_terms import NO_VALUES, ComparedValues, find_terms
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
@@ -20,14 +21,19 @@ _LEAST_WINDOW_MS = 1000
 
 
 def estimate_query(
-    expanded: ExpandedQuery, new_index: NewIndex, costs: Costs, sample: ObjectSample, now_ms: int
+    expanded: ExpandedQuery,
+    new_index: NewIndex,
+    costs: Costs,
+    sample: ObjectSample,
+    now_ms: int,
+    values: ComparedValues = NO_VALUES,
 ) -> QueryEstimate:
     """Estimates matches and costs of one query that is not stored, by a sample of objects that is
-    not empty. The estimate is as if there were no other query, so that it reveals nothing about
-    the queries of others."""
+    not empty. values: of the objects, those that the query compares. The estimate is as if there
+    were no other query, so that it reveals nothing about the queries of others."""
     query, tags, workers, grid, _ = expanded
     row, posting = _find_pairs(grid, tags, sample)
-    found = _find_matches(new_index(grid), query, tags, sample, np.unique(row))
+    found = _find_matches(new_index(grid), query, tags, sample, np.unique(row), values)
     window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_WINDOW_MS) / 1000
     weight = sample.weight / window_s
     owner = tags.worker.astype(np.int64)
@@ -51,12 +57,13 @@ def estimate_query(
 
 
 def search_sample(sample: ObjectSample, query: QueryRows, analyzer: Analyzer) -> ObjectSample:
-    """Returns a sample that has been searched for the phrases and prefixes of a query, which no
-    other query may have."""
+    """Returns a sample that has been searched for the phrases, prefixes and predicates of a query,
+    which no other query may have."""
     literals = WatchedLiterals.of(query).view()
     if not len(literals.term):
         return sample
-    term_off, term = analyzer.analyse(sample.text_off, sample.text, literals=literals)
+    text, opaque = (sample.text_off, sample.text), (sample.opaque_off, sample.opaque)
+    term_off, term = find_terms(analyzer, text, opaque, literals)
     return sample._replace(term_off=term_off, term=term)
 
 
@@ -76,12 +83,21 @@ def _find_pairs(grid: Grid, tags: QueryTags, sample: ObjectSample) -> tuple[I64,
 
 
 def _find_matches(
-    index: TrialIndex, query: QueryRows, tags: QueryTags, sample: ObjectSample, near: I64
+    index: TrialIndex,
+    query: QueryRows,
+    tags: QueryTags,
+    sample: ObjectSample,
+    near: I64,
+    values: ComparedValues,
 ) -> I64:
     """Returns the rows of the objects in `near` that match."""
     some = sample.take(near)
     index.insert(query, tags.off, tags.cell, tags.term)
-    found = index.match(int(query.handle[0]), some.lon, some.lat, some.term_off, some.term)
+    value_off, value = values.take(near)
+    found = index.match(
+        int(query.handle[0]), some.lon, some.lat, some.term_off, some.term,
+        value_off=value_off, value=value,
+    )  # fmt: skip
     return near[np.sort(found.row)]  # an index finds them in no order
 
 

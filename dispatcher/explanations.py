@@ -12,6 +12,8 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.ports import NewIndex
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literals import WatchedLiterals
+from ps2stream.language.object_terms import NO_VALUES, ComparedValues, list_compared, search_rows
+from ps2stream.protocol.frame import I64, U8
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.tags import QueryTags
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
@@ -45,18 +47,25 @@ def expand_query(router: QueryRouter, query: QueryRows) -> ExpandedQuery:
 
 
 def search_objects(rows: ObjectRows, query: QueryRows, analyzer: Analyzer) -> ObjectRows:
-    """Returns objects that have been searched for the phrases and prefixes of a query."""
+    """Returns objects that have been searched for the phrases, prefixes and predicates of a
+    query."""
     literals = WatchedLiterals.of(query).view()
-    if not len(literals.term):
-        return rows
-    return rows.with_terms(*analyzer.analyse(rows.text_off, rows.text, literals=literals), 0)
+    return search_rows(rows, analyzer, literals) if len(literals.term) else rows
+
+
+def compared_by(query: QueryRows, opaque: tuple[I64, U8], analyzer: Analyzer) -> ComparedValues:
+    """Returns the values of objects that a query compares, by what is opaque of them."""
+    return list_compared(opaque, analyzer, WatchedLiterals.of(query).view())
 
 
 def explain_meeting(
-    expanded: ExpandedQuery, new_index: NewIndex, thing: ObjectRows
+    expanded: ExpandedQuery,
+    new_index: NewIndex,
+    thing: ObjectRows,
+    values: ComparedValues = NO_VALUES,
 ) -> MatchExplanation:
     """Explains how one query and one object would meet if the object were accepted now and there
-    were no other query."""
+    were no other query. values: of the object, those that the query compares."""
     query, tags, grid = expanded.query, expanded.tags, expanded.grid
     level = int(tags.cell[0] >> LEVEL_SHIFT)
     here = grid.cells(thing.lon, thing.lat, level)
@@ -64,7 +73,10 @@ def explain_meeting(
     index = new_index(grid)
     index.insert(query, tags.off, tags.cell, tags.term)
     lsn = int(query.handle[0])
-    found = index.match(lsn, thing.lon, thing.lat, thing.term_off, thing.term)
+    found = index.match(
+        lsn, thing.lon, thing.lat, thing.term_off, thing.term,
+        value_off=values.off, value=values.word,
+    )  # fmt: skip
     owners, sought = tags.worker[posted_here], np.isin(tags.term[posted_here], thing.term)
     return MatchExplanation(
         matches=len(found.row) > 0,

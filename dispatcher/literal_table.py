@@ -13,11 +13,10 @@ from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literal_kernels import count_down, count_up
 from ps2stream.language.literals import (
     NO_LITERALS,
-    LiteralKind,
     LiteralView,
     WatchedLiterals,
-    mark_sizes,
 )
+from ps2stream.language.object_terms import NO_VALUES, ComparedValues, list_compared, search_rows
 from ps2stream.protocol.frame import I64, U8, sealed
 from ps2stream.protocol.rows import ObjectRows
 
@@ -71,15 +70,20 @@ class LiteralTable:
             self._used -= count_down(self.view.term, self._count, sealed(literals.term))
 
     def search(self, rows: ObjectRows, analyzer: Analyzer | None) -> ObjectRows:
-        """Returns objects with all watched literals that hold for their texts; the same objects if
-        they were searched since a literal was last added."""
+        """Returns objects with all watched literals that hold for them; the same objects if they
+        were searched since a literal was last added."""
         view = self.view
         if rows.searched >= view.version:
             return rows
         if analyzer is None:
             raise TypeError("this dispatcher has no analyzer, and so does not support literals")
-        terms = analyzer.analyse(rows.text_off, rows.text, literals=view)
-        return rows.with_terms(*terms, view.version)
+        return search_rows(rows, analyzer, view)
+
+    def list_compared(self, rows: ObjectRows, analyzer: Analyzer | None) -> ComparedValues:
+        """Returns the values of objects that queries compare."""
+        if analyzer is None:
+            return NO_VALUES
+        return list_compared((rows.opaque_off, rows.opaque), analyzer, self.view)
 
     def _make_room(self, more: int) -> None:
         """Makes the table anew, without what no query has, for so many terms more."""
@@ -89,15 +93,13 @@ class LiteralTable:
         room = max(_LEAST, 4 << int(len(held) + more).bit_length())
         self._count = np.zeros(room, np.int64)
         self._kind, self._size = np.zeros((2, room), np.uint8)
-        words, sizes = np.zeros_like(NO_LITERALS.words), np.zeros_like(NO_LITERALS.bytes)
-        self.view = LiteralView(np.zeros(room, np.uint64), words, sizes, self.view.version)
+        self.view = LiteralView.make_empty(room, self.view.version)
         self._count_up(literals, count)
 
     def _count_up(self, literals: WatchedLiterals, count: I64) -> int:
         """Adds to the counts of literals; returns how many the table did not hold."""
         term, kind, size = (sealed(column) for column in literals)
-        mark_sizes(self.view.words, size[kind == LiteralKind.PHRASE])
-        mark_sizes(self.view.bytes, size[kind == LiteralKind.PREFIX])
+        self.view.mark(kind, size)
         columns = self._count, self._kind, self._size
         fresh, begun = count_up(self.view.term, columns, (term, kind, size), sealed(count))
         self._used += begun

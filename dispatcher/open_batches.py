@@ -25,6 +25,7 @@ from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
 from ps2stream.dispatcher.gridt import ObjectShare
 from ps2stream.dispatcher.releases import ReleaseQueues
 from ps2stream.dispatcher.silence import SILENT_TICKS, SilentWorkers
+from ps2stream.language.object_terms import NO_VALUES, ComparedValues
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
@@ -205,16 +206,19 @@ class OpenBatches:
         needs: Sequence[int],
         watermark: int,
         part_of: OpenBatch | None = None,
+        values: ComparedValues = NO_VALUES,
     ) -> list[Send]:
         """Opens a batch and returns its messages to workers; `needs` is for each share the last
-        update that concerns its worker. A half of the batch `part_of` has a
-        higher attempt than that batch, since both may have the same offset."""
+        update that concerns its worker, `values` what queries compare of the rows. A half of
+        the batch `part_of` has a higher attempt than that batch, since both may have the same
+        offset."""
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.attempt + 1
         suspect = part_of is not None
         routed = {
             share.worker: RoutedObjects(
                 self._index, batch, attempt, self.route, lsn, last, watermark, int(suspect),
                 share.row, share.lon, share.lat, share.term_off, share.term, share.chosen,
+                *values.take(share.row),
             )
             for share, last in zip(shares, needs, strict=True)
         }  # fmt: skip

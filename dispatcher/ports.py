@@ -9,7 +9,7 @@ from typing import Protocol
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.protocol.addresses import Address, Reply, Send
-from ps2stream.protocol.frame import F64, I64, U32, U64, Frame
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.rows import ObjectRows, QueryRows
@@ -81,8 +81,19 @@ class TrialIndex(Protocol):
     def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
         """Stores the inserts among `rows` under their tags (ragged)."""
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> FoundRows:
-        """Returns all pairs of objects (degrees; terms ragged) and queries live as of `lsn`."""
+    def match(
+        self,
+        lsn: int,
+        lon: F64,
+        lat: F64,
+        term_off: I64,
+        term: U64,
+        chosen: U8 = ...,
+        value_off: I64 = ...,
+        value: U64 = ...,
+    ) -> FoundRows:
+        """Returns all pairs of objects (degrees; terms and compared values ragged) and queries live
+        as of `lsn`; without `chosen` under any term."""
         ...
 
 

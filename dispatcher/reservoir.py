@@ -15,6 +15,7 @@ import numpy as np
 
 from ps2stream.dispatcher.kernels import take_spans
 from ps2stream.dispatcher.object_kernels import take_objects
+from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import (
     F64,
     I64,
@@ -25,7 +26,7 @@ from ps2stream.protocol.frame import (
     concat_ragged,
     sealed,
 )
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.rows import ObjectRows, concat_optional, no_offsets, take_optional
 
 WINDOW_MS = 600_000
 JOINED = 600
@@ -34,11 +35,14 @@ SAMPLE_BYTES = 32 << 20
 """The bytes of columns that a reservoir keeps; 50,000 ordinary posts take half of them."""
 
 
+_NO_ROWS, _NO_BYTES = no_offsets(), nothing()
+
+
 class ObjectSample(NamedTuple):
-    """A sample of n objects as columns: ragged ids, texts and terms of these; time in ms;
-    longitude and latitude in degrees. weight: the objects for which a row stands; accepted: when
-    it was accepted, int64[n], ms. since, in ms: every object accepted later is in the sample or
-    represented by a row's weight."""
+    """A sample of n objects as columns: ragged ids, texts, terms of these and what is opaque
+    (rows.ObjectRows); time in ms; longitude and latitude in degrees. weight: the objects for which
+    a row stands; accepted: when it was accepted, int64[n], ms. since, in ms: every object accepted
+    later is in the sample or represented by a row's weight."""
 
     id_off: I64
     id: U8
@@ -52,11 +56,14 @@ class ObjectSample(NamedTuple):
     weight: F64
     accepted: I64
     since: int = 0
+    opaque_off: I64 = _NO_ROWS
+    opaque: U8 = _NO_BYTES
 
     @property
     def nbytes(self) -> int:
         """The bytes of all columns."""
-        return sum(column.nbytes for column in self[:-1])
+        columns: tuple[Array, ...] = (*self[:11], self.opaque_off, self.opaque)
+        return sum(column.nbytes for column in columns)
 
     def take(self, rows: I64) -> ObjectSample:
         """Returns the rows with these numbers as new columns."""
@@ -68,6 +75,7 @@ class ObjectSample(NamedTuple):
             self.weight[rows],
             self.accepted[rows],
             self.since,
+            *take_optional(self.opaque_off, self.opaque, rows),
         )
 
 
@@ -99,6 +107,7 @@ class SampleParts(NamedTuple):
             np.concatenate([p.weight for p in parts]),
             np.concatenate([p.accepted for p in parts]),
             self.since,
+            *concat_optional([(p.opaque_off, p.opaque, len(p.lon)) for p in parts]),
         )
 
 
@@ -155,7 +164,8 @@ class ObjectReservoir:
         terms = take_spans(*_seal_both(rows.term_off, rows.term), chosen)
         weight, accepted = np.empty(count), np.empty(count, np.int64)
         weight[:], accepted[:] = 1 / self._chance, now_ms
-        taken = ObjectSample(*objects, *terms, weight, accepted)
+        opaque = take_optional(rows.opaque_off, rows.opaque, chosen)
+        taken = ObjectSample(*objects, *terms, weight, accepted, 0, *opaque)
         ticket = self._rng.random(count) * self._chance
         self._fresh.append(_SampleChunk(now_ms, ticket, self._chance, taken))
         self._size += count

@@ -70,7 +70,7 @@ class DispatcherCounters:
     deletes: int = 0
     in_flight: int = 0  # batches that are not complete
     units: int = 0  # units (cell, term) with a query in H2
-    literals: int = 0  # phrases and prefixes of queries, which objects are searched for
+    literals: int = 0  # watched literals of queries, which objects are searched for
     stale: int = 0  # batches that a worker refused because it has another plan
     quarantined: int = 0  # objects that killed workers
     delayed: int = 0  # objects whose matches took more than 0.1 s to be durable
@@ -88,7 +88,7 @@ class RouterMachine:
     of its first object. `replay` holds the batches that an earlier incarnation left open, in the
     order of their offsets; they are sent as room permits, before any new batch. `strategist`
     follows changes of the plan. `offset` is the next offset, above all that were used. `analyzer`
-    searches texts for the phrases and prefixes of queries.
+    searches objects for the watched literals of queries.
     """
 
     def __init__(
@@ -375,7 +375,8 @@ class RouterMachine:
         self.counters.routed += sum(len(share.row) for share in shares)
         needs = [min(self._workers_concern.of(share.worker), lsn) for share in shares]
         watermark = min(self.watermark, lsn)
-        sends = self._open.add(batch, lsn, rows, shares, needs, watermark, part_of)
+        values = self.literals.list_compared(rows, self._analyzer)
+        sends = self._open.add(batch, lsn, rows, shares, needs, watermark, part_of, values)
         self.counters.in_flight = len(self._open)
         return sends
 

@@ -83,13 +83,16 @@ class TagColumns(NamedTuple):
 class MatchedObjects(NamedTuple):
     """The objects of a batch: lon, lat float64[n], term_off int64[n + 1], term uint64[]; terms
     are sorted and unique in each row. chosen uint8[]: a bit for each term, set where postings may
-    be found under it; empty: under all. C-contiguous, read-only."""
+    be found under it; empty: under all. value_off int64[n + 1], value uint64[]: the values that
+    queries compare, see language/attribute_kernels.py. C-contiguous, read-only."""
 
     lon: F64
     lat: F64
     term_off: I64
     term: U64
     chosen: U8
+    value_off: I64
+    value: U64
 
 
 class ProbedLevels(NamedTuple):

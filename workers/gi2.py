@@ -32,6 +32,8 @@ from ps2stream.workers.arrays import (
 from ps2stream.workers.by_cell import CellCounter
 from ps2stream.workers.index import (
     ALL_TERMS,
+    NO_ROWS,
+    NO_VALUES,
     IndexStats,
     MatchColumns,
     MetPostings,
@@ -276,10 +278,20 @@ class GI2:
     # --- matching ---------------------------------------------------------
 
     def match(
-        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+        self,
+        lsn: int,
+        lon: F64,
+        lat: F64,
+        term_off: I64,
+        term: U64,
+        chosen: U8 = ALL_TERMS,
+        value_off: I64 = NO_ROWS,
+        value: U64 = NO_VALUES,
     ) -> MatchColumns:
         """Matches a batch as of `lsn`; see `Index.match`."""
-        columns: tuple[Array, ...] = lon, lat, term_off, term, chosen
+        if not len(value_off):
+            value_off = np.zeros(len(lon) + 1, np.int64)
+        columns: tuple[Array, ...] = lon, lat, term_off, term, chosen, value_off, value
         objects = tuple(map(sealed, columns))  # as MatchedObjects
         arrays = self._arrays
         levels = np.flatnonzero(arrays.level_postings)

@@ -18,6 +18,10 @@ from ps2stream.protocol.rows import QueryRows
 
 ALL_TERMS: U8 = np.zeros(0, np.uint8)
 """Stands for a bitset of terms, which are all chosen."""
+
+NO_ROWS: I64 = np.zeros(0, np.int64)
+NO_VALUES: U64 = np.zeros(0, np.uint64)
+"""Stand for the values of objects of which no query compares any."""
 Parts = Mapping[str, Array]
 """The arrays that an index consists of, by name: enough to build it again."""
 
@@ -92,12 +96,21 @@ class Index(Protocol):
         is false, and the queries that are then stored under none."""
 
     def match(
-        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+        self,
+        lsn: int,
+        lon: F64,
+        lat: F64,
+        term_off: I64,
+        term: U64,
+        chosen: U8 = ALL_TERMS,
+        value_off: I64 = NO_ROWS,
+        value: U64 = NO_VALUES,
     ) -> MatchColumns:
         """Returns all (object, query) pairs with insert_lsn <= lsn < delete_lsn, each once, that
         this index must emit: those whose smallest posting term in the object's terms is a tag
         here (algorithms.md 6.6). Terms are sorted and unique in each row. `chosen` are the terms
-        that chose this worker, as in RoutedObjects; nothing is found under others."""
+        that chose this worker, as in RoutedObjects; nothing is found under others. `value` are
+        the values that queries compare, as there."""
 
     def met(self) -> MetPostings:
         """Returns what the objects of the last `match` met, whether it matched or not."""

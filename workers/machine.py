@@ -302,8 +302,9 @@ class WorkerMachine:
         """Returns the answer to the dispatcher, with the pairs in the order of their mergers."""
         begun = self._clock_us()
         found = self._store.match(
-            objects.lsn, objects.lon, objects.lat, objects.term_off, objects.term, objects.chosen
-        )
+            objects.lsn, objects.lon, objects.lat, objects.term_off, objects.term, objects.chosen,
+            objects.value_off, objects.value,
+        )  # fmt: skip
         self._load.objects(objects.lon, objects.lat, self._store.met())
         self.objects += len(objects.row)
         self.batches += 1

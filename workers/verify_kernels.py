@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm, RegionShape
+from ps2stream.protocol.programs import compare_value, compared_term, comparison_size
+from ps2stream.protocol.rows import PROG_AND, PROG_COMPARE, PROG_NOT, ExpressionForm, RegionShape
 from ps2stream.space.space_kernels import in_rect
 from ps2stream.workers.layout import (
     ALL,
@@ -28,7 +29,7 @@ from ps2stream.workers.layout import (
 )
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
-_AND, _NOT = PROG_AND, PROG_NOT
+_AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _RECT = int(RegionShape.RECT)
 
 
@@ -55,9 +56,10 @@ def _has_keyword(term, a0, a1, j, low):
 
 
 @njit(cache=True, nogil=True)
-def satisfies_expression(pool, at, key, term, a, b, stack):
-    """Evaluates the stored expression of a pool block on the sorted terms term[a:b]; returns
-    whether it holds and `key` is the smallest of its posting terms among them."""
+def satisfies_expression(pool, at, key, term, a, b, value, first_value, last_value, stack):
+    """Evaluates the stored expression of a pool block on the sorted terms term[a:b] and the values
+    value[first_value:last_value] of an object; returns whether it holds and `key` is the smallest
+    of its posting terms among them."""
     word = pool[at + P_HEAD]
     form = np.int64(word) & 255
     n = np.int64(word) >> 24 & 255
@@ -76,9 +78,16 @@ def satisfies_expression(pool, at, key, term, a, b, stack):
         return False
     if form <= _FORM_ANY:
         return True
-    top = 0
-    for i in range(size):
-        op = np.int64(pool[at + P_TERM + n + i])
+    top, p, end = 0, at + P_TERM + n, at + P_TERM + n + size
+    while p < end:
+        op = np.int64(pool[p])
+        if op == _COMPARE:
+            compared = pool[at + P_TERM + compared_term(pool, p)]
+            stack[top] = compare_value(pool, p, compared, value, first_value, last_value)
+            top += 1
+            p += comparison_size(pool, p)
+            continue
+        p += 1
         if op >= 0:
             stack[top] = bits >> np.uint64(op) & np.uint64(1) != 0
             top += 1
@@ -140,7 +149,10 @@ def verify_candidates(n, lsn, objects, index, scratch, out, found):
                     continue
                 if jb != 0 and _has_keyword(term, a0, a1, jb, lb):
                     continue
-            elif not satisfies_expression(pool, rest, term[a0 + ja - 1], term, a0, a1, stack):
+            elif not satisfies_expression(
+                pool, rest, term[a0 + ja - 1], term, a0, a1,
+                objects.value, objects.value_off[o], objects.value_off[o + 1], stack,
+            ):  # fmt: skip
                 continue
         row[out] = np.uint32(o)
         handle[out] = slots_i[slot, HANDLE]

@@ -31,7 +31,7 @@ from ps2stream.dispatcher.events import (
     WatchRequested,
     WeightsRequested,
 )
-from ps2stream.dispatcher.explanations import explain_meeting, search_objects
+from ps2stream.dispatcher.explanations import compared_by, explain_meeting, search_objects
 from ps2stream.dispatcher.gateway import (
     AcceptedBatch,
     DeliverStream,
@@ -196,14 +196,16 @@ class DispatcherEdge:
     def meeting(self, query: QueryRows, thing: ObjectRows) -> MatchExplanation:
         expanded = self._inquire(lambda call: ExplanationRequested(call, query))
         searched = search_objects(thing, query, self.analyzer)
-        return explain_meeting(expanded, self._new_index, searched)
+        values = compared_by(query, (thing.opaque_off, thing.opaque), self.analyzer)
+        return explain_meeting(expanded, self._new_index, searched, values)
 
     def price(self, query: QueryRows) -> QueryEstimate | None:
         expanded, recent, now_ms = self._inquire(lambda call: EstimateRequested(call, query))
         if not recent.parts:
             return None
         sample = search_sample(recent.joined(), query, self.analyzer)
-        return estimate_query(expanded, self._new_index, self._costs, sample, now_ms)
+        values = compared_by(query, (sample.opaque_off, sample.opaque), self.analyzer)
+        return estimate_query(expanded, self._new_index, self._costs, sample, now_ms, values)
 
     def weights(self) -> PartWeights:
         found: PartWeights = self._inquire(WeightsRequested)

@@ -10,6 +10,8 @@ from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.workers.index import (
     ALL_TERMS,
+    NO_ROWS,
+    NO_VALUES,
     IndexStats,
     Mask,
     MatchColumns,
@@ -54,7 +56,15 @@ class ListedIndex:
         self._cell, self._term = self._cell[kept], self._term[kept]
 
     def match(
-        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+        self,
+        lsn: int,
+        lon: F64,
+        lat: F64,
+        term_off: I64,
+        term: U64,
+        chosen: U8 = ALL_TERMS,
+        value_off: I64 = NO_ROWS,
+        value: U64 = NO_VALUES,
     ) -> MatchColumns:
         """Returns a pair of the first object with each query."""
         self._objects = len(lon)

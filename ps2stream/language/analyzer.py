@@ -29,6 +29,7 @@ from ps2stream.language.batch_tokenizer import (
 from ps2stream.language.hash_kernels import KEYS, TOP, hash_rows
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
+from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes
 from ps2stream.language.simple_characters import ASCII_FOLD, simple_characters
 from ps2stream.protocol.frame import (
     I64,
@@ -129,14 +130,15 @@ class Analyzer:
         """Returns the words of a text in order, with repeats, before stemming and stop words."""
         return self._split(text).sequence
 
-    def text_words(self, text: str) -> TextWords:
-        """Returns what a text offers to the literals of an expression."""
+    def text_words(self, text: str, attributes: Attributes = NO_ATTRIBUTES) -> TextWords:
+        """Returns what an object with this text offers to the literals of an expression."""
         found = self._split(text)
         side = [t for t, is_side in zip(found.tokens, found.is_side, strict=True) if is_side]
         return TextWords(
             tuple(self._stem_tokens(found.sequence)),
             frozenset(self._stem_tokens(side)),
             frozenset(found.tokens),
+            attributes,
         )
 
     def is_spaceless(self, word: str) -> bool:
@@ -198,12 +200,12 @@ class Analyzer:
         rows = len(off) - 1
         slow = np.zeros(rows, np.uint8)
         out_off = np.zeros(rows + 1, np.int64)
-        watched = literals.term, literals.words, literals.bytes
+        watched = literals.of_texts
         if self.simple:
             size = int(off[-1] - off[0])
             out = np.empty(size + rows, np.uint64)
             sought = _SEARCHES_NOTHING
-            if len(literals.term):
+            if len(watched[0]):
                 room = 2 * size if literals.bytes.any() else 0
                 sought = (
                     np.zeros(rows, np.int64),
@@ -219,7 +221,7 @@ class Analyzer:
                 (out_off, out, slow),
                 sought,
             )
-            if len(literals.term):
+            if len(watched[0]):
                 out_off, out = search_kernels.search_rows(out_off, out, slow, sought, watched)
             if not left:
                 return out_off, out[: out_off[-1]].copy()

@@ -32,6 +32,8 @@ from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.language.parser import ExpressionError, parse, parse_canonical
+from ps2stream.language.predicate_terms import hash_predicate, kind_of, put_comparison
+from ps2stream.language.predicates import EQUAL, is_predicate, predicate_of
 from ps2stream.protocol.frame import (
     I16,
     I64,
@@ -70,8 +72,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledExpression:
     """A compiled expression, as workers match with it. term uint64[k] sorted unique; bit i of
-    post = term i is in P(q); prog int16[]: postfix if form is PROGRAM, then the notes on phrases
-    and prefixes (rows.py)."""
+    post = term i is in P(q); prog int16[]: postfix if form is PROGRAM, then the notes on watched
+    literals (rows.py)."""
 
     form: ExpressionForm
     term: U64
@@ -116,6 +118,8 @@ def _compile_posted(posted: _PostedExpression, hashes: Mapping[str, int]) -> Com
 
 def hash_literals(analyzer: Analyzer, literals: Sequence[str]) -> U64:
     """Returns the terms of literals, uint64[n]."""
+    if any(map(is_predicate, literals)):
+        return _hash_mixed(analyzer, literals)
     phrases = [phrase_words(x) if is_phrase(x) else [] for x in literals]
     found = analyzer.hash_terms([*literals, *chain.from_iterable(phrases)])
     terms, words = found[: len(literals)], found[len(literals) :]
@@ -129,14 +133,39 @@ def hash_literals(analyzer: Analyzer, literals: Sequence[str]) -> U64:
     return terms
 
 
+def _hash_mixed(analyzer: Analyzer, literals: Sequence[str]) -> U64:
+    """Returns the terms of literals some of which are predicates."""
+    terms = np.empty(len(literals), np.uint64)
+    others = [i for i, x in enumerate(literals) if not is_predicate(x)]
+    terms[others] = hash_literals(analyzer, [literals[i] for i in others])
+    for i, literal in enumerate(literals):
+        if is_predicate(literal):
+            terms[i] = hash_predicate(analyzer.keys, predicate_of(literal))
+    return terms
+
+
 def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLiterals:
-    """Returns the phrases and prefixes among literals, as texts are searched for them."""
-    some = [x for x in literals if is_phrase(x) or is_prefix(x)]
-    kinds = [LiteralKind.PHRASE if is_phrase(x) else LiteralKind.PREFIX for x in some]
-    sizes = [len(phrase_words(x)) if is_phrase(x) else len(prefix_of(x).encode()) for x in some]
+    """Returns the phrases, prefixes and predicates among literals, as objects are searched for
+    them."""
+    noted = [(x, note) for x in literals if (note := _note_of(x)) is not None]
+    kinds, sizes = [note[0] for _, note in noted], [note[1] for _, note in noted]
     return WatchedLiterals(
-        hash_literals(analyzer, some), np.array(kinds, np.uint8), np.array(sizes, np.uint8)
+        hash_literals(analyzer, [x for x, _ in noted]),
+        np.array(kinds, np.uint8),
+        np.array(sizes, np.uint8),
     )
+
+
+def _note_of(literal: str) -> tuple[LiteralKind, int] | None:
+    """Returns the kind of a watched literal and its size; None for a word, which each object has
+    without being searched."""
+    if is_predicate(literal):
+        return kind_of(predicate_of(literal)), 0
+    if is_phrase(literal):
+        return LiteralKind.PHRASE, len(phrase_words(literal))
+    if is_prefix(literal):
+        return LiteralKind.PREFIX, len(prefix_of(literal).encode())
+    return None
 
 
 def frequency_of(literal: str, frequencies: Frequencies) -> int:
@@ -147,8 +176,11 @@ def frequency_of(literal: str, frequencies: Frequencies) -> int:
     word, which more objects have. A text has a prefix by any word that begins with it, so these
     counts add up: never too few, or a short prefix of many rare words would look cheap. (The
     sample has stems, and prefixes find words: with a stemmer a prefix longer than the stem counts
-    too low.) What the sample does not know is rare, as a word is.
+    too low.) What the sample does not know is rare, as a word is. It knows no attributes: an
+    equality counts as rare, and that an attribute is there at all, as common.
     """
+    if is_predicate(literal):
+        return 0 if predicate_of(literal).op == EQUAL else _COMMON
     if is_phrase(literal):
         return min(map(frequencies.get, phrase_words(literal)))
     if is_prefix(literal):
@@ -156,17 +188,28 @@ def frequency_of(literal: str, frequencies: Frequencies) -> int:
     return frequencies.get(literal)
 
 
+_COMMON = 1 << 40  # more objects than any sample has
+
+
 def _form_of(expr: Expr) -> ExpressionForm:
-    """Returns the form of a compiled expression: any with NOT is a program."""
-    if not is_flat(expr):
+    """Returns the form of a compiled expression: any with NOT or a comparison is a program."""
+    if not is_flat(expr) or any(map(_is_compared, terms_of(expr))):
         return ExpressionForm.PROGRAM
     return ExpressionForm.ANY if isinstance(expr, Or) else ExpressionForm.ALL
+
+
+def _is_compared(literal: str) -> bool:
+    """Returns whether a literal is a comparison, which workers make."""
+    return is_predicate(literal) and kind_of(predicate_of(literal)) is LiteralKind.COMPARED
 
 
 def _append_program(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
     """Appends the postfix program of an expression."""
     if isinstance(expr, Term):
-        prog.append(index[expr.literal])
+        if _is_compared(expr.literal):
+            put_comparison(predicate_of(expr.literal), index[expr.literal], prog)
+        else:
+            prog.append(index[expr.literal])
         if expr.negated:
             prog.append(PROG_NOT)
         return
@@ -177,17 +220,14 @@ def _append_program(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
 
 
 def _append_notes(literals: Sequence[str], index: dict[str, int], prog: list[int]) -> None:
-    """Appends the notes on the phrases and prefixes (rows.PROG_NOTES), which dispatchers look for
-    in texts."""
-    notes: list[int] = []
+    """Appends the notes on the watched literals (rows.PROG_NOTES), which dispatchers look for in
+    objects; each term once."""
+    notes: dict[int, int] = {}
     for literal in literals:
-        if is_phrase(literal):
-            notes += (index[literal] | LiteralKind.PHRASE << 8, len(phrase_words(literal)))
-        elif is_prefix(literal):
-            size = len(prefix_of(literal).encode())
-            notes += (index[literal] | LiteralKind.PREFIX << 8, size)
+        if (note := _note_of(literal)) is not None:
+            notes[index[literal] | note[0] << 8] = note[1]
     if notes:
-        prog += (*notes, PROG_NOTES - len(notes) // 2)
+        prog += (*chain.from_iterable(notes.items()), PROG_NOTES - len(notes))
 
 
 # --- columns --------------------------------------------------------------

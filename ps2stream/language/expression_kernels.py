@@ -24,6 +24,7 @@ _ALL = np.uint8(ExpressionForm.ALL)
 _ANY = np.uint8(ExpressionForm.ANY)
 _ONE = np.uint64(1)
 _AND_TEXT = np.frombuffer(b" AND ", np.uint8)
+_EXISTS = np.frombuffer(b"exists", np.uint8)
 _OR_TEXT = np.frombuffer(b" OR ", np.uint8)
 
 
@@ -56,6 +57,15 @@ class ExpressionBuffers(NamedTuple):
 def _is_space(c: int) -> bool:
     """Returns what str.isspace does for ASCII."""
     return c == 32 or 9 <= c <= 13 or 28 <= c <= 31
+
+
+@njit(inline="always")
+def _is_exists(data: U8, at: int) -> bool:
+    """Returns whether EXISTS or exists stands here, which may belong to an attribute."""
+    differs = False
+    for i in range(_EXISTS.shape[0]):
+        differs |= data[at + i] | 32 != _EXISTS[i]
+    return not differs
 
 
 @njit(cache=True, nogil=True)
@@ -98,6 +108,8 @@ def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> 
             kind = 1 if is_and else 2
             after_keyword = False
             continue
+        if width == _EXISTS.shape[0] and after_keyword and _is_exists(data, p):
+            return -1, False
         is_not = width == 3 and data[p] == 78 and data[p + 1] == 79 and data[p + 2] == 84
         if (is_not and not marked) or n == EXPRESSION_TERMS:
             return -1, False

@@ -1,9 +1,9 @@
-"""Watched literals: phrases and prefixes, which are terms of an object only if a live query has
-them.
+"""Watched literals: phrases, prefixes and predicates, which are terms of an object only if a live
+query has them.
 
 A literal of an expression is a term like any other: a phrase is the hash of the hashes of its
-words, a prefix the hash of its bytes, marked. An object has those that hold for its text and that
-some live query uses, so nothing is added where no query uses any (docs/decisions/0019).
+words, a prefix the hash of its bytes, marked. An object has those that hold for it and that some
+live query uses, so nothing is added where no query uses any (docs/decisions/0019).
 """
 
 from __future__ import annotations
@@ -24,35 +24,60 @@ class LiteralKind(IntEnum):
 
     PHRASE = 1  # words
     PREFIX = 2  # bytes of UTF-8
+    PRESENT = 3  # an attribute; 0
+    COMPARED = 4  # an attribute whose value is compared where the query is; 0
+    EQUAL = 5  # an attribute and its value; 0
 
 
 class LiteralView(NamedTuple):
-    """The watched literals that texts are searched for, as kernels take them, C-contiguous.
+    """The watched literals that objects are searched for, as kernels take them, C-contiguous.
 
     term uint64[2^k]: a table with open addressing, 0 = free; empty if nothing is searched for.
     words uint8[PHRASE_WORDS + 1] and bytes uint8[TOKEN_BYTES + 1]: 1 for each size that a phrase
-    or a prefix has, and in the first place the largest of them. version: how often a literal was
-    added; a later view holds all that an earlier one did, or none of it is in use any more.
+    or a prefix has, and in the first place the largest of them. kinds uint8[len(LiteralKind) + 1]:
+    1 for each kind that a literal may have. version: how often a literal was added; a later view
+    holds all that an earlier one did, or none of it is in use any more.
     """
 
     term: U64
     words: U8
     bytes: U8
+    kinds: U8
     version: int = 0
 
+    @classmethod
+    def make_empty(cls, places: int, version: int = 0) -> LiteralView:
+        """Returns a view of no literals, with a table of so many places."""
+        sizes = np.zeros(PHRASE_WORDS + 1, np.uint8), np.zeros(TOKEN_BYTES + 1, np.uint8)
+        return cls(np.zeros(places, np.uint64), *sizes, np.zeros(_KINDS, np.uint8), version)
 
-NO_LITERALS: Final = LiteralView(
-    np.zeros(0, np.uint64),
-    np.zeros(PHRASE_WORDS + 1, np.uint8),
-    np.zeros(TOKEN_BYTES + 1, np.uint8),
-)
+    def mark(self, kind: U8, size: U8) -> None:
+        """Marks the kinds and sizes of literals."""
+        self.kinds[kind] = 1
+        for of_size, of_kind in (
+            (self.words, LiteralKind.PHRASE),
+            (self.bytes, LiteralKind.PREFIX),
+        ):
+            chosen = size[kind == of_kind]
+            if len(chosen):
+                of_size[chosen] = 1
+                of_size[0] = max(of_size[0], chosen.max())
+
+    @property
+    def of_texts(self) -> tuple[U64, U8, U8]:
+        """What texts are searched by; an empty table if there are no phrases and prefixes."""
+        term = self.term if self.words[0] or self.bytes[0] else _NO_TERMS
+        return term, self.words, self.bytes
+
+    @property
+    def of_attributes(self) -> U64:
+        """The table that attributes are searched by; empty if there are no predicates."""
+        return self.term if self.kinds[LiteralKind.PRESENT :].any() else _NO_TERMS
 
 
-def mark_sizes(of_size: U8, size: U8) -> None:
-    """Marks sizes in a column of a LiteralView."""
-    if len(size):
-        of_size[size] = 1
-        of_size[0] = max(of_size[0], size.max())
+_NO_TERMS: Final = np.zeros(0, np.uint64)
+_KINDS: Final = len(LiteralKind) + 1
+NO_LITERALS: Final = LiteralView.make_empty(0)
 
 
 class WatchedLiterals(NamedTuple):
@@ -74,12 +99,10 @@ class WatchedLiterals(NamedTuple):
         """Returns a view of these literals alone."""
         if not len(self.term):
             return NO_LITERALS
-        table = np.zeros(4 << len(self.term).bit_length(), np.uint64)
-        words, sizes = np.zeros_like(NO_LITERALS.words), np.zeros_like(NO_LITERALS.bytes)
-        hold_terms(table, self.term)
-        mark_sizes(words, self.size[self.kind == LiteralKind.PHRASE])
-        mark_sizes(sizes, self.size[self.kind == LiteralKind.PREFIX])
-        return LiteralView(table, words, sizes)
+        view = LiteralView.make_empty(4 << len(self.term).bit_length())
+        hold_terms(view.term, self.term)
+        view.mark(self.kind, self.size)
+        return view
 
 
 _NONE: Final = WatchedLiterals(np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.uint8))

@@ -2,7 +2,8 @@
 
     expr := or                 or := and (OR and)*          and := factor ((AND)? factor)*
     factor := NOT factor | -literal | -( or ) | literal | ( or )
-    literal := keyword | "words" | prefix*
+    literal := keyword | "words" | prefix* | predicate
+    predicate := name (= | != | < | <= | > | >=) value | name IN ( value, ... ) | name EXISTS
 
 Operators are upper case only; a minus is any dash, and stands right before what it negates.
 `~` and a leading apostrophe are reserved. The algebra of expressions is in boolean.py.
@@ -28,6 +29,8 @@ from ps2stream.language.boolean import (
 )
 from ps2stream.language.lexemes import Lexeme, LexemeKind, split_lexemes
 from ps2stream.language.literal_texts import phrase_text, prefix_text
+from ps2stream.language.predicate_reader import PredicateError, read_predicates
+from ps2stream.language.predicates import predicate_text
 from ps2stream.limits import (
     EXPRESSION_BYTES,
     EXPRESSION_DEPTH,
@@ -38,11 +41,18 @@ from ps2stream.limits import (
 _RESERVED: Final = re.compile(r"~|^['‘]")
 # `*` begins the emoji of a keycap, which is a keyword like any other.
 _STAR: Final = re.compile(r"\*(?!\uFE0F?\u20E3)")
+_OPERATORS: Final = re.compile(r"[=<>≠≤≥]|!=")
 _PREFIX_LETTERS: Final = 2
 _SHOWN: Final = 40  # characters of a keyword that an error shows
 _NO_FACTOR: Final = frozenset((LexemeKind.END, LexemeKind.CLOSE, LexemeKind.AND, LexemeKind.OR))
 _NEGATED_BY_MINUS: Final = frozenset(
-    (LexemeKind.OPEN, LexemeKind.PHRASE, LexemeKind.QUOTE, LexemeKind.WORD)
+    (
+        LexemeKind.OPEN,
+        LexemeKind.PHRASE,
+        LexemeKind.PREDICATE,
+        LexemeKind.QUOTE,
+        LexemeKind.WORD,
+    )
 )
 
 
@@ -119,6 +129,9 @@ def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:
     Raises ExpressionError.
     """
     text = lexeme.text
+    if _OPERATORS.match(text):
+        problem = "needs an attribute before it and a value after it: severity >= 3"
+        raise _error_at(lexeme, f"{text[:_SHOWN]} {problem}")
     if reserved := _RESERVED.search(text):
         raise _error_at(lexeme, f"{reserved[0]} is reserved", reserved.start())
     star = _STAR.search(text)
@@ -131,6 +144,14 @@ def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:
     if star.end() < len(text):
         raise _error_at(lexeme, "* stands only at the end of a word", star.start())
     return _prefix_of(lexeme, text[:-1], analyzer)
+
+
+def read_predicate_literals(lexeme: Lexeme) -> list[str]:
+    """Returns the literals of a PREDICATE, of which one must hold. Raises ExpressionError."""
+    try:
+        return list(dict.fromkeys(map(predicate_text, read_predicates(lexeme.text))))
+    except PredicateError as error:
+        raise _error_at(lexeme, str(error), error.at) from None
 
 
 def _phrase_of(lexeme: Lexeme, text: str, analyzer: KeywordAnalyzer) -> str:
@@ -173,7 +194,7 @@ class _ExpressionParser:
         self.at = 0
         self.depth = 0
         self.analyzer = analyzer
-        self.known: dict[str, str] = {}
+        self.known: dict[str, list[str]] = {}
         self.literals: set[str] = set()
 
     def parse(self) -> Expr:
@@ -218,7 +239,8 @@ class _ExpressionParser:
         self.at += 1
         if lexeme.kind is LexemeKind.OPEN:
             return self.parse_group(lexeme, negated)
-        return Term(self.read_known(lexeme), negated)
+        terms = [Term(literal, negated) for literal in self.read_known(lexeme)]
+        return all_of(terms) if negated else any_of(terms)
 
     def skip_minus(self) -> None:
         """Goes on to what a minus negates."""
@@ -243,14 +265,19 @@ class _ExpressionParser:
         self.depth -= 1
         return tree
 
-    def read_known(self, lexeme: Lexeme) -> str:
-        """Returns the literal of a lexeme, which is analysed once."""
-        literal = self.known.get(lexeme.text)
-        if literal is None:
-            self.known[lexeme.text] = literal = read_literal(lexeme, self.analyzer)
-            self.literals.add(literal)
+    def read_known(self, lexeme: Lexeme) -> list[str]:
+        """Returns the literals of a lexeme, which is read once, of which one must hold: more than
+        one of a list of values."""
+        literals = self.known.get(lexeme.text)
+        if literals is None:
+            if lexeme.kind is LexemeKind.PREDICATE:
+                literals = read_predicate_literals(lexeme)
+            else:
+                literals = [read_literal(lexeme, self.analyzer)]
+            self.known[lexeme.text] = literals
+            self.literals.update(literals)
             if len(self.literals) > EXPRESSION_TERMS:
                 raise _error_at(
                     lexeme, f"more than {EXPRESSION_TERMS} distinct terms (limit expression_terms)"
                 )
-        return literal
+        return literals

@@ -190,7 +190,7 @@ METRICS: tuple[MetricDefinition, ...] = (
     _gauge("tombstones", "Deleted queries not yet purged", _of("worker", "tombstones")),
     _gauge("index_bytes", "Memory of a worker's index", _of("worker", "bytes")),
     _gauge("routing_units", "Units with a query", _of("dispatcher", "units")),
-    _gauge("watched_literals", "Phrases and prefixes of live queries that objects are searched for",
+    _gauge("watched_literals", "Phrases, prefixes and predicates that live queries have",
            _of("dispatcher", "literals")),
     _gauge("log_bytes", "Disk space used by an object log or match log",
            _of("dispatcher", "log_bytes"), _of("merger", "log_bytes")),

@@ -7,7 +7,7 @@ are its bytes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -15,11 +15,11 @@ from numba import njit
 from ps2stream.protocol.frame import I64, U8, sealed
 
 _HEAD = 4
+Integer = Any  # a plain integer, or one of NumPy's
 
 
 class OpaqueColumns(NamedTuple):
-    """Two ragged columns of messages, `Attributes` and `Payload`, with an empty row where there is
-    none."""
+    """Two ragged columns of messages, `Attributes` and `Payload`; a row without one is empty."""
 
     attributes_off: I64
     attributes: U8
@@ -28,11 +28,11 @@ class OpaqueColumns(NamedTuple):
 
 
 def pack_opaque(columns: OpaqueColumns) -> tuple[I64, U8]:
-    """Returns the opaque column of these messages, which is absent if all are empty
-    (rows.ObjectRows)."""
+    """Returns the opaque column of these messages; without rows if all are empty."""
     if not len(columns.attributes) and not len(columns.payload):
         return np.zeros(0, np.int64), np.zeros(0, np.uint8)
-    off, data = _pack(*map(sealed, columns))
+    attributes = sealed(columns.attributes_off), sealed(columns.attributes)
+    off, data = _pack(*attributes, sealed(columns.payload_off), sealed(columns.payload))
     return off, data
 
 
@@ -65,7 +65,7 @@ def _pack(a_off: I64, a: U8, p_off: I64, p: U8) -> tuple[I64, U8]:
 
 
 @njit(inline="always")
-def find_payload(data: U8, begin: int, end: int) -> int:
+def find_payload(data: U8, begin: Integer, end: Integer) -> Integer:
     """Returns where the payload of the row data[begin:end] begins; its attributes begin behind the
     first four bytes and end there. `end` for an empty row."""
     if end - begin < _HEAD:

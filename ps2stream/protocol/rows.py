@@ -55,6 +55,9 @@ class RegionShape(IntEnum):
 PROG_AND = -1  # postfix operators of `prog`; a value >= 0 pushes that term
 PROG_OR = -2
 PROG_NOT = -3  # of the one value before it
+PROG_COMPARE = -4
+"""Compares a value of the object; behind it stand the operator and what is compared with, see
+programs.py. Such a program has notes."""
 PROG_NOTES = -16
 """A program whose last value is at most this has notes behind it: PROG_NOTES - n stands behind n
 pairs (number of the term | kind << 8, size), one for each watched literal; see
@@ -179,6 +182,15 @@ def take_optional(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
     return take_ragged(off, data, rows) if len(off) else (off, data)
 
 
+def concat_optional(parts: Sequence[tuple[I64, U8, int]]) -> tuple[I64, U8]:
+    """Joins ragged columns that may be absent, each with its number of rows; absent if all are."""
+    if not any(len(off) for off, _, _ in parts):
+        return no_offsets(), nothing()
+    return concat_ragged(
+        [(off if len(off) else np.zeros(n + 1, np.int64), data) for off, data, n in parts]
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectRows(Frame):
     """The columns of n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
@@ -235,14 +247,6 @@ class ObjectRows(Frame):
             return parts[0]
         columns = concat_columns(cls.FLAT, cls.RAGGED, parts)
         searched = min(part.searched for part in parts)
-        if any(len(part.opaque) for part in parts):
-            columns["opaque_off"], columns["opaque"] = concat_ragged(
-                [
-                    (
-                        p.opaque_off if len(p.opaque_off) else np.zeros(len(p) + 1, np.int64),
-                        p.opaque,
-                    )
-                    for p in parts
-                ]
-            )
+        opaque = concat_optional([(p.opaque_off, p.opaque, len(p)) for p in parts])
+        columns["opaque_off"], columns["opaque"] = opaque
         return cls(**columns, searched=searched)

@@ -16,6 +16,7 @@ from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.service import query_columns
+from ps2stream.service.attribute_values import values_of
 from ps2stream.service.calls import name_problem, parse, wait
 from ps2stream.service.explanation import reason_of, region_test, unit_of
 from ps2stream.service.objects import read_objects
@@ -59,7 +60,8 @@ class InquiryCalls:
         analyzer = self._gateway.analyzer
         meeting = self._gateway.meeting(row, objects.analyse(analyzer))
         terms = analyzer.tokens(request.object.text)
-        words = analyzer.text_words(request.object.text)
+        attributes = values_of(request.object.attributes)
+        words = analyzer.text_words(request.object.text, attributes)
         expression = self._parse_expression(query.expression)
         answer = explain_pb2.ExplainMatchResponse(
             matches=meeting.matches,
@@ -82,7 +84,7 @@ class InquiryCalls:
         bounds = self._gateway.grid.bounds(meeting.here)
         for at, term in enumerate(meeting.terms.tolist()):
             unit = unit_of(meeting, at, posted.get(term, ANY_TEXT), bounds)
-            unit.in_object = unit.term == ANY_TEXT or words.has(unit.term)
+            unit.in_object = unit.term == ANY_TEXT or words.offers(unit.term)
             unit.decides = unit.posted and unit.in_object and not answer.HasField("worker")
             if unit.decides:
                 answer.worker = unit.worker

@@ -13,8 +13,8 @@ from ps2stream.space.region_rows import decode_region
 from ps2stream.v1 import query_pb2
 
 ANY_TEXT = (
-    "a text without any word of this query may match it, so every text in its area is compared "
-    "with it; with a word that must be there it would cost less"
+    "an object without any word or attribute of this query may match it, so every object in its "
+    "area is compared with it; with a word or an attribute that must be there it would cost less"
 )
 
 

@@ -13,6 +13,7 @@ from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.batch_tokenizer import find_overlong, is_always_wanted
 from ps2stream.language.literals import NO_LITERALS, LiteralView
+from ps2stream.language.object_terms import find_terms
 from ps2stream.limits import (
     BATCH_BYTES,
     FOLDED_TEXT_BYTES,
@@ -117,11 +118,12 @@ class ObjectColumns:
         is_wanted: Callable[[], bool] = is_always_wanted,
         literals: LiteralView = NO_LITERALS,
     ) -> ObjectRows:
-        """Returns the objects with the terms of each text, and those of `literals` that it has.
+        """Returns the objects with the terms of each text, and those of `literals` that hold.
 
         Raises Cancelled once `is_wanted` reports that the caller has left.
         """
-        term_off, term = analyzer.analyse(self.text_off, self.text, is_wanted, literals)
+        text, opaque = (self.text_off, self.text), (self.opaque.off, self.opaque.data)
+        term_off, term = find_terms(analyzer, text, opaque, literals, is_wanted)
         return ObjectRows(
             self.id_off,
             self.id,

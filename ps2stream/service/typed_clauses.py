@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ps2stream.language.lexemes import Lexeme, LexemeKind, split_lexemes
 from ps2stream.language.literal_texts import TextWords, is_phrase, is_prefix, phrase_words
-from ps2stream.language.parser import KeywordAnalyzer, read_literal
+from ps2stream.language.parser import KeywordAnalyzer, read_literal, read_predicate_literals
+from ps2stream.language.predicates import Attributes, Predicate, predicate_of
+from ps2stream.language.values import ValueType, write_value
 from ps2stream.v1 import explain_pb2
 
 Clause = explain_pb2.Clause
+_TYPES = {
+    ValueType.NUMBER: "a number",
+    ValueType.TEXT: "a text",
+    ValueType.BOOLEAN: "true or false",
+    ValueType.TIME: "a time",
+}
 
 
 def typed_clause(source: str, analyzer: KeywordAnalyzer, words: TextWords) -> Clause:
@@ -15,6 +25,20 @@ def typed_clause(source: str, analyzer: KeywordAnalyzer, words: TextWords) -> Cl
     its own text. The words of a phrase are its parts, and so is the word that the analysis turns
     a keyword into."""
     return _ClauseReader(source, analyzer, words).read_alternatives()
+
+
+def describe_comparison(predicates: Sequence[Predicate], attributes: Attributes) -> str:
+    """Describes the comparison of an object's value with those of predicates on one attribute."""
+    name = predicates[0].name
+    mine = attributes.get(name)
+    if mine is None:
+        return f"the object has no attribute {name}"
+    detail = f"{name} is {write_value(mine)}"
+    types = {p.value.type for p in predicates if p.value is not None}
+    if not types or mine.type in types:
+        return detail
+    others = " or ".join(sorted(_TYPES[t] for t in types))
+    return f"{detail}, {_TYPES[mine.type]}, which is not compared with {others}"
 
 
 class _ClauseReader:
@@ -60,6 +84,8 @@ class _ClauseReader:
     def read_positive(self) -> Clause:
         lexeme = self.next
         self.at += 1
+        if lexeme.kind is LexemeKind.PREDICATE:
+            return self.read_predicate(lexeme)
         if lexeme.kind is not LexemeKind.OPEN:
             return self.read_literal(lexeme)
         inner = self.read_alternatives()
@@ -80,6 +106,16 @@ class _ClauseReader:
                 Clause(kind="term", text=word, holds=self.words.has(word)) for word in words
             )
         return found
+
+    def read_predicate(self, lexeme: Lexeme) -> Clause:
+        predicates = [predicate_of(literal) for literal in read_predicate_literals(lexeme)]
+        attributes = self.words.attributes
+        return Clause(
+            kind="predicate",
+            text=lexeme.text,
+            holds=any(predicate.holds(attributes) for predicate in predicates),
+            detail=describe_comparison(predicates, attributes),
+        )
 
     def join(self, kind: str, start: int, parts: list[Clause]) -> Clause:
         """Returns the clause from lexeme number `start` to the present one."""

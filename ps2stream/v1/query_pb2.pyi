@@ -202,8 +202,8 @@ class Query(_message.Message):
     NUL.
     """
     expression: _builtins.str
-    """Keywords, "phrases" and prefixes* with AND, OR, NOT (or a minus) and parentheses: flood AND
-    (river OR creek), "rising water" -test. At most 8 KiB, 64 distinct terms and 8 nested
+    """Keywords, "phrases", prefixes* and predicates on attributes with AND, OR, NOT (or a minus) and
+    parentheses: flood AND (river OR creek), "rising water" -test, severity >= 3. At most 8 KiB, 64 distinct terms and 8 nested
     parentheses; a phrase has at most 64 words. Empty: any text, which needs a region. The service
     returns the expression as it was first typed; other words with the same meaning are the same
     query.

@@ -83,12 +83,12 @@ class DrawnQueries:
 
     async def leave(self) -> None:
         """Deletes the queries of a session that ends with the map."""
-        if self._lasting:
+        if self._lasting or not self._queries:
             return
         try:
             async with asyncio.timeout(LEAVE_S):
-                for id in tuple(self._queries):
-                    await self.drop(id)
+                await self._client.delete_many(tuple(self._queries), refused=[])
+                self._queries.clear()
         except (Ps2StreamError, TimeoutError):
             pass  # the service is away
 

@@ -79,7 +79,7 @@ def test_matches_are_those_of_brute_force(seed: int, tmp_path: Path) -> None:
 def test_what_has_no_word_that_must_be_there_is_told(client: Client, target: str) -> None:
     inserted = client.insert("l1", "-Flood OR river", Circle(0.0, 0.0, 5.0))
     assert inserted.expression == "river OR NOT flood"
-    assert "every text in its area is compared" in inserted.warnings[0]
+    assert "every object in its area is compared" in inserted.warnings[0]
     assert client.insert("l2", '"Rising  water" -flo* c++', Circle(0.0, 0.0, 5.0)).warnings == ()
     assert client.insert("l3", "", Circle(0.0, 0.0, 5.0)).warnings == ()
     assert client.get("l2").canonical == '"rising water" AND c++ AND NOT flo*'

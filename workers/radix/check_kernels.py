@@ -13,15 +13,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.programs import find_program_end
-from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm
+from ps2stream.protocol.programs import compared_term, comparison_size, find_program_end
+from ps2stream.protocol.rows import PROG_AND, PROG_COMPARE, PROG_NOT, ExpressionForm
 from ps2stream.workers.radix.arrays import LONG_PROGRAM
 from ps2stream.workers.radix.layout import ALL, ANY, FREE, GENERAL, NO_WORD, fingerprint
 from ps2stream.workers.radix.tag_kernels import count_ones
 from ps2stream.workers.radix.vectors import lowest_bit
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
-_AND, _NOT = PROG_AND, PROG_NOT
+_AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _ONE_BIT = np.uint64(1)
 _PRINTS = 2  # that a posting has room for
 
@@ -31,26 +31,38 @@ def bound_program(prog, first, size, stack):
     """Returns, as bits, the terms that every object has for which the program prog[first : first +
     size] holds; those that no such object has; and those under a NOT of their own. stack: four
     words for each value."""
-    top, negated = 0, NO_WORD
-    for p in range(first, first + size):
+    top, negated, pushed = 0, NO_WORD, NO_WORD
+    p, end = first, first + size
+    while p < end:
         op = np.int64(prog[p])
         if op >= 0:
             # needed and barred where it holds, and where it does not
             bit = _ONE_BIT << np.uint64(op)
             stack[top], stack[top + 1], stack[top + 2], stack[top + 3] = bit, NO_WORD, NO_WORD, bit
             top += 4
-        elif op == _NOT:
+            pushed = bit
+            p += 1
+            continue
+        if op == _COMPARE:  # nothing is known of an object for which it does not hold
+            stack[top] = _ONE_BIT << np.uint64(compared_term(prog, p))
+            stack[top + 1], stack[top + 2], stack[top + 3] = NO_WORD, NO_WORD, NO_WORD
+            top += 4
+            pushed = NO_WORD
+            p += comparison_size(prog, p)
+            continue
+        p += 1
+        if op == _NOT:
             a = top - 4
             stack[a], stack[a + 2] = stack[a + 2], stack[a]
             stack[a + 1], stack[a + 3] = stack[a + 3], stack[a + 1]
-            if prog[p - 1] >= 0:
-                negated |= _ONE_BIT << np.uint64(prog[p - 1])
+            negated |= pushed
         else:
             top -= 4
             a, both = top - 4, 0 if op == _AND else 2
             for k in range(2):
                 stack[a + both + k] |= stack[top + both + k]
                 stack[a + 2 - both + k] &= stack[top + 2 - both + k]
+        pushed = NO_WORD
     return stack[0], stack[1], negated
 
 
@@ -59,9 +71,16 @@ def holds_surely(prog, first, size, has, lacks, stack):
     """Returns whether the program prog[first : first + size] holds for every object that has the
     terms of the bits `has` and none of `lacks`, as far as that is seen without trying the others;
     no bit is in both. stack: two words for each value."""
-    top = 0
-    for p in range(first, first + size):
+    top, p, end = 0, first, first + size
+    while p < end:
         op = np.int64(prog[p])
+        if op == _COMPARE:  # surely not, where the term is lacking
+            stack[top] = NO_WORD
+            stack[top + 1] = lacks >> np.uint64(compared_term(prog, p)) & _ONE_BIT
+            top += 2
+            p += comparison_size(prog, p)
+            continue
+        p += 1
         if op >= 0:
             stack[top] = has >> np.uint64(op) & _ONE_BIT
             stack[top + 1] = lacks >> np.uint64(op) & _ONE_BIT

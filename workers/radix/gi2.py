@@ -18,6 +18,8 @@ from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import PolygonCache
 from ps2stream.workers.index import (
     ALL_TERMS,
+    NO_ROWS,
+    NO_VALUES,
     IndexStats,
     MatchColumns,
     MetPostings,
@@ -299,10 +301,20 @@ class RadixGI2:
     # --- matching ---------------------------------------------------------
 
     def match(
-        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+        self,
+        lsn: int,
+        lon: F64,
+        lat: F64,
+        term_off: I64,
+        term: U64,
+        chosen: U8 = ALL_TERMS,
+        value_off: I64 = NO_ROWS,
+        value: U64 = NO_VALUES,
     ) -> MatchColumns:
         """Matches a batch as of `lsn`; see `Index.match`."""
-        columns: tuple[Array, ...] = lon, lat, term_off, term, chosen
+        if not len(value_off):
+            value_off = np.zeros(len(lon) + 1, np.int64)
+        columns: tuple[Array, ...] = lon, lat, term_off, term, chosen, value_off, value
         objects = tuple(map(sealed, columns))  # as MatchedObjects
         met = np.zeros(len(lon), np.int64), np.zeros(16, np.int64)
         self._met = MetPostings(*met)

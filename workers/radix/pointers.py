@@ -138,7 +138,7 @@ def point_objects(fields):
     a = MatchedObjects(*fields)
     return MatchedObjects(
         pointer_to(a.lon), pointer_to(a.lat), pointer_to(a.term_off), pointer_to(a.term),
-        pointer_to(a.chosen),
+        pointer_to(a.chosen), pointer_to(a.value_off), pointer_to(a.value),
     )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.rows import PROG_AND, PROG_NOT, ExpressionForm, RegionShape
+from ps2stream.protocol.programs import compare_value, compared_term, comparison_size
+from ps2stream.protocol.rows import PROG_AND, PROG_COMPARE, PROG_NOT, ExpressionForm, RegionShape
 from ps2stream.space.polygon_kernels import INSIDE, OUTSIDE, UNDECIDED
 from ps2stream.space.space_kernels import cell_at, haversine_km, in_rect
 from ps2stream.workers.radix.layout import (
@@ -39,7 +40,7 @@ from ps2stream.workers.radix.raster_kernels import look_up_point
 from ps2stream.workers.radix.vectors import holds_term
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
-_AND, _NOT = PROG_AND, PROG_NOT
+_AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _RECT, _CIRCLE = int(RegionShape.RECT), int(RegionShape.CIRCLE)
 _ONE_BIT = np.uint64(1)
 CANDIDATES = 512
@@ -66,9 +67,10 @@ def contains_term(term, a, b, want):
 
 
 @njit(cache=True, nogil=True)
-def satisfies_expression(pool, at, key, term, a, b, stack):
-    """Evaluates the expression at `at` on the sorted terms term[a:b]; returns whether it holds and
-    `key` is the smallest of its posting terms among them."""
+def satisfies_expression(pool, at, key, term, a, b, value, first_value, last_value, stack):
+    """Evaluates the expression at `at` on the sorted terms term[a:b] and the values
+    value[first_value:last_value] of an object; returns whether it holds and `key` is the smallest
+    of its posting terms among them."""
     head = np.int64(pool[at])
     form, n, size = head & 255, head >> 8 & 255, head >> 16 & 0xFFFF
     post = posted_terms(pool, at)
@@ -88,9 +90,17 @@ def satisfies_expression(pool, at, key, term, a, b, stack):
     if form == CONJUNCTION:
         needed = pool[at + 1 + n]
         return bits & (needed | pool[at + 2 + n]) == needed
-    top = 0
-    for i in range(size):
-        op = np.int64(pool[at + 1 + n + i])
+    top, p, end = 0, at + 1 + n, at + 1 + n + size
+    while p < end:
+        op = np.int64(pool[p])
+        if op == _COMPARE:
+            compared = pool[at + 1 + compared_term(pool, p)]
+            holds = compare_value(pool, p, compared, value, first_value, last_value)
+            stack[top] = np.uint64(holds)
+            top += 1
+            p += comparison_size(pool, p)
+            continue
+        p += 1
         if op >= 0:
             stack[top] = bits >> np.uint64(op) & _ONE_BIT
             top += 1
@@ -266,7 +276,7 @@ def _verify_block(o, t, word, holds, lsn, bits, objects, index, stack, out, shap
     if matched and not holds:
         matched = satisfies_expression(
             pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1],
-            stack,
+            objects.value, objects.value_off[o], objects.value_off[o + 1], stack,
         )  # fmt: skip
     found.row[out] = np.uint32(o)
     found.handle[out] = slots_i[8 * slot + HANDLE]

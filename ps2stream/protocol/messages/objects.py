@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
+from ps2stream.protocol.rows import no_offsets
+
+
+def _no_words() -> U64:
+    return np.zeros(0, np.uint64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,7 +26,8 @@ class RoutedObjects(Frame):
     differ, `attempt` is higher. `route` is the number of the plan that chose the worker.
     `suspect` = 1: the batch may kill the worker, which sends Begin a while before it matches it.
     Bit i % 8 of chosen[i // 8] says whether term[i] chose this worker: only under such a term may
-    it find a query. Under any, if chosen is empty.
+    it find a query. Under any, if chosen is empty. value: for each row the values that queries
+    compare, see language/attribute_kernels.py; value_off is empty if no object has any.
     """
 
     KIND = 21
@@ -37,6 +45,8 @@ class RoutedObjects(Frame):
     term_off: I64
     term: U64
     chosen: U8
+    value_off: I64 = dataclasses.field(default_factory=no_offsets)
+    value: U64 = dataclasses.field(default_factory=_no_words)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -54,7 +54,8 @@ def test_matches_are_those_of_the_definition(seed: int) -> None:
         query.deleted = 200 + query.handle
     gone = queries[::4]
     index.delete(np.array([q.handle for q in gone]), np.array([q.deleted for q in gone]))
-    batch = MatchedObjects(*objects(rng, 40), ALL_TERMS)
+    values = np.zeros(41, np.int64), np.zeros(0, np.uint64)
+    batch = MatchedObjects(*objects(rng, 40), ALL_TERMS, *values)
     for lsn in (0, 75, 150, 260, 400):
         given = candidates(index, batch)
         scratch = index._scratch._replace(cands=np.array(given, np.uint32).reshape(-1, 4))
@@ -100,6 +101,7 @@ def test_expressions_hold_as_they_are_defined(seed: int) -> None:
         for key in query.terms:
             want = query.satisfied(set(text)) and posted[:1] == [key]
             end = len(text) + 1
-            assert satisfies_expression(pool, 3, np.uint64(key), term, 1, end, stack) == want
+            holder = term, 1, end, term, 0, 0  # without values
+            assert satisfies_expression(pool, 3, np.uint64(key), *holder, stack) == want
             outcomes.add((query.form, want))
     assert outcomes == {(form, want) for form in ExpressionForm for want in (False, True)}

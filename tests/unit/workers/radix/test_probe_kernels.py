@@ -48,7 +48,7 @@ def test_a_leaf_with_each_match_is_found_once(side: float, chosen: bool) -> None
     index.insert(*crowd.rows(0, 2000))
     some, has = draw_objects(rng, crowd, 60)
     bits = rng.integers(0, 256, -(-len(some[3]) // 8), np.uint8) if chosen else ALL_TERMS
-    objects = MatchedObjects(*some, bits)
+    objects = MatchedObjects(*some, bits, np.zeros(61, np.int64), np.zeros(0, np.uint64))
     addresses = list_addresses(index._arrays, index._scratch, index._room)
     size = len(index._arrays.directory)
     keys, found = call_stages(addresses, tuple(objects), 60, not chosen, size)

@@ -21,7 +21,9 @@ from tests.support.postings import GRID, VOCABULARY, Query, cell_of, random_quer
 
 @njit
 def call_satisfies(pool: Any, key: Any, term: Any, a: int, b: int, stack: Any) -> Any:
-    return satisfies_expression(pointer_to(pool), 1, key, pointer_to(term), a, b, pointer_to(stack))
+    return satisfies_expression(
+        pointer_to(pool), 1, key, pointer_to(term), a, b, pointer_to(term), 0, 0, pointer_to(stack)
+    )
 
 
 @njit

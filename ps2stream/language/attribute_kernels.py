@@ -1,0 +1,217 @@
+"""Numba kernels of attributes: the terms of predicates, and the search of objects for those that
+live queries watch.
+
+They read the opaque column (protocol/opaque.py), the bytes of whose `Attributes` messages the
+service has checked and written itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ps2stream.language.hash_kernels import token_hash
+from ps2stream.language.literal_kernels import extend_phrase, find_literal, finish_phrase
+from ps2stream.language.values import ValueType
+from ps2stream.limits import ATTRIBUTE_TEXT_BYTES, COMPARED_TEXT_BYTES, TOKEN_BYTES
+from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.opaque import find_payload
+from ps2stream.protocol.wire_kernels import read_varint
+
+_START: Final = np.uint64(0x8EBC6AF09C88C6E3)
+PRESENT, COMPARED = 1, 2
+"""What a term of a name says: that the attribute is there, or also that its value is compared."""
+_EQUAL: Final = 3
+_IDENTITY: U8 = np.arange(256, dtype=np.uint8)
+_NUMBER, _TEXT = int(ValueType.NUMBER), int(ValueType.TEXT)
+_BOOLEAN, _TIME = int(ValueType.BOOLEAN), int(ValueType.TIME)
+_SIGN: Final = np.uint64(1 << 63)
+_EXACT: Final = 1 << 53
+_KEY: Final = 16  # bytes: more than any key but a text's
+_HEAD_WORDS: Final = 2
+TYPE_SHIFT: Final = 32
+
+Integer = Any  # a plain integer, or one of NumPy's
+
+
+class FoundAttribute(NamedTuple):
+    """An attribute in the bytes of a message: where its name is, its type, and where its key is,
+    in the same bytes if it is a text, else in the room for keys."""
+
+    name: Integer
+    name_end: Integer
+    type: Integer
+    key: Integer
+    key_end: Integer
+    next: Integer  # where the next attribute begins
+
+
+@njit(cache=True, nogil=True)
+def name_term(keys: U64, data: U8, begin: Integer, end: Integer, kind: Integer) -> np.uint64:
+    """Returns the term of the attribute named data[begin:end]: PRESENT or COMPARED."""
+    sum_ = extend_phrase(_START, token_hash(keys, data, begin, end, _IDENTITY))
+    return finish_phrase(sum_, kind)
+
+
+@njit(cache=True, nogil=True)
+def equal_term(
+    keys: U64,
+    name: U8,
+    begin: Integer,
+    end: Integer,
+    type_: Integer,
+    key: U8,
+    key_begin: Integer,
+    key_end: Integer,
+) -> np.uint64:
+    """Returns the term of the predicate that the attribute name[begin:end] equals the value with
+    this type and the key key[key_begin:key_end]."""
+    sum_ = extend_phrase(_START, token_hash(keys, name, begin, end, _IDENTITY))
+    sum_ = extend_phrase(sum_, np.uint64(type_))
+    for at in range(key_begin, key_end, TOKEN_BYTES):
+        last = min(at + TOKEN_BYTES, key_end)
+        sum_ = extend_phrase(sum_, token_hash(keys, key, at, last, _IDENTITY))
+    return finish_phrase(sum_, _EQUAL + key_end - key_begin)
+
+
+@njit(inline="always")
+def _put_big_endian(word: np.uint64, out: U8) -> None:
+    """Writes eight bytes."""
+    for k in range(8):
+        out[k] = np.uint8(word >> np.uint64(56 - 8 * k) & np.uint64(255))
+
+
+@njit(inline="always")
+def _order_bits(bits: np.uint64) -> np.uint64:
+    """Returns the bits of a double so that they sort as doubles do."""
+    if bits & _SIGN:
+        return ~bits
+    return bits | _SIGN
+
+
+@njit(cache=True, nogil=True)
+def put_number(bits: np.uint64, out: U8) -> int:
+    """Writes the key of the double with these bits; returns its size. See language/values.py."""
+    if bits == _SIGN:
+        bits = np.uint64(0)  # -0.0
+    _put_big_endian(_order_bits(bits), out)
+    return 8
+
+
+@njit(cache=True, nogil=True)
+def put_integer(number: Integer, room: U64, out: U8) -> int:
+    """Writes the key of an integer; returns its size. room: one word."""
+    shift, size = 0, np.uint64(number)
+    if number < 0:
+        size = ~size + np.uint64(1)
+    while size >> np.uint64(shift) >= np.uint64(_EXACT):
+        shift += 1
+    below = (number >> shift) << shift
+    room.view(np.float64)[0] = np.float64(below)
+    put_number(room[0], out)
+    rest = number - below
+    if rest == 0:
+        return 8
+    out[8], out[9] = np.uint8(rest >> 8), np.uint8(rest & 255)
+    return 10
+
+
+@njit(cache=True, nogil=True)
+def read_attribute(data: U8, at: Integer, end: Integer, room: U64, key: U8) -> FoundAttribute:
+    """Reads the entry of `Attributes.values` at `at`, of a message that ends at `end`. key: room
+    for _KEY bytes, where the key is written unless it is a text."""
+    size, at = read_varint(data, at + 1, end)
+    end = at + size
+    size, name = read_varint(data, at + 1, end)
+    name_end = name + size
+    _, value = read_varint(data, name_end + 1, end)
+    tag = data[value] >> 3
+    if tag == 3:
+        size, first = read_varint(data, value + 1, end)
+        return FoundAttribute(name, name_end, _TEXT, first, first + size, end)
+    if tag == 2:
+        bits = np.uint64(0)
+        for k in range(8):
+            bits |= np.uint64(data[value + 1 + k]) << np.uint64(8 * k)
+        return FoundAttribute(name, name_end, _NUMBER, 0, put_number(bits, key), end)
+    number, _ = read_varint(data, value + 1, end)
+    if tag == 1:
+        return FoundAttribute(name, name_end, _NUMBER, 0, put_integer(number, room, key), end)
+    if tag == 4:
+        key[0] = number != 0
+        return FoundAttribute(name, name_end, _BOOLEAN, 0, 1, end)
+    _put_big_endian(np.uint64(number) ^ _SIGN, key)
+    return FoundAttribute(name, name_end, _TIME, 0, 8, end)
+
+
+@njit(inline="always")
+def _find_attributes(data: U8, begin: Integer, end: Integer) -> tuple[int, int]:
+    """Returns where the `Attributes` of the row data[begin:end] of an opaque column are."""
+    if begin == end:
+        return begin, begin
+    return begin + 4, find_payload(data, begin, end)
+
+
+@njit(cache=True, nogil=True)
+def search_attributes(off: I64, data: U8, table: U64, keys: U64) -> tuple[I64, U64]:
+    """Returns the terms of a table that the attributes of objects satisfy, as a ragged column; off
+    and data: the opaque column."""
+    room, key = np.zeros(1, np.uint64), np.zeros(_KEY, np.uint8)
+    found = np.empty(3 * (data.shape[0] // 8) + 3, np.uint64)  # an entry has at least 8 bytes
+    found_off, n = np.zeros(off.shape[0], np.int64), 0
+    for row in range(off.shape[0] - 1):
+        at, end = _find_attributes(data, off[row], off[row + 1])
+        while at < end:
+            one = read_attribute(data, at, end, room, key)
+            at = one.next
+            for kind in (PRESENT, COMPARED):
+                found[n] = name_term(keys, data, one.name, one.name_end, kind)
+                n += find_literal(table, found[n]) >= 0
+            held = data if one.type == _TEXT else key
+            found[n] = equal_term(
+                keys, data, one.name, one.name_end, one.type, held, one.key, one.key_end
+            )
+            n += find_literal(table, found[n]) >= 0
+        found_off[row + 1] = n
+    return found_off, found[:n].copy()
+
+
+@njit(cache=True, nogil=True)
+def list_values(off: I64, data: U8, table: U64, keys: U64) -> tuple[I64, U64]:
+    """Returns the values that queries compare, as a ragged column of words: for each attribute
+    whose COMPARED term is in the table that term, the type << TYPE_SHIFT | bytes of the key, and
+    the key, big-endian and filled with zeros. Of a text no more than decides each comparison."""
+    room, key = np.zeros(1, np.uint64), np.zeros(_KEY, np.uint8)
+    out = np.empty(64, np.uint64)
+    out_off, n = np.zeros(off.shape[0], np.int64), 0
+    for row in range(off.shape[0] - 1):
+        at, end = _find_attributes(data, off[row], off[row + 1])
+        while at < end:
+            one = read_attribute(data, at, end, room, key)
+            at = one.next
+            term = name_term(keys, data, one.name, one.name_end, COMPARED)
+            if find_literal(table, term) < 0:
+                continue
+            size = min(one.key_end - one.key, COMPARED_TEXT_BYTES + 1)
+            words = (size + 7) // 8
+            if n + _HEAD_WORDS + words > out.shape[0]:
+                more = np.empty(2 * (n + _HEAD_WORDS + words), np.uint64)
+                more[:n] = out[:n]
+                out = more
+            out[n] = term
+            out[n + 1] = np.uint64(one.type) << np.uint64(TYPE_SHIFT) | np.uint64(size)
+            n += _HEAD_WORDS
+            held = data if one.type == _TEXT else key
+            for w in range(words):
+                word = np.uint64(0)
+                for k in range(8 * w, min(8 * w + 8, size)):
+                    word |= np.uint64(held[one.key + k]) << np.uint64(56 - 8 * (k & 7))
+                out[n] = word
+                n += 1
+        out_off[row + 1] = n
+    return out_off, out[:n].copy()
+
+
+assert ATTRIBUTE_TEXT_BYTES > COMPARED_TEXT_BYTES

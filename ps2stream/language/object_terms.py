@@ -1,0 +1,67 @@
+"""The terms of objects: those of their texts, and the watched literals that hold for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.attribute_kernels import list_values, search_attributes
+from ps2stream.language.batch_tokenizer import is_always_wanted
+from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView
+from ps2stream.language.search_kernels import add_found
+from ps2stream.protocol.frame import I64, U8, U64, Array, sealed, take_ragged
+from ps2stream.protocol.rows import ObjectRows, no_offsets
+
+
+class ComparedValues(NamedTuple):
+    """The values of objects that queries compare, a ragged column of words, see
+    `attribute_kernels.list_values`; `off` is empty where no query compares any."""
+
+    off: I64
+    word: U64
+
+    def take(self, rows: Array) -> tuple[I64, U64]:
+        """Returns the values of some rows."""
+        if not len(self.off) or len(rows) == len(self.off) - 1:
+            return self
+        return take_ragged(self.off, self.word, rows)
+
+
+NO_VALUES = ComparedValues(no_offsets(), np.zeros(0, np.uint64))
+
+
+def find_terms(
+    analyzer: Analyzer,
+    text: tuple[I64, U8],
+    opaque: tuple[I64, U8],
+    literals: LiteralView = NO_LITERALS,
+    is_wanted: Callable[[], bool] = is_always_wanted,
+) -> tuple[I64, U64]:
+    """Returns the terms of objects as a ragged column, see `Analyzer.analyse`, by their texts and
+    what is opaque (protocol/opaque.py, perhaps absent)."""
+    terms = analyzer.analyse(*text, is_wanted, literals)
+    table = literals.of_attributes
+    if not len(table) or not len(opaque[0]):
+        return terms
+    off, data = opaque
+    found = search_attributes(sealed(off), sealed(data), table, sealed(analyzer.keys))
+    return add_found(*terms, *found) if len(found[1]) else terms
+
+
+def search_rows(rows: ObjectRows, analyzer: Analyzer, literals: LiteralView) -> ObjectRows:
+    """Returns objects that have been searched for these literals."""
+    text, opaque = (rows.text_off, rows.text), (rows.opaque_off, rows.opaque)
+    return rows.with_terms(*find_terms(analyzer, text, opaque, literals), literals.version)
+
+
+def list_compared(
+    opaque: tuple[I64, U8], analyzer: Analyzer, literals: LiteralView
+) -> ComparedValues:
+    """Returns the values of objects that queries with these literals compare."""
+    if not literals.kinds[LiteralKind.COMPARED] or not len(opaque[0]):
+        return NO_VALUES
+    off, data = sealed(opaque[0]), sealed(opaque[1])
+    return ComparedValues(*list_values(off, data, literals.term, sealed(analyzer.keys)))
