@@ -26,6 +26,7 @@ from ps2stream.dispatcher.kernels import (
     rehash,
     route_objects,
 )
+from ps2stream.language.object_terms import NO_VALUES
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.h1 import H1
@@ -45,7 +46,7 @@ class GridtError(RuntimeError):
 
 class ObjectShare(NamedTuple):
     """The objects of a batch that one worker must match, in their order, with all their terms;
-    chosen: which of the terms chose the worker, see RoutedObjects."""
+    chosen, value: see RoutedObjects."""
 
     worker: int
     row: U32
@@ -54,6 +55,8 @@ class ObjectShare(NamedTuple):
     term_off: I64
     term: U64
     chosen: U8
+    value_off: I64 = NO_VALUES.off
+    value: U64 = NO_VALUES.word
 
 
 class Gridt:

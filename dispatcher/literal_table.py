@@ -17,7 +17,7 @@ from ps2stream.language.literals import (
     WatchedLiterals,
 )
 from ps2stream.language.object_terms import NO_VALUES, ComparedValues, list_compared, search_rows
-from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.frame import I64, U8, U16, sealed
 from ps2stream.protocol.rows import ObjectRows
 
 _LEAST = 64  # places of a table
@@ -32,7 +32,7 @@ class LiteralTable:
         # By the place of a term in view.term: its queries, its kind and its size.
         self._count: I64 = np.zeros(0, np.int64)
         self._kind: U8 = np.zeros(0, np.uint8)
-        self._size: U8 = np.zeros(0, np.uint8)
+        self._size: U16 = np.zeros(0, np.uint16)
         self._held = 0  # terms in the table, those that no query has among them
         self._used = 0
 
@@ -92,7 +92,7 @@ class LiteralTable:
         count, self._held, self._used = self._count[held], len(held), 0
         room = max(_LEAST, 4 << int(len(held) + more).bit_length())
         self._count = np.zeros(room, np.int64)
-        self._kind, self._size = np.zeros((2, room), np.uint8)
+        self._kind, self._size = np.zeros(room, np.uint8), np.zeros(room, np.uint16)
         self.view = LiteralView.make_empty(room, self.view.version)
         self._count_up(literals, count)
 

@@ -25,7 +25,6 @@ from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
 from ps2stream.dispatcher.gridt import ObjectShare
 from ps2stream.dispatcher.releases import ReleaseQueues
 from ps2stream.dispatcher.silence import SILENT_TICKS, SilentWorkers
-from ps2stream.language.object_terms import NO_VALUES, ComparedValues
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
@@ -85,8 +84,8 @@ class OpenBatch:
     @property
     def size(self) -> int:
         """The size in units of which a full batch has TEXT_BYTES."""
-        size = len(self.rows.text) + len(self.rows.opaque)
-        return max(len(self.rows) * (TEXT_BYTES // ROWS), size, LEAST_BYTES)
+        rows = self.rows
+        return max(len(rows) * (TEXT_BYTES // ROWS), len(rows.text) + len(rows.opaque), LEAST_BYTES)
 
     @property
     def is_fatal(self) -> bool:
@@ -206,25 +205,22 @@ class OpenBatches:
         needs: Sequence[int],
         watermark: int,
         part_of: OpenBatch | None = None,
-        values: ComparedValues = NO_VALUES,
     ) -> list[Send]:
         """Opens a batch and returns its messages to workers; `needs` is for each share the last
-        update that concerns its worker, `values` what queries compare of the rows. A half of
-        the batch `part_of` has a higher attempt than that batch, since both may have the same
-        offset."""
+        update that concerns its worker. A half of `part_of` has a higher attempt, since both may
+        have the same offset."""
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.attempt + 1
         suspect = part_of is not None
         routed = {
             share.worker: RoutedObjects(
                 self._index, batch, attempt, self.route, lsn, last, watermark, int(suspect),
                 share.row, share.lon, share.lat, share.term_off, share.term, share.chosen,
-                *values.take(share.row),
+                share.value_off, share.value,
             )
             for share, last in zip(shares, needs, strict=True)
         }  # fmt: skip
         open_ = self._open[batch] = OpenBatch(lsn, rows, attempt, routed, suspect)
-        self._sendings += 1
-        open_.sent = self._sendings
+        self._sendings = open_.sent = self._sendings + 1
         heapq.heappush(self._offsets, batch)
         return open_.sends()
 
@@ -379,8 +375,7 @@ class OpenBatches:
         self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
 
     def _find_held_up(self) -> None:
-        """Notes which batches only silent workers keep open; from then on these count as held
-        up."""
+        """Notes which batches only silent workers keep open; these count as held up from now."""
         if not (silent := self._silence.silent):
             return
         for batch, open_ in self._open.items():

@@ -376,7 +376,13 @@ class RouterMachine:
         needs = [min(self._workers_concern.of(share.worker), lsn) for share in shares]
         watermark = min(self.watermark, lsn)
         values = self.literals.list_compared(rows, self._analyzer)
-        sends = self._open.add(batch, lsn, rows, shares, needs, watermark, part_of, values)
+        if len(values.off):
+            columns = (values.take(share.row) for share in shares)
+            shares = [
+                share._replace(value_off=off, value=word)
+                for share, (off, word) in zip(shares, columns, strict=True)
+            ]
+        sends = self._open.add(batch, lsn, rows, shares, needs, watermark, part_of)
         self.counters.in_flight = len(self._open)
         return sends
 

@@ -39,8 +39,8 @@ def main() -> None:
             words = rng.choice(sample)
             at = rng.randrange(len(words) - 1)
             phrases.add(f'"{words[at]} {words[at + 1]}"')
-            word = rng.choice(words)
-            prefixes.add(word[: rng.randint(3, 6)] + "*")
+            if len(word := rng.choice(words)) > 1:
+                prefixes.add(word[: rng.randint(3, 6)] + "*")
         views[f"{n // 2} phrases"] = watch_literals(analyzer, sorted(phrases)).view()
         views[f"{len(prefixes)} prefixes"] = watch_literals(analyzer, sorted(prefixes)).view()
     taken: dict[str, list[float]] = {name: [] for name in views}

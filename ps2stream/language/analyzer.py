@@ -27,6 +27,7 @@ from ps2stream.language.batch_tokenizer import (
     split_text,
 )
 from ps2stream.language.hash_kernels import KEYS, TOP, hash_rows
+from ps2stream.language.literal_kernels import HEADS
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes
@@ -206,7 +207,7 @@ class Analyzer:
             out = np.empty(size + rows, np.uint64)
             sought = _SEARCHES_NOTHING
             if len(watched[0]):
-                room = 2 * size if literals.bytes.any() else 0
+                room = 2 * size if literals.heads[HEADS] else 0
                 sought = (
                     np.zeros(rows, np.int64),
                     np.zeros(rows + 1, np.int64),

@@ -144,7 +144,7 @@ def analyse_rows(
     sought = SearchBuffers(*rows)
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
     searches, has_prefixes = word_end.shape[0] > 0, found.shape[0] > 0
-    table, _, of_size = watched
+    table, _, heads = watched
     hits = np.int64(0)
     lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded
     out_off, out, slow = buffers.off, buffers.term, buffers.slow
@@ -221,10 +221,10 @@ def analyse_rows(
                 out[n] = _hash_word(keys, words, size)
                 n += 1
                 if has_prefixes:
-                    hits = note_prefixes(table, of_size, keys, token, 0, size, found, hits)
+                    hits = note_prefixes(table, heads, keys, token, 0, size, found, hits)
                     if parts:
                         hits = note_piece_prefixes(
-                            table, of_size, keys, token, size, spans, found, hits
+                            table, heads, keys, token, size, spans, found, hits
                         )
                 if parts or mark:
                     side = _add_side_words(keys, token, size, mark, c, out, side, spans)
@@ -255,11 +255,9 @@ def analyse_rows(
             out[n] = _hash_word(keys, words, size)
             n += 1
             if has_prefixes:
-                hits = note_prefixes(table, of_size, keys, token, 0, size, found, hits)
+                hits = note_prefixes(table, heads, keys, token, 0, size, found, hits)
                 if parts:
-                    hits = note_piece_prefixes(
-                        table, of_size, keys, token, size, spans, found, hits
-                    )
+                    hits = note_piece_prefixes(table, heads, keys, token, size, spans, found, hits)
             if parts:
                 side = _add_side_words(keys, token, size, 0, np.uint8(0), out, side, spans)
         if searches:

@@ -30,7 +30,7 @@ from ps2stream.language.boolean import (
 )
 from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
-from ps2stream.language.literals import LiteralKind, WatchedLiterals
+from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.language.parser import ExpressionError, parse, parse_canonical
 from ps2stream.language.predicate_terms import hash_predicate, kind_of, put_comparison
 from ps2stream.language.predicates import EQUAL, is_predicate, predicate_of
@@ -152,7 +152,7 @@ def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLitera
     return WatchedLiterals(
         hash_literals(analyzer, [x for x, _ in noted]),
         np.array(kinds, np.uint8),
-        np.array(sizes, np.uint8),
+        np.array(sizes, np.uint16),
     )
 
 
@@ -164,7 +164,7 @@ def _note_of(literal: str) -> tuple[LiteralKind, int] | None:
     if is_phrase(literal):
         return LiteralKind.PHRASE, len(phrase_words(literal))
     if is_prefix(literal):
-        return LiteralKind.PREFIX, len(prefix_of(literal).encode())
+        return LiteralKind.PREFIX, size_prefix(prefix_of(literal))
     return None
 
 
@@ -225,7 +225,7 @@ def _append_notes(literals: Sequence[str], index: dict[str, int], prog: list[int
     notes: dict[int, int] = {}
     for literal in literals:
         if (note := _note_of(literal)) is not None:
-            notes[index[literal] | note[0] << 8] = note[1]
+            notes[index[literal] | note[0] << 8] = note[1] - (note[1] >> 15 << 16)  # as an int16
     if notes:
         prog += (*chain.from_iterable(notes.items()), PROG_NOTES - len(notes))
 

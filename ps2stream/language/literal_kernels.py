@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import I16, I64, U8, U64
+from ps2stream.protocol.frame import I16, I64, U8, U16, U64
 from ps2stream.protocol.rows import PROG_NOTES
 
 _PHRASE: Final = np.uint64(0xA0761D6478BD642F)
@@ -19,6 +19,8 @@ _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 
 RECENT: Final = 256  # phrases, a power of 2
+HEADS: Final = 256  # hashes of the two bytes that a prefix begins with
+LONG_SIZE: Final = 7  # the bit of all prefixes of nine bytes or more; bit 0 is of two bytes
 
 Integer = Any  # a plain integer, or one of NumPy's
 
@@ -50,6 +52,12 @@ def mark_prefix(hashed: np.uint64) -> np.uint64:
     return marked ^ marked >> _HALF
 
 
+@njit(inline="always")
+def hash_head(first: Integer, second: Integer) -> Integer:
+    """Returns the hash of the two bytes that a prefix begins with, below HEADS."""
+    return np.int64(first) * 31 + np.int64(second) & 255
+
+
 @njit(cache=True, nogil=True)
 def phrase_term(words: U64) -> np.uint64:
     """Returns the term of a phrase, from the hashes of its words."""
@@ -69,13 +77,13 @@ def prefix_terms(words: U64) -> U64:
 
 
 @njit(cache=True, nogil=True)
-def list_watched(term_off: I64, term: U64, prog_off: I64, prog: I16) -> tuple[U64, U8, U8]:
+def list_watched(term_off: I64, term: U64, prog_off: I64, prog: I16) -> tuple[U64, U8, U16]:
     """Returns the watched literals of queries, by the notes behind their programs (rows.py)."""
     room = prog.shape[0] // 2 + 1
     found, kind, size = (
         np.empty(room, np.uint64),
         np.empty(room, np.uint8),
-        np.empty(room, np.uint8),
+        np.empty(room, np.uint16),
     )
     n = 0
     for row in range(term_off.shape[0] - 1):
@@ -86,7 +94,7 @@ def list_watched(term_off: I64, term: U64, prog_off: I64, prog: I16) -> tuple[U6
         for at in range(last - 2 * notes, last, 2):
             found[n] = term[term_off[row] + (prog[at] & 0xFF)]
             kind[n] = prog[at] >> 8
-            size[n] = prog[at + 1]
+            size[n] = prog[at + 1] & 0xFFFF
             n += 1
     return found[:n].copy(), kind[:n].copy(), size[:n].copy()
 
@@ -147,7 +155,7 @@ def list_phrases(
 
 @njit(cache=True, nogil=True)
 def count_up(
-    table: U64, columns: tuple[I64, U8, U8], literals: tuple[U64, U8, U8], more: I64
+    table: U64, columns: tuple[I64, U8, U16], literals: tuple[U64, U8, U16], more: I64
 ) -> tuple[int, int]:
     """Adds `more` to the counts of literals (term, kind, size) in a table with room for them, whose
     `columns` are count, kind and size by place. Returns how many it did not hold, and of how many

@@ -13,61 +13,70 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ps2stream.language.literal_kernels import hold_terms, list_watched
-from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
-from ps2stream.protocol.frame import U8, U64, sealed
+from ps2stream.language.literal_kernels import HEADS, LONG_SIZE, hash_head, hold_terms, list_watched
+from ps2stream.limits import PHRASE_WORDS
+from ps2stream.protocol.frame import U8, U16, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 
 
 class LiteralKind(IntEnum):
-    """The kind of a watched literal, and what its size counts."""
+    """The kind of a watched literal, and what its size is."""
 
     PHRASE = 1  # words
-    PREFIX = 2  # bytes of UTF-8
+    PREFIX = 2  # bytes of UTF-8 | hash of the first two of them << 8
     PRESENT = 3  # an attribute; 0
     COMPARED = 4  # an attribute whose value is compared where the query is; 0
     EQUAL = 5  # an attribute and its value; 0
+
+
+def size_prefix(prefix: str) -> int:
+    """Returns the size of a prefix, which has two letters or more, as LiteralKind says."""
+    text = prefix.encode()
+    return len(text) | int(hash_head(text[0], text[1])) << 8
 
 
 class LiteralView(NamedTuple):
     """The watched literals that objects are searched for, as kernels take them, C-contiguous.
 
     term uint64[2^k]: a table with open addressing, 0 = free; empty if nothing is searched for.
-    words uint8[PHRASE_WORDS + 1] and bytes uint8[TOKEN_BYTES + 1]: 1 for each size that a phrase
-    or a prefix has, and in the first place the largest of them. kinds uint8[len(LiteralKind) + 1]:
+    words uint8[PHRASE_WORDS + 1]: 1 for each size that a phrase has, and in the first place the
+    largest of them. heads uint8[HEADS + 1]: for each hash of the two bytes that a prefix begins
+    with its sizes, as bits from two bytes on, the last of them for all from LONG_SIZE on; in the
+    last place the largest size. kinds uint8[len(LiteralKind) + 1]:
     1 for each kind that a literal may have. version: how often a literal was added; a later view
     holds all that an earlier one did, or none of it is in use any more.
     """
 
     term: U64
     words: U8
-    bytes: U8
+    heads: U8
     kinds: U8
     version: int = 0
 
     @classmethod
     def make_empty(cls, places: int, version: int = 0) -> LiteralView:
         """Returns a view of no literals, with a table of so many places."""
-        sizes = np.zeros(PHRASE_WORDS + 1, np.uint8), np.zeros(TOKEN_BYTES + 1, np.uint8)
+        sizes = np.zeros(PHRASE_WORDS + 1, np.uint8), np.zeros(HEADS + 1, np.uint8)
         return cls(np.zeros(places, np.uint64), *sizes, np.zeros(_KINDS, np.uint8), version)
 
-    def mark(self, kind: U8, size: U8) -> None:
+    def mark(self, kind: U8, size: U16) -> None:
         """Marks the kinds and sizes of literals."""
         self.kinds[kind] = 1
-        for of_size, of_kind in (
-            (self.words, LiteralKind.PHRASE),
-            (self.bytes, LiteralKind.PREFIX),
-        ):
-            chosen = size[kind == of_kind]
-            if len(chosen):
-                of_size[chosen] = 1
-                of_size[0] = max(of_size[0], chosen.max())
+        phrases, prefixes = size[kind == LiteralKind.PHRASE], size[kind == LiteralKind.PREFIX]
+        if len(phrases):
+            self.words[phrases] = 1
+            self.words[0] = max(self.words[0], phrases.max())
+        if len(prefixes):
+            width = prefixes & np.uint16(0xFF)
+            bits = np.uint8(1) << np.minimum(width - 2, LONG_SIZE).astype(np.uint8)
+            np.bitwise_or.at(self.heads, prefixes >> np.uint16(8), bits)
+            self.heads[HEADS] = max(self.heads[HEADS], width.max())
 
     @property
     def of_texts(self) -> tuple[U64, U8, U8]:
         """What texts are searched by; an empty table if there are no phrases and prefixes."""
-        term = self.term if self.words[0] or self.bytes[0] else _NO_TERMS
-        return term, self.words, self.bytes
+        term = self.term if self.words[0] or self.heads[HEADS] else _NO_TERMS
+        return term, self.words, self.heads
 
     @property
     def of_attributes(self) -> U64:
@@ -81,11 +90,11 @@ NO_LITERALS: Final = LiteralView.make_empty(0)
 
 
 class WatchedLiterals(NamedTuple):
-    """The watched literals of some queries: term uint64[n], kind and size uint8[n]."""
+    """The watched literals of some queries: term uint64[n], kind uint8[n], size uint16[n]."""
 
     term: U64
     kind: U8
-    size: U8
+    size: U16
 
     @classmethod
     def of(cls, rows: QueryRows) -> WatchedLiterals:
@@ -105,4 +114,6 @@ class WatchedLiterals(NamedTuple):
         return view
 
 
-_NONE: Final = WatchedLiterals(np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.uint8))
+_NONE: Final = WatchedLiterals(
+    np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.uint16)
+)

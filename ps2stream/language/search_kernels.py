@@ -11,9 +11,12 @@ from numba import njit
 
 from ps2stream.language.hash_kernels import finish_hash, sort_unique, start_hash
 from ps2stream.language.literal_kernels import (
+    HEADS,
+    LONG_SIZE,
     RECENT,
     Integer,
     find_literal,
+    hash_head,
     list_phrases,
     mark_prefix,
 )
@@ -29,7 +32,7 @@ class WatchedTables(NamedTuple):
 
     term: U64
     words: U8
-    bytes: U8  # bytes[0]: the largest of these sizes
+    heads: U8
 
 
 class SearchBuffers(NamedTuple):
@@ -55,32 +58,46 @@ def make_room(values: U64, more: Integer, n: Integer) -> U64:
 
 
 @njit(inline="always")
-def note_prefixes(table, of_size, keys, data, begin, end, found, k):
+def note_prefixes(table, heads, keys, data, begin, end, found, k):
     """Appends the watched prefixes of the word data[begin:end], which is folded, to `found` at k,
     which has room for one of each size; returns the new end."""
+    if end - begin < 2:
+        return k
+    sizes = np.int64(heads[hash_head(data[begin], data[begin + 1])])
+    if sizes == 0:
+        return k
+    return _note_sizes(table, heads, keys, data, begin, end, found, k, sizes)
+
+
+@njit(cache=True, nogil=True)
+def _note_sizes(table, heads, keys, data, begin, end, found, k, sizes):
+    """Appends the watched prefixes of a word that have one of these sizes, as LiteralView has
+    them."""
     a, b = start_hash(keys)
     word = _FREE
-    for i in range(min(end - begin, of_size[0])):
+    for i in range(min(end - begin, heads[HEADS])):
         word |= np.uint64(data[begin + i]) << np.uint64(8 * (i & 3))
         if i & 3 == 3:
             a += keys[2 * (i >> 2)] * word
             b += keys[2 * (i >> 2) + 1] * word
             word = _FREE
-        if of_size[i + 1]:
+        if i > 0 and sizes >> min(i - 1, LONG_SIZE) & 1:
             found[k] = mark_prefix(finish_hash(keys, a, b, word, i + 1))
             k += find_literal(table, found[k]) >= 0
+            if sizes >> min(i, LONG_SIZE) == 0:
+                break
     return k
 
 
 @njit(cache=True, nogil=True)
 def note_piece_prefixes(
-    table: U64, of_size: U8, keys: U64, data: U8, size: Integer, spans: I64, found: U64, k: Integer
+    table: U64, heads: U8, keys: U64, data: U8, size: Integer, spans: I64, found: U64, k: Integer
 ) -> Integer:
     """Appends the watched prefixes of the pieces of the word data[:size] (see `find_pieces`), like
     `note_prefixes`. spans: room."""
     for piece in range(find_pieces(data, 0, size, spans)):
         begin, end = spans[2 * piece], spans[2 * piece + 1]
-        k = note_prefixes(table, of_size, keys, data, begin, end, found, k)
+        k = note_prefixes(table, heads, keys, data, begin, end, found, k)
     return k
 
 
@@ -150,7 +167,7 @@ def find_watched(
     """
     token_off, tokens = words
     search = WatchedTables(*watched)
-    has_prefixes = search.bytes.any()
+    has_prefixes = search.heads[HEADS] > 0
     found, k = np.empty(0, np.uint64), np.int64(0)
     found_off = np.zeros(row_off.shape[0], np.int64)
     sequence, recent = np.empty(term.shape[0], np.uint64), np.zeros(RECENT, np.uint64)
@@ -161,7 +178,7 @@ def find_watched(
             if has_prefixes:
                 found = make_room(found, size, k)
                 k = note_prefixes(
-                    search.term, search.bytes, keys, tokens, begin, begin + size, found, k
+                    search.term, search.heads, keys, tokens, begin, begin + size, found, k
                 )
             if term[i] != _FREE and not is_side[i]:
                 sequence[n] = term[i]

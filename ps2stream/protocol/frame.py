@@ -22,6 +22,7 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 I16 = NDArray[np.int16]
 U64 = NDArray[np.uint64]
+U16 = NDArray[np.uint16]
 U32 = NDArray[np.uint32]
 U8 = NDArray[np.uint8]
 

@@ -40,8 +40,8 @@ from ps2stream.service.attribute_kernels import (
 )
 from ps2stream.service.attribute_rules import (
     NAN,
+    OpaqueProblem,
     OpaqueRows,
-    RowProblem,
     describe_count,
     describe_repeat,
     find_payload_problems,
@@ -137,7 +137,7 @@ def read_columns(
     if not names:
         return no_opaque()
     n = batch.num_rows
-    problems: list[RowProblem] = []
+    problems: list[OpaqueProblem] = []
     is_bad = np.zeros(n, np.bool_)  # one problem of its attributes is enough for a row
     columns: list[tuple[bytes, Ragged]] = []
     payloads: Ragged = np.zeros(n + 1, np.int64), np.zeros(0, np.uint8)
@@ -147,7 +147,7 @@ def read_columns(
             continue
         if name == PAYLOAD:
             payloads, bad = _read_payloads(batch)
-            problems += [RowProblem(row, PAYLOAD, problem) for row, problem in bad]
+            problems += [OpaqueProblem(row, PAYLOAD, problem) for row, problem in bad]
             continue
         normal = normalise_name(name).text
         messages, bad = _read_attribute(batch, name)
@@ -155,7 +155,7 @@ def read_columns(
         for row, problem in bad:
             if not is_bad[row]:
                 is_bad[row] = True
-                problems.append(RowProblem(row, f"attributes.{normal}", problem))
+                problems.append(OpaqueProblem(row, f"attributes.{normal}", problem))
     attributes = _join_columns(sorted(columns, key=lambda column: column[0]), n)
     return OpaqueRows(*pack_opaque(OpaqueColumns(*attributes, *payloads)), problems)
 

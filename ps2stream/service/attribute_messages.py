@@ -13,8 +13,8 @@ from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque
 from ps2stream.service.attribute_rules import (
     NAN,
     NormalText,
+    OpaqueProblem,
     OpaqueRows,
-    RowProblem,
     describe_count,
     describe_repeat,
     find_payload_problems,
@@ -42,7 +42,7 @@ def read_messages(
         if row.HasField("attributes"):
             check_wanted(is_wanted)
             attributes[i], bad = reader.encode(row.attributes)
-            problems += [RowProblem(i, *each) for each in bad]
+            problems += [OpaqueProblem(i, *each) for each in bad]
         if row.HasField("payload"):
             row.payload.DiscardUnknownFields()
             payloads[i] = row.payload.SerializeToString()
@@ -132,18 +132,18 @@ def _replace_entries(
     return out
 
 
-def _find_payload_problems(rows: Sequence[object_pb2.Object]) -> list[RowProblem]:
+def _find_payload_problems(rows: Sequence[object_pb2.Object]) -> list[OpaqueProblem]:
     having = [i for i, row in enumerate(rows) if row.HasField("payload")]
     kinds = [rows[i].payload.WhichOneof("content") for i in having]
     pairs = list(zip(having, kinds, strict=True))
-    problems = [RowProblem(i, "payload", _NO_VALUE) for i, kind in pairs if kind is None]
+    problems = [OpaqueProblem(i, "payload", _NO_VALUE) for i, kind in pairs if kind is None]
     for is_json, name in ((True, "json"), (False, "bytes")):
         at = [i for i, kind in pairs if kind == name]
         column = strings_to_column(
             [rows[i].payload.json if is_json else rows[i].payload.bytes for i in at]
         )
         problems += [
-            RowProblem(at[k], "payload", problem)
+            OpaqueProblem(at[k], "payload", problem)
             for k, problem in find_payload_problems(*column, is_json)
         ]
     return problems

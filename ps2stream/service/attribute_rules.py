@@ -24,7 +24,7 @@ SHRINKING = 4
 NAN = "is not a number (NaN)"
 
 
-class RowProblem(NamedTuple):
+class OpaqueProblem(NamedTuple):
     """What is wrong with a field of a row."""
 
     row: int
@@ -39,7 +39,7 @@ class OpaqueRows(NamedTuple):
 
     off: I64
     data: U8
-    problems: Sequence[RowProblem] = ()
+    problems: Sequence[OpaqueProblem] = ()
 
     def take(self, rows: Array) -> OpaqueRows:
         """Returns these rows, in this order, which must have no problems."""

@@ -81,7 +81,7 @@ def reason_of(found: explain_pb2.ExplainMatchResponse) -> str:
         )
     lacks = []
     if found.HasField("text") and not found.text.holds:
-        lacks.append(f"its text does not satisfy {_find_failing_part(found.text)}")
+        lacks.append(f"it does not satisfy {_find_failing_part(found.text)}")
     if not found.region.inside:
         lacks.append(f"it is not in the region: {found.region.detail}")
     if not lacks:
@@ -103,7 +103,10 @@ def _describe_decision(found: explain_pb2.ExplainMatchResponse) -> str:
 
 
 def _find_failing_part(clause: explain_pb2.Clause) -> str:
-    """Returns the text of the smallest part that fails: of a conjunction, the part that does."""
+    """Returns the text of the smallest part that fails: of a conjunction, the part that does; of a
+    predicate, also why."""
+    if clause.detail:
+        return f"{clause.text} ({clause.detail})"
     failing = [part for part in clause.parts if not part.holds]
     if clause.kind == "and" and len(failing) == 1:
         return _find_failing_part(failing[0])

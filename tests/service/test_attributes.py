@@ -12,13 +12,9 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from ps2stream.cluster import dispatcher_edge
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.dispatcher.explanations import explain_meeting
 from ps2stream.protocol.arrow_ipc import to_ipc
-from ps2stream.protocol.opaque import split_opaque
-from ps2stream.protocol.rows import ObjectRows
 from ps2stream.v1 import (
     delivery_pb2,
     explain_pb2,
@@ -166,21 +162,38 @@ def test_a_restart_keeps_them(tmp_path: Path) -> None:
         assert receive(stub, "kept", 4, attributes=True, payload=True) == WANT
 
 
-def test_what_is_explained_has_its_attributes(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    explained: list[ObjectRows] = []
+def explain(stub: Stub, expression: str) -> explain_pb2.ExplainMatchResponse:
+    """Explains what the first of OBJECTS and a query with this expression are to each other."""
+    id = f"explained {expression}"[:100]
+    insert(stub, id, expression)
+    request = explain_pb2.ExplainMatchRequest(query_id=id, object=OBJECTS[0])
+    found: explain_pb2.ExplainMatchResponse = stub.ExplainMatch(request, timeout=60)
+    return found
 
-    def note(query: Any, index: Any, thing: ObjectRows) -> Any:
-        explained.append(thing)
-        return explain_meeting(query, index, thing)
 
-    monkeypatch.setattr(dispatcher_edge, "explain_meeting", note)
-    insert(stub, "explained", '"flash flood" OR flood')  # a phrase: the text is searched again
-    request = explain_pb2.ExplainMatchRequest(query_id="explained", object=OBJECTS[0])
-    assert stub.ExplainMatch(request, timeout=60).matches
-    [rows] = explained
-    found = split_opaque(rows.opaque_off, rows.opaque, 1)
-    assert Attributes.FromString(found.attributes.tobytes()) == FULL
-    assert Payload.FromString(found.payload.tobytes()) == OBJECTS[0].payload
+@pytest.mark.parametrize(
+    ("expression", "holds", "detail"),
+    [
+        ("severity < -3", True, "severity is -4"),
+        ("severity >= -3.5", False, "severity is -4"),
+        ('road IN ("A1", "Straße")', True, 'road is "Straße"'),
+        ("road = 3", False, 'road is "Straße", a text, which is not compared with a number'),
+        ("begun != 2026-11-25", True, "begun is 2026-11-24T12:00:00Z"),
+        ("closed exists", True, "closed is false"),
+        ("open = true", False, "the object has no attribute open"),
+    ],
+)
+def test_predicates_are_explained(stub: Stub, expression: str, holds: bool, detail: str) -> None:
+    found = explain(stub, f"calm OR {expression}")
+    assert found.matches is holds
+    clause = found.text.parts[1]
+    assert (clause.kind, clause.text, clause.holds) == ("predicate", expression, holds)
+    assert clause.detail == detail
+    assert [unit.term for unit in found.units if unit.decides] == [
+        unit.term for unit in found.units if unit.term != "calm" and unit.in_object
+    ]
+    assert found.HasField("worker") is holds
+    assert explain(stub, f"NOT ({expression})").matches is not holds
 
 
 def test_a_bad_object_is_not_explained(stub: Stub) -> None:

@@ -31,7 +31,7 @@ ANALYZER = Analyzer(Analysis(salt=3))
 def literals(*terms: int, size: int = 2, kind: LiteralKind = LiteralKind.PHRASE) -> WatchedLiterals:
     n = len(terms)
     return WatchedLiterals(
-        np.array(terms, np.uint64), np.full(n, kind, np.uint8), np.full(n, size, np.uint8)
+        np.array(terms, np.uint64), np.full(n, kind, np.uint8), np.full(n, size, np.uint16)
     )
 
 

@@ -23,6 +23,7 @@ from ps2stream.language.expression import (
     satisfies,
     terms_of,
 )
+from ps2stream.language.literals import size_prefix
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, PROG_OR, ExpressionForm
 from tests.support.expressions import LETTERS, LITERALS, LONG, VOCABULARY, source_of, sources
@@ -51,7 +52,10 @@ def split_program(prog: list[int]) -> tuple[list[int], dict[int, tuple[int, int]
     n = PROG_NOTES - prog[-1]
     assert n > 0
     notes = prog[-1 - 2 * n : -1]
-    found = {at & 0xFF: (at >> 8, size) for at, size in zip(notes[::2], notes[1::2], strict=True)}
+    found = {
+        at & 0xFF: (at >> 8, size & 0xFFFF)
+        for at, size in zip(notes[::2], notes[1::2], strict=True)
+    }
     assert len(found) == n
     return prog[: -1 - 2 * n], found
 
@@ -100,7 +104,7 @@ def test_the_compiled_form_is_the_expression(source: str, texts: list[str]) -> N
     _, notes = split_program(c.prog.tolist())
     assert notes == {
         c.term.tolist().index(hashes[x]): (
-            (1, len(x.split(" "))) if x[0] == '"' else (2, len(x.encode()) - 1)
+            (1, len(x.split(" "))) if x[0] == '"' else (2, size_prefix(x[:-1]))
         )
         for x in literals
         if x[0] == '"' or x[-1] == "*"

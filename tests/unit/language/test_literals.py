@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
-from ps2stream.language.literals import NO_LITERALS, LiteralKind, WatchedLiterals
+from ps2stream.language.literals import NO_LITERALS, LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
 from ps2stream.protocol.frame import I16, strings_to_column
 from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, QueryRows
@@ -32,12 +32,12 @@ PREFIXES = ["fl", "floo", "flood", "floodin", "éc", "éco", "wwww", "w" * TOKEN
 
 
 def watch(phrases: dict[int, int], prefixes: dict[int, int]) -> WatchedLiterals:
-    """Literals by term: the words of a phrase, the bytes of a prefix."""
+    """Literals by term: the words of a phrase, the size of a prefix."""
     kinds = [LiteralKind.PHRASE] * len(phrases) + [LiteralKind.PREFIX] * len(prefixes)
     return WatchedLiterals(
         np.array([*phrases, *prefixes], np.uint64),
         np.array(kinds, np.uint8),
-        np.array([*phrases.values(), *prefixes.values()], np.uint8),
+        np.array([*phrases.values(), *prefixes.values()], np.uint16),
     )
 
 
@@ -72,7 +72,7 @@ def test_texts_have_exactly_the_watched_phrases_and_prefixes_that_hold(
                 one = analyzer.phrase_hash(words[at : at + size])
                 named[one], phrases[one] = tuple(words[at : at + size]), size
     of_prefix = {analyzer.prefix_hash(p): p for p in rng.sample(PREFIXES, 6)}
-    literals = watch(phrases, {term: len(p.encode()) for term, p in of_prefix.items()})
+    literals = watch(phrases, {term: size_prefix(p) for term, p in of_prefix.items()})
     off, term = analyzer.analyse(*strings_to_column(texts), literals=literals.view())
     plain_off, plain = analyzer.analyse(*strings_to_column(texts))
     for i, row in enumerate(rows):
