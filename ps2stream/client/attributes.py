@@ -174,6 +174,12 @@ def _plain_value(value: AttributeScalar) -> Any:
     return value
 
 
+def format_attributes(values: Mapping[str, AttributeScalar]) -> str:
+    """Returns attributes as people read them, such as `mag=4.5 source="usgs"`."""
+    pairs = plain_attributes(values).items()
+    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in pairs)
+
+
 def plain_payload(payload: Any) -> dict[str, Any]:
     """Returns the member of a JSON object that holds a payload: `payload`, or `payload_base64` for
     bytes."""

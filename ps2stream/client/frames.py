@@ -51,14 +51,27 @@ _PAYLOADS = {
 def encode_table(table: Any) -> bytes:
     """Encodes a record batch, table or data frame of any library that speaks Arrow, with the
     columns' types cast to those that the service takes. Columns without a meaning of their own are
-    attributes; a timestamp without a zone is in UTC. Raises InvalidArgument naming the column that
+    attributes; a timestamp without a zone is in UTC. The points of a GeoDataFrame are lon and lat.
+    Raises InvalidArgument naming the column that
     cannot be cast."""
+    if hasattr(type(table), "__geo_interface__"):
+        table = _flatten_points(table)
     if isinstance(table, pa.RecordBatch):
         return to_ipc(_cast_batch(pa.Table.from_batches([table]), table))
     try:
         return to_ipc(_cast_batch(pa.table(table), None))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise invalid("objects", f"{named(table)} is no table: {error}") from None
+
+
+def _flatten_points(frame: Any) -> Any:
+    """Returns a GeoDataFrame of points with their longitudes and latitudes as columns. Raises
+    InvalidArgument where it has other geometries."""
+    try:
+        points = (frame if frame.crs is None else frame.to_crs(4326)).geometry
+        return frame.drop(columns=points.name).assign(lon=points.x, lat=points.y)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise invalid("objects.geometry", f"expected points: {error}") from None
 
 
 def encode_columns(columns: Mapping[str, Any]) -> bytes | None:

@@ -78,6 +78,7 @@ def kafka_source(
     topic: str,
     group: str,
     fields: str,
+    attributes: str | None,
     time_unit: Any,
     dead_letter_topic: str | None,
     skip_bad: bool,
@@ -98,9 +99,11 @@ def kafka_source(
     with name_missing_extra("ps2stream connect kafka-source", "kafka"):
         from ps2stream.connectors.kafka_source import KafkaSource, KafkaSourceOptions
         from ps2stream.connectors.mapping import RecordFields
+        from ps2stream.posts.members import AttributeChoice
 
     if dead_letter_topic is not None and skip_bad:
         raise exclusion_error("--dead-letter-topic", "--skip-bad")
+    records = RecordFields(fields, time_unit, AttributeChoice(attributes))
     options = KafkaSourceOptions(
         bootstrap,
         topic,
@@ -112,7 +115,7 @@ def kafka_source(
         start,
     )
     with run_connector(output, "kafka-source", SOURCE, how) as run, output.connect(server) as to:
-        source = KafkaSource(to, RecordFields(fields, time_unit), options, run.counts, run.teller)
+        source = KafkaSource(to, records, options, run.counts, run.teller)
         source.run(
             run.stop,
             lambda partitions: run.ready(

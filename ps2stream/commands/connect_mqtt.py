@@ -84,6 +84,7 @@ def mqtt_source(
     topics: tuple[str, ...],
     client_id: str,
     fields: str,
+    attributes: str | None,
     time_unit: Any,
     username: str | None,
     password_file: Path | None,
@@ -110,10 +111,12 @@ def mqtt_source(
         from ps2stream.connectors.mapping import RecordFields
         from ps2stream.connectors.mqtt_broker import BrokerAddress
         from ps2stream.connectors.mqtt_source import MqttSource, MqttSourceOptions
+        from ps2stream.posts.members import AttributeChoice
 
     if dead_letters is not None and skip_bad:
         raise exclusion_error("--dead-letters", "--skip-bad")
     address = BrokerAddress(broker, username, password_file, broker_ca, broker_cert, broker_key)
+    records = RecordFields(fields, time_unit, AttributeChoice(attributes))
     options = MqttSourceOptions(
         address,
         topics,
@@ -125,7 +128,7 @@ def mqtt_source(
     )
     counted = tuple(name for name in SOURCE if name not in ("lag", "assigned", "waiting"))
     with run_connector(output, "mqtt-source", counted, how) as run, output.connect(server) as to:
-        source = MqttSource(to, RecordFields(fields, time_unit), options, run.counts, run.teller)
+        source = MqttSource(to, records, options, run.counts, run.teller)
         source.run(
             run.stop,
             lambda: run.ready(

@@ -19,6 +19,7 @@ from ps2stream.commands.output import (
     on_interrupt,
     server_option,
 )
+from ps2stream.commands.publish import attributes_option
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter, metrics_port
 from ps2stream.errors import InvalidArgument, invalid
 
@@ -63,6 +64,7 @@ def running_options(command: F) -> F:
 
 def source_options(command: F) -> F:
     """Adds the options that say how records become posts."""
+    command = attributes_option(command)
     command = click.option(
         "--time-unit",
         type=click.Choice(["ms", "s"]),

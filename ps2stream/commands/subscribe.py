@@ -69,8 +69,7 @@ def subscribe(
     with output.connect(server) as client, client.subscribe(session, **wanted) as matches:
         for match in islice(matches, limit):
             value = _match_fields(match, wanted)
-            line = "  ".join(_format_match(match, value))
-            output.emit(value, printable(line))
+            output.emit(value, printable("  ".join(_format_match(match))))
 
 
 def _choose_fields(fields: str | None, text: bool) -> dict[str, Any]:
@@ -86,8 +85,10 @@ def _choose_fields(fields: str | None, text: bool) -> dict[str, Any]:
     return {name: name in names for name in FIELDS}
 
 
-def _format_match(match: Match, value: dict[str, Any]) -> Iterator[str]:
+def _format_match(match: Match) -> Iterator[str]:
     """Yields the columns of a line for people."""
+    from ps2stream.client.attributes import format_attributes
+
     if match.time is not None:
         yield _format_time(match.time)
     yield match.query_id
@@ -96,8 +97,7 @@ def _format_match(match: Match, value: dict[str, Any]) -> Iterator[str]:
     if match.text is not None:
         yield match.text
     if match.attributes:
-        pairs = value["attributes"].items()
-        yield " ".join(f"{name}={json.dumps(v, ensure_ascii=False)}" for name, v in pairs)
+        yield format_attributes(match.attributes)
     if isinstance(match.payload, bytes):
         yield f"({len(match.payload)} bytes)"
     elif match.payload is not None:

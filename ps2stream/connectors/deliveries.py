@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from ps2stream.client.attributes import plain_attributes, plain_payload
 from ps2stream.client.matches import Matches
 from ps2stream.client.subscription import Subscription
 from ps2stream.connectors.counts import ConnectorCounts
@@ -132,8 +133,16 @@ def _build_rows(batch: Matches) -> Iterator[dict[str, Any]]:
         "text": batch.texts,
     }
     present = {name: values for name, values in columns.items() if values is not None}
-    for row in zip(*present.values(), strict=True):
-        yield {"partition": batch.partition, **dict(zip(present, row, strict=True))}
+    attributes = batch.attributes or [{}] * len(batch.object_ids)
+    payloads = batch.payloads or [None] * len(batch.object_ids)
+    rows = zip(*present.values(), strict=True)
+    for row, values, payload in zip(rows, attributes, payloads, strict=True):
+        made = {"partition": batch.partition, **dict(zip(present, row, strict=True))}
+        if values:
+            made["attributes"] = plain_attributes(values)
+        if payload is not None:
+            made |= plain_payload(payload)
+        yield made
 
 
 def _encode_row(row: dict[str, Any]) -> str:

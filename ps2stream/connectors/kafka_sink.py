@@ -90,7 +90,7 @@ class KafkaSink:
         self._place.make(options.bootstrap)
         self._repeat_call(lambda: self._producer.init_transactions(WAIT_S), stop)
         cursor = self._place.read()
-        subscription = self._client.subscribe(options.session, cursor=cursor)
+        subscription = self._client.subscribe(options.session, payload=True, cursor=cursor)
         with DeliveryReader(subscription, self._counts) as deliveries:
             ready(delivery_pb2.Cursor.FromString(cursor).session_seq)
             try:

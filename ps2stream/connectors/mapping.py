@@ -7,6 +7,7 @@ people write them) is converted record by record, and gives the same posts.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,18 +16,35 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from ps2stream.errors import InvalidArgument, short
+from ps2stream.limits import ATTRIBUTES
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
-from ps2stream.posts.post import CHECKS, NAMES, bad
+from ps2stream.posts.attribute_columns import convert_column
+from ps2stream.posts.members import AttributeChoice, find_name_problem
+from ps2stream.posts.post import CHECKS, NAMES, bad, check_payload
+from ps2stream.posts.readers import make_rows
+
+log = logging.getLogger(__name__)
 
 Unit = Literal["ms", "s"]
 Path = tuple[str, ...]
 
 
+_PLAIN: dict[Any, tuple[str, ...]] = {
+    pa.int64(): ("", "number"),
+    pa.float64(): ("", "number"),
+    pa.bool_(): ("", "boolean"),
+    pa.string(): ("", "text"),
+    pa.null(): ("", "number", "boolean", "text", "time"),
+}
+"""Types of columns that are attributes as they are, with the types of members that they are of."""
+
+
 class ConvertedPosts(NamedTuple):
-    """Result of a conversion. posts: of posts.SCHEMA, row i of record `rows[i]`. bad: what is
+    """Result of a conversion. posts: post i of record `rows[i]`, as a record batch of posts.SCHEMA
+    and a column for each attribute, or as a list where columns cannot express them. bad: what is
     wrong, by record."""
 
-    posts: pa.RecordBatch
+    posts: pa.RecordBatch | list[dict[str, Any]]
     rows: Sequence[int]
     bad: dict[int, str]
 
@@ -37,10 +55,15 @@ class RecordFields:
     spec: `text=body,lat=place.lat,lon=geometry.coordinates.0`, of the names id, time, lon, lat and
     text; dots lead into objects, numbers into arrays. A name without a path has its usual
     ones (posts.NAMES), one with an empty path (`id=`) has none. unit: of times that are numbers;
-    times that are texts are ISO 8601. Raises InvalidArgument.
+    times that are texts are ISO 8601. choice: of the members that become attributes, of those that
+    no path leads to. Raises InvalidArgument.
     """
 
-    def __init__(self, spec: str = "", unit: Unit = "ms") -> None:
+    def __init__(
+        self, spec: str = "", unit: Unit = "ms", choice: AttributeChoice | None = None
+    ) -> None:
+        self._choice = choice or AttributeChoice()
+        self._texts: set[str] = set()  # members that look like times to Arrow, and are texts
         self._paths: dict[str, tuple[Path, ...]] = {
             name: tuple((alias,) for alias in aliases) for name, aliases in NAMES.items()
         }
@@ -53,13 +76,18 @@ class RecordFields:
             if not path and name in ("lon", "lat", "text"):
                 raise bad("fields", f"a post needs {name}")
             self._paths[name] = (tuple(path.split(".")),) if path else ()
+        steps = {path[0] for paths in self._paths.values() for path in paths}
+        self._used = frozenset({*steps, *SCHEMA.names, "payload"})
 
     def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> ConvertedPosts:
         """Converts JSON records to posts; record i without an id of its own gets ids[i]."""
         try:
-            return ConvertedPosts(self._convert_columns(records, ids), range(len(records)), {})
+            found = ConvertedPosts(self._convert_columns(records, ids), range(len(records)), {})
         except (ValueError, TypeError, pa.ArrowException, InvalidArgument):
-            return self._convert_records(records, ids)
+            found = self._convert_records(records, ids)
+        for line in self._choice.pop_left_out():
+            log.warning("left out, as no attribute: %s", line)
+        return found
 
     def _convert_columns(
         self, records: Sequence[bytes | None], ids: Sequence[str]
@@ -70,8 +98,7 @@ class RecordFields:
         # Each line begins an object, so that as many rows as lines are one a line.
         if not data.startswith(b"{") or {data.count(b"\n"), data.count(b"\n{")} != {lines}:
             raise ValueError("expected one object per line")
-        options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        table = pyarrow.json.read_json(pa.BufferReader(data), options)
+        table = self._read_table(data)
         if len(table) != len(records):
             raise ValueError("expected one object per line")
         columns: dict[str, Any] = {}
@@ -84,9 +111,52 @@ class RecordFields:
         columns.setdefault("id", pa.array(ids, pa.string()))
         part = pa.RecordBatch.from_pydict(columns)
         found = post_columns("record", part.schema)
-        return pa.RecordBatch.from_arrays(
-            [post_column("record", name, found, part, 0) for name in SCHEMA.names], schema=SCHEMA
-        )
+        posts = {name: post_column("record", name, found, part, 0) for name in SCHEMA.names}
+        return pa.RecordBatch.from_pydict(posts | self._find_attributes(table))
+
+    def _read_table(self, data: bytes) -> Any:
+        """Reads lines of JSON as columns; texts that Arrow would read as times as texts."""
+        options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        while True:
+            schema = pa.schema([(name, pa.string()) for name in sorted(self._texts)])
+            parsing = pyarrow.json.ParseOptions(explicit_schema=schema)
+            table = pyarrow.json.read_json(pa.BufferReader(data), options, parsing)
+            more = {
+                field.name
+                for field in table.schema
+                if field.name not in self._used and pa.types.is_timestamp(field.type)
+            }
+            if not more:
+                return table.combine_chunks()
+            self._texts |= more
+
+    def _find_attributes(self, table: Any) -> dict[str, Any]:
+        """Returns the columns that are attributes. Raises ValueError where the members need to be
+        looked at one by one."""
+        found: dict[str, Any] = {}
+        choice = self._choice
+        if {"payload", "attributes"} & set(table.schema.names):
+            raise ValueError("not of plain members")
+        for field in table.schema:
+            name, kind = field.name, field.type
+            if name in self._used or (choice.types is not None and name not in choice.types):
+                continue
+            if choice.types is not None and choice.types[name] not in _PLAIN.get(kind, ()):
+                raise ValueError(f"{name} is of another type")
+            if pa.types.is_null(kind):
+                continue
+            if kind not in _PLAIN or find_name_problem(name):
+                problem = "an array" if pa.types.is_list(kind) else "an object"
+                choice.leave_out(name, find_name_problem(name) or problem)
+                continue
+            column = table.column(name)
+            if pa.types.is_floating(kind) and not pc.all(_is_exact(column)).as_py():
+                raise ValueError(f"{name} has numbers that need a look")
+            choice.note_seen(name)
+            found[name] = convert_column("record", name, "", table, 0, choice).combine_chunks()
+        if len(found) > ATTRIBUTES:
+            raise ValueError("too many members")
+        return found
 
     def _extract_column(self, name: str, table: Any, path: Path) -> Any:
         column = table.column(path[0])
@@ -100,7 +170,9 @@ class RecordFields:
     def _convert_records(
         self, records: Sequence[bytes | None], ids: Sequence[str]
     ) -> ConvertedPosts:
-        columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+        columns: dict[str, list[Any]] = {
+            name: [] for name in (*SCHEMA.names, "attributes", "payload")
+        }
         rows: list[int] = []
         wrong: dict[int, str] = {}
         for number, (record, id) in enumerate(zip(records, ids, strict=True)):
@@ -112,7 +184,10 @@ class RecordFields:
             rows.append(number)
             for name, column in columns.items():
                 column.append(values[name])
-        return ConvertedPosts(pa.RecordBatch.from_pydict(columns, schema=SCHEMA), rows, wrong)
+        if any(columns["attributes"]) or any(columns["payload"]):
+            return ConvertedPosts(make_rows(columns), rows, wrong)
+        plain = {name: columns[name] for name in SCHEMA.names}
+        return ConvertedPosts(pa.RecordBatch.from_pydict(plain, schema=SCHEMA), rows, wrong)
 
     def _convert_record(self, record: bytes | None, id: str) -> dict[str, Any]:
         """Converts one record. Raises ValueError for what is wrong first."""
@@ -137,6 +212,11 @@ class RecordFields:
                 out[name] = check(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
+        out["attributes"] = self._choice.read(found, self._used)
+        try:
+            out["payload"] = check_payload(found.get("payload"))
+        except ValueError as error:
+            raise ValueError(f"payload: {error}") from None
         return out
 
     def _convert_time(self, value: Any) -> Any:
@@ -146,6 +226,12 @@ class RecordFields:
             return round(value * self._factor)
         except (OverflowError, ValueError):  # infinite, or nan
             return value
+
+
+def _is_exact(column: Any) -> Any:
+    """Returns whether each number of a column is what its record says, as far as that is known: an
+    integer that no double holds is among the others."""
+    return pc.less(pc.abs(column), 1 << 53)
 
 
 def _find_value(record: Mapping[str, Any], path: Path) -> Any:

@@ -12,7 +12,7 @@ from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts
 from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.posts.readers import sized
+from ps2stream.posts.readers import sized, split_rows
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +29,10 @@ class SourcePublisher:
         self._backoff = RetryBackoff(0.05, 2.0)
 
     def publish(self, posts: Any) -> Iterator[tuple[int, str]]:
-        """Publishes a record batch of posts.SCHEMA; yields the rows that the service refuses, and
+        """Publishes posts, a record batch or a list; yields the rows that the service refuses, and
         why. Raises what no retry can help: InvalidArgument, Unauthenticated, and so on."""
         begin = 0
-        for part in sized(posts):
+        for part in split_rows(posts) if isinstance(posts, list) else sized(posts):
             receipt = self._publish_part(part)
             for refused in receipt.refused:
                 yield begin + refused.row, str(refused.error)
@@ -42,7 +42,7 @@ class SourcePublisher:
         attempt = 0
         while True:
             try:
-                return self._client.publish_arrow(part, allow_partial=True)
+                return self._client.publish(part, allow_partial=True)
             except (ResourceExhausted, Unavailable, TimeoutError) as error:
                 wanted = getattr(error, "retry_after_ms", 0) / 1000
                 pause = self._backoff.pause(attempt, wanted)

@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from ps2stream.client.attributes import dump_json, plain_attributes
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
 from ps2stream.connectors.counts import ConnectorCounts
@@ -30,7 +31,9 @@ from ps2stream.connectors.publisher import SourcePublisher
 from ps2stream.connectors.retry import ConnectorAbandoned
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
-from ps2stream.posts.post import bad
+from ps2stream.posts.attribute_columns import check_payloads, choose_columns, convert_column
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.post import KNOWN, bad
 from ps2stream.v1 import delivery_pb2
 
 log = logging.getLogger(__name__)
@@ -41,7 +44,7 @@ MOST = 10_000
 """Most matches of a micro-batch, unless one batch of the service has more."""
 COLUMNS = (
     "seq bigint, query_id string, object_id string, partition int, offset bigint, "
-    "time timestamp, lon double, lat double, text string"
+    "time timestamp, lon double, lat double, text string, attributes string"
 )
 ACCESS = ("token", "tls_ca", "tls_cert", "tls_key")
 
@@ -55,23 +58,33 @@ def publish_stream(
     name: str,
     checkpoint: str,
     trigger: Mapping[str, Any] | None = None,
+    attributes: str | None = None,
     **access: str,
 ) -> StreamingQuery:
     """Publishes the rows of a streaming DataFrame durably; returns the running query.
 
     df: lon, lat and text, perhaps id and time, by their usual names (posts.NAMES). name: of the
     query; a row without an id has `NAME/EPOCH/PARTITION/ROW`. trigger: as DataStreamWriter's.
+    attributes: the other columns that become attributes, as of `ps2stream publish`; all that can.
+    payload: bytes, or strings of JSON.
     access: token, tls_ca, tls_cert, tls_key, as Client's; files are read by the executors.
 
     At least once: the service has no deduplication of publications, so a task or micro-batch
     that is run again publishes again, with the same ids where the source repeats its rows in the
     same partitions and order. Raises InvalidArgument for columns that are no posts'.
     """
-    found = post_columns("stream", to_arrow_schema(df.schema))
+    schema = to_arrow_schema(df.schema)
+    found = post_columns("stream", schema)
+    choice = AttributeChoice(attributes)
+    choice.check_columns("stream", schema.names)
+    more = choose_columns("stream", schema, KNOWN, choice)
+    for line in choice.pop_left_out():
+        log.warning("left out, as no attribute: %s", line)
+    names = [*found.values(), *more, *({"payload"} & {*schema.names})]
 
     def publish(batch: DataFrame, epoch: int) -> None:
-        send = _PartitionSender(server, f"{name}/{epoch}", found, access)
-        rows = batch.select(*found.values()).mapInArrow(send, "published bigint")
+        send = _PartitionSender(server, f"{name}/{epoch}", found, more, choice, access)
+        rows = batch.select(*(F.col(f"`{n}`") for n in names)).mapInArrow(send, "published bigint")
         rows.agg(F.sum("published")).collect()
 
     writer = df.writeStream.queryName(name).option("checkpointLocation", checkpoint)
@@ -84,11 +97,19 @@ class _PartitionSender:
     """Publishes a partition, on an executor, and returns how many rows it had."""
 
     def __init__(
-        self, server: str, prefix: str, columns: dict[str, str], access: Mapping[str, str]
+        self,
+        server: str,
+        prefix: str,
+        columns: dict[str, str],
+        attributes: dict[str, str],
+        choice: AttributeChoice,
+        access: Mapping[str, str],
     ) -> None:
         self._server = server
         self._prefix = prefix
         self._columns = columns
+        self._attributes = attributes
+        self._choice = choice
         self._access = dict(access)
 
     def __call__(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,7 +131,13 @@ class _PartitionSender:
         if "id" not in self._columns:
             rows = np.arange(start, start + len(part)).astype(str)
             columns["id"] = pa.array(np.char.add(f"{self._prefix}/{partition}/", rows))
-        return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+        for name, kind in self._attributes.items():
+            columns[name] = convert_column(where, name, kind, part, start, self._choice)
+        if "payload" in part.schema.names:
+            columns["payload"] = check_payloads(where, part, start)
+        for line in self._choice.pop_left_out():
+            log.warning("left out, as no attribute: %s", line)
+        return pa.RecordBatch.from_pydict(columns)
 
     def _publish_posts(self, client: Client, posts: pa.RecordBatch, partition: int) -> None:
         late = threading.Event()
@@ -133,7 +160,8 @@ class _PartitionSender:
 
 
 class MatchSource(DataSource):
-    """`spark.readStream.format("ps2stream")`: the matches of a session, as COLUMNS.
+    """`spark.readStream.format("ps2stream")`: the matches of a session, as COLUMNS; attributes are
+    an object in JSON.
 
     Options: server, session; token, tls_ca, tls_cert, tls_key, as Client's; failOnDataLoss
     (true): whether matches that the service dropped, because nobody took them in time, fail the
@@ -246,8 +274,9 @@ class MatchReader(SimpleDataSourceStreamReader):
             assert lat is not None
             assert text is not None
             ids, offsets = batch.object_ids, batch.offsets.tolist()
+            more = [dump_json(plain_attributes(values)) for values in batch.attributes or ()]
             objects = [
-                (ids[i], batch.partition, offsets[i], times[i], x, y, text[i])
+                (ids[i], batch.partition, offsets[i], times[i], x, y, text[i], more[i])
                 for i, (x, y) in enumerate(zip(lon.tolist(), lat.tolist(), strict=True))
             ]
             rows = zip(*names, strict=False)

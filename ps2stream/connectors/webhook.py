@@ -75,7 +75,7 @@ class WebhookSink:
 
     def run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
         """Runs the connector; calls `ready` once subscribed. Raises what no retry can help."""
-        subscription = self._client.subscribe(self._options.session)
+        subscription = self._client.subscribe(self._options.session, payload=True)
         with DeliveryReader(subscription, self._counts) as deliveries:
             ready()
             try:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -66,6 +66,12 @@ class AttributeChoice:
     def note_seen(self, name: str) -> None:
         """Notes that a member of this name occurs."""
         self._unseen.discard(name)
+
+    def check_columns(self, where: str, names: Sequence[str]) -> None:
+        """Raises InvalidArgument unless each name of the spec is a column of a table."""
+        if missing := [name for name in self.types or () if name not in names]:
+            have = ", ".join(names)
+            raise invalid(where, f"expected a column {missing[0]}; there are: {have}")
 
     def leave_out(self, name: str, reason: str) -> None:
         """Notes that a member is left out."""

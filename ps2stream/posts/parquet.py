@@ -32,6 +32,8 @@ def read_parquet_posts(
     with open_parquet(path, source) as parquet:
         schema = parquet.schema_arrow
         columns = post_columns(path, schema)
+        if choice is not None:
+            choice.check_columns(path, schema.names)
         more = {} if choice is None else choose_columns(path, schema, KNOWN, choice)
         payload = ["payload"] if choice is not None and "payload" in schema.names else []
         start = 0

@@ -67,9 +67,12 @@ def read_rows(
         for part in read_posts(path, format, batch, run, choice):
             yield [nest_attributes(row) for row in part.to_pylist()]
         return
-    is_csv = choice is not None and format_of(path, format) == "csv"
+    is_csv = format_of(path, format) == "csv"
     for records, first in _read_text_batches(path, format, batch):
-        if is_csv:
+        if choice is not None and is_csv:
+            if not first:
+                head = [n for n, v in records[0][1].items() if n not in KNOWN or v is not None]
+                choice.check_columns(f"{path}:1", head)
             records = [(where, _read_cells(where, record)) for where, record in records]
         yield from split_rows(make_rows(check_records(records, first, run, choice)))
 

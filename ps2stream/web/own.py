@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ps2stream.client.async_client import AsyncClient
+from ps2stream.client.attributes import format_attributes
 from ps2stream.client.matches import Match
 from ps2stream.client.requests import Query
 from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
@@ -100,6 +101,7 @@ def _describe_match(match: Match) -> PageEvent:
         "lon": match.lon,
         "lat": match.lat,
         "text": (match.text or "")[:TEXT_CHARACTERS],
+        "attributes": format_attributes(match.attributes or {})[:TEXT_CHARACTERS],
         "time": match.time,
         "came": time.time_ns() // 1_000_000,
     }

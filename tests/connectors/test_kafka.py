@@ -29,11 +29,16 @@ def test_posts_go_from_the_topic_to_a_subscriber(world: World, kafka: Broker) ->
     kafka.create("plain", "plain-dead", partitions=2)
     safely = ("--bootstrap", kafka.secure, "--kafka-config", str(kafka.librdkafka))
     bad: list[bytes | None] = [b"{", None, post(0, lat=91), b"[]"]
-    kafka.produce("plain", [post(1, id="mine"), post(2), *bad, post(3)])
+    some = {"mag": 4.5, "payload": {"a": 1}}
+    kafka.produce("plain", [post(1, id="mine"), post(2), *bad, post(3, **some)])
     with world.client() as client:
         client.insert("plain", "flood", session="plain")
+        client.insert("felt", "flood AND mag > 4", session="felt")
         connector = source(world, kafka, "plain", "--dead-letter-topic", "plain-dead", *safely)
         found = arrived(client, "plain", {"flood 1", "flood 2", "flood 3"})
+        with client.subscribe("felt", payload=True) as matches:
+            match = matches.next(60)
+        assert (match.attributes, match.payload) == ({"mag": 4.5}, {"a": 1})
         connector.until(lambda line: line.get("done") == 3 and line.get("bad") == 4)
     last = connector.stop()
     assert set(found) == {("mine", "flood 1"), ("plain/1/0", "flood 2"), ("plain/0/3", "flood 3")}
@@ -93,7 +98,7 @@ def test_matches_of_a_session_go_to_a_topic(world: World, kafka: Broker) -> None
         client.insert("b", "storm OR Ärger", session="sunk")
         for number in range(3):
             row = {"id": f"o{number}", "lon": 1, "lat": 2, "text": "storm ö", "time": number}
-            client.publish([row])
+            client.publish([row | {"attributes": {"wind": 30.5}, "payload": b"x"}])
         safely = ("--bootstrap", kafka.secure, "--kafka-config", str(kafka.librdkafka))
         connector = sink(world, kafka, "sunk", *safely)
         connector.until(lambda line: line.get("done") == 6)
@@ -105,6 +110,7 @@ def test_matches_of_a_session_go_to_a_topic(world: World, kafka: Broker) -> None
         assert found[1] | {"query_id": "", "offset": 0} == {
             "seq": 1, "query_id": "", "partition": 0, "object_id": "o0", "offset": 0,
             "time": 0, "lon": 1.0, "lat": 2.0, "text": "storm ö",
+            "attributes": {"wind": 30.5}, "payload_base64": "eA==",
         }  # fmt: skip
         newer = sink(world, kafka, "sunk")  # takes the place of the older one
         assert newer.ready()["after"] == 6

@@ -52,6 +52,7 @@ def test_locations_come_over_tls_with_their_own_fields(
             found = list(islice(matches, 2))
     assert {(m.time, m.lat, m.lon, m.text) for m in found} == {(1767600000000, 51.5, -0.1, "home")}
     assert len({m.object_id for m in found}) == 1  # the same topic and content
+    assert [m.attributes for m in found] == [{"_type": "transition"}] * 2
     connector.until(lambda line: line.get("done") == 2)
     assert connector.stop()["bad"] == 1
     [letter] = map(json.loads, letters.read_text().splitlines())

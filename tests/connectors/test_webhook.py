@@ -35,7 +35,7 @@ def publish(world: World, session: str, *texts: str) -> None:
         client.insert(session, session, session=session)
         for number, text in enumerate(texts):
             row = {"id": str(number), "lon": 1, "lat": 2, "text": f"{session} {text}", "time": 5}
-            client.publish([row])
+            client.publish([row | {"attributes": {"number": number}, "payload": [number]}])
 
 
 def test_bodies_come_in_order_signed_and_again_until_they_are_taken(
@@ -63,6 +63,7 @@ def test_bodies_come_in_order_signed_and_again_until_they_are_taken(
     assert requests[0].body["type"] == "ps2stream.matches"
     assert requests[0].body["data"]["session"] == "hooked"
     wanted = {"seq": 1, "query_id": "hooked", "object_id": "0", "text": "hooked a", "time": 5}
+    wanted |= {"attributes": {"number": 0}, "payload": [0]}
     assert match | wanted == match
     assert (match["lon"], match["lat"]) == (1, 2)
 

@@ -68,9 +68,11 @@ def add(page: Page, words: str) -> None:
 
 
 def arrives(page: Page, client: Client, lon: float, lat: float, text: str) -> None:
-    """A post is published, and comes to the list of one's own matches."""
-    client.publish([{"id": "post", "lon": lon, "lat": lat, "text": text}])
-    expect(page.locator("#own li").filter(has_text=text)).to_be_visible()
+    """A post is published, and comes to the list of one's own matches, with its attributes."""
+    post = {"id": "post", "lon": lon, "lat": lat, "text": text, "attributes": {"by": "<b>5</b>"}}
+    client.publish([post])
+    row = page.locator("#own li").filter(has_text=text)
+    expect(row).to_contain_text('by="<b>5</b>"')
 
 
 def test_a_rectangle_is_drawn_and_what_matches_arrives_and_lights_up(

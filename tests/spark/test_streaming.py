@@ -65,11 +65,12 @@ def test_a_stream_is_published_and_a_repeated_batch_has_the_same_ids(
     client.insert("spark", "spark", session="spark")
 
     def add(name: str, numbers: range) -> None:
-        rows = ({"lat": 1.0, "lon": 2.0, "text": f"spark {i}"} for i in numbers)
+        rows = ({"lat": 1.0, "lon": 2.0, "text": f"spark {i}", "mag": i} for i in numbers)
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def run() -> None:
-        posts = spark.readStream.schema("lat double, lon double, text string").json(str(folder))
+        schema = "lat double, lon double, text string, mag double, tags array<string>"
+        posts = spark.readStream.schema(schema).json(str(folder))
         query = publish_stream(posts, target, name="feed", checkpoint=str(checkpoint), trigger=NOW)
         assert query.awaitTermination(90)
 
@@ -77,6 +78,7 @@ def test_a_stream_is_published_and_a_repeated_batch_has_the_same_ids(
     run()
     first = taken(client, "spark", 5)
     assert {m.object_id for m in first} == {f"feed/0/0/{i}" for i in range(5)}
+    assert [m.attributes for m in first] == [{"mag": float(m.text.split()[1])} for m in first]
     add("b.json", range(5, 8))
     run()
     assert {m.text for m in taken(client, "spark", 3)} == {f"spark {i}" for i in range(5, 8)}
@@ -123,11 +125,13 @@ def test_a_session_is_read_once_over_restarts_and_acknowledged(
         return [row for runs in seen.values() for row in runs[-1]]
 
     post = {"lon": 1.0, "lat": 2.0, "time": 1_767_600_000_123}
-    client.publish([{**post, "id": str(i), "text": f"ocean {i}"} for i in range(4)])
+    with_depth = {**post, "attributes": {"depth": 4.5}}
+    client.publish([{**with_depth, "id": str(i), "text": f"ocean {i}"} for i in range(4)])
     run(lambda: len(rows()) == 4)
     assert [row.seq for row in rows()] == [1, 2, 3, 4]
     row = rows()[0]
     assert (row.query_id, row.text, row.lon, row.lat) == ("source", f"ocean {row.object_id}", 1, 2)
+    assert row.attributes == '{"depth":4.5}'
     assert round(row.time.timestamp() * 1000) % 1000 == 123
     forget_last(checkpoint)
     client.publish([{**post, "id": str(i), "text": f"ocean {i}"} for i in range(4, 6)])

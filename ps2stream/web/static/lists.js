@@ -38,6 +38,7 @@ export function add(list, matches, queries) {
     where.className = "place";
     where.textContent = ` ${place(match.lon, match.lat)} `;
     row.append(query, where, document.createElement("br"), match.text);
+    if (match.attributes) row.append(document.createElement("br"), match.attributes);
     return row;
   });
   list.prepend(...rows);

@@ -184,7 +184,7 @@ export class LiveMap {
       if (!before && !this.stale.has(name)) continue;
       const features = kept.map((p) => ({
         type: "Feature",
-        properties: { age: (now - p.born) / FADE_MS, text: p.text, query: p.query ?? "" },
+        properties: { age: (now - p.born) / FADE_MS, text: p.text, attributes: p.attributes ?? "", query: p.query ?? "" },
         geometry: { type: "Point", coordinates: [p.lon, p.lat] },
       }));
       this.map.getSource(name).setData(collection(features));
@@ -224,13 +224,14 @@ export class LiveMap {
     if (!point && !leaf) return;
     const box = document.createElement("div");
     if (point) {
-      const { query, text } = point.properties;
+      const { query, text, attributes } = point.properties;
       if (query) {
         const name = document.createElement("strong");
         name.textContent = this.queries.get(query)?.properties.expression || query;
         box.append(name, document.createElement("br"));
       }
       box.append(text);
+      if (attributes) box.append(document.createElement("br"), attributes);
     } else {
       const workers = JSON.parse(leaf.properties.workers);
       const what = leaf.properties.text ? "divided by text among workers" : "of worker";

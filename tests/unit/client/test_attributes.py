@@ -253,6 +253,46 @@ def test_frames_and_tables_are_cast() -> None:
     assert table_of(batch).to_batches() == [batch]
 
 
+class PointsStub(NamedTuple):
+    """What is used of a GeoSeries."""
+
+    name: str
+    x: Any
+    y: Any
+
+
+class GeoFrameStub(pd.DataFrame):  # type: ignore[misc]
+    """What is used of a GeoDataFrame, in metres, or in degrees."""
+
+    crs: int | None = 3857
+
+    @property
+    def __geo_interface__(self) -> Any:
+        raise AssertionError("rows one by one are slow")
+
+    @property
+    def geometry(self) -> PointsStub:
+        if self.crs is None:
+            raise AttributeError("no geometry is set")
+        scale = 1 if self.crs == 4326 else 1e5
+        return PointsStub("shape", np.array([8.5 * scale] * 2), np.array([47.0 * scale] * 2))
+
+    def to_crs(self, crs: int) -> GeoFrameStub:
+        made = GeoFrameStub(self)
+        made.crs = crs
+        return made
+
+
+def test_points_of_a_frame_are_places() -> None:
+    columns = {"shape": ["a", "b"], "text": ["x", "y"], "mag": [4.5, None]}
+    found = table_of(GeoFrameStub(columns)).to_pydict()
+    assert found == {"text": ["x", "y"], "mag": [4.5, None], "lon": [8.5] * 2, "lat": [47.0] * 2}
+    without = GeoFrameStub(columns)
+    without.crs = None
+    with pytest.raises(InvalidArgument, match=r"objects\.geometry: expected points: no g"):
+        object_batch(without)
+
+
 PLACE_ARRAYS = {name: pa.array([value]) for name, value in PLACE.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.connectors.deliveries import DeliveryItem
+from ps2stream.client.inputs import object_batch
+from ps2stream.client.matches import read_batch
+from ps2stream.connectors.deliveries import DeliveryItem, encode_items
 from ps2stream.connectors.kafka_config import read_config
 from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
@@ -23,11 +26,19 @@ from ps2stream.connectors.retry import RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
 from ps2stream.errors import InvalidArgument
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.readers import nest_attributes
+from ps2stream.v1 import delivery_pb2
 
 
 def convert(fields: RecordFields, *records: Any) -> ConvertedPosts:
     data = [r if isinstance(r, bytes | None) else json.dumps(r).encode() for r in records]
     return fields.convert(data, [f"t/0/{i}" for i in range(len(data))])
+
+
+def rows_of(found: ConvertedPosts) -> list[dict[str, Any]]:
+    posts = found.posts
+    return posts if isinstance(posts, list) else list(map(nest_attributes, posts.to_pylist()))
 
 
 def test_usual_names_are_found_and_absent_ids_are_those_given() -> None:
@@ -36,7 +47,7 @@ def test_usual_names_are_found_and_absent_ids_are_those_given() -> None:
         {"lat": 1, "lon": 2.5, "text": "a", "time": 7},
         {"latitude": "3", "lng": 4, "text": "b", "id": 9, "ts": "1970-01-01T00:00:01Z"},
     )
-    assert found.posts.to_pylist() == [
+    assert rows_of(found) == [
         {"id": "t/0/0", "time": 7, "lon": 2.5, "lat": 1.0, "text": "a"},
         {"id": "9", "time": 1000, "lon": 4.0, "lat": 3.0, "text": "b"},
     ]
@@ -46,11 +57,12 @@ def test_usual_names_are_found_and_absent_ids_are_those_given() -> None:
 def test_paths_lead_into_objects_and_arrays() -> None:
     record = {"id": "x", "tst": 3, "p": {"y": 1, "x": 2}, "g": [5, 6], "body": {"t": "hi"}}
     nested = RecordFields("text=body.t,lat=p.y,lon=p.x,time=tst,id=", "s")
-    [row] = convert(nested, record).posts.to_pylist()
+    [row] = rows_of(convert(nested, record))
     assert row == {"id": "t/0/0", "time": 3000, "lon": 2.0, "lat": 1.0, "text": "hi"}
     listed = RecordFields("text=body.t,lon=g.0,lat=g.1")
-    [row] = convert(listed, record).posts.to_pylist()
-    assert row == {"id": "x", "time": None, "lon": 5.0, "lat": 6.0, "text": "hi"}
+    [row] = rows_of(convert(listed, record))
+    place = {"id": "x", "time": None, "lon": 5.0, "lat": 6.0, "text": "hi"}
+    assert row == place | {"attributes": {"tst": 3}}, "no path leads to it"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +82,7 @@ def test_paths_lead_into_objects_and_arrays() -> None:
 def test_a_bad_record_is_named_and_the_others_are_taken(record: Any, why: str) -> None:
     good = {"lat": 1, "lon": 1, "text": "good"}
     found = convert(RecordFields(), good, record, good)
-    assert found.posts.column("id").to_pylist() == ["t/0/0", "t/0/2"]
+    assert [row["id"] for row in rows_of(found)] == ["t/0/0", "t/0/2"]
     assert list(found.rows) == [0, 2]
     assert list(found.bad) == [1]
     assert found.bad[1].startswith(why)
@@ -82,7 +94,18 @@ _VALUES = st.one_of(
 )  # fmt: skip
 _RECORDS = st.fixed_dictionaries(
     {"text": st.text(max_size=5), "lat": st.floats(-100, 100), "lon": st.integers(-180, 180)},
-    optional={"id": _VALUES, "time": _VALUES, "ts": _VALUES, "latitude": _VALUES, "more": _VALUES},
+    optional={
+        "id": _VALUES,
+        "time": _VALUES,
+        "ts": _VALUES,
+        "latitude": _VALUES,
+        "more": _VALUES,
+        "other": _VALUES,
+        "payload": _VALUES,
+        "attributes": st.just({"deep": 1}),
+        "nested": st.sampled_from([[], [1], {}, {"a": 1}]),
+        "long": st.just("x" * 1025),
+    },
 )
 _LINES = st.one_of(
     _RECORDS.map(lambda r: json.dumps(r).encode()),
@@ -90,12 +113,81 @@ _LINES = st.one_of(
 )
 
 
-@settings(deadline=None)
-@given(st.lists(_LINES, min_size=1, max_size=4), st.sampled_from(["ms", "s"]))
-def test_columns_and_records_give_the_same_posts(lines: list[bytes | None], unit: Any) -> None:
-    fields, ids = RecordFields("", unit), [f"t/0/{i}" for i in range(len(lines))]
+@settings(deadline=None, max_examples=400)
+@given(
+    st.lists(_LINES, min_size=1, max_size=4),
+    st.sampled_from(["ms", "s"]),
+    st.sampled_from([None, "none", "more", "more:number,other:text", "other:time,more:boolean"]),
+)
+def test_columns_and_records_give_the_same_posts(
+    lines: list[bytes | None], unit: Any, spec: str | None
+) -> None:
+    fields = RecordFields("", unit, AttributeChoice(spec))
+    ids = [f"t/0/{i}" for i in range(len(lines))]
     found, slowly = fields.convert(lines, ids), fields._convert_records(lines, ids)
-    assert (found.posts, list(found.rows), found.bad) == (slowly.posts, slowly.rows, slowly.bad)
+    assert (list(found.rows), found.bad) == (slowly.rows, slowly.bad)
+    assert rows_of(found) == rows_of(slowly)
+
+
+def test_members_become_attributes(caplog: pytest.LogCaptureFixture) -> None:
+    place: dict[str, Any] = {"lat": 1, "lon": 2, "text": "a", "id": "x", "time": 5}
+    some = {"mag": 4.5, "n": 3, "ok": True, "at": "2026-11-24T10:00:00Z", "tags": ["x"]}
+    fields = RecordFields()
+    for _ in range(2):
+        columns = convert(fields, place | some, place | {"mag": 5})
+        assert not isinstance(columns.posts, list), "read as columns, times as texts too"
+        assert rows_of(columns)[0] == place | {"attributes": {n: some[n] for n in list(some)[:4]}}
+        assert rows_of(columns)[1] == place | {"attributes": {"mag": 5.0}}
+    assert [r.getMessage() for r in caplog.records] == [
+        "left out, as no attribute: tags (an array)"
+    ], "named once"
+    mixed = convert(fields, place | {"mag": "high", "payload": {"a": [1]}}, place | {"mag": 5})
+    assert rows_of(mixed) == [
+        place | {"attributes": {"mag": "high"}, "payload": '{"a":[1]}'},
+        place | {"attributes": {"mag": 5}},
+    ]
+    typed = RecordFields("", "ms", AttributeChoice("mag:number"))
+    bad = convert(typed, place | {"mag": "high"}, place | {"mag": "5", "n": 3})
+    assert bad.bad == {0: "mag: expected a number, got 'high'"}
+    assert rows_of(bad) == [place | {"attributes": {"mag": 5}}]
+    many = place | {f"n{i}": i for i in range(70)}
+    assert len(rows_of(convert(fields, many))[0]["attributes"]) == 64
+
+
+def test_sinks_write_attributes_and_payloads() -> None:
+    at = datetime(2026, 11, 24, 10, tzinfo=UTC)
+    rows: list[dict[str, Any]] = [
+        {"attributes": {"mag": 4.5, "at": at, "most": math.inf}, "payload": {"a": [1]}},
+        {"payload": b"\xff"},
+        {},
+    ]
+    place: dict[str, Any] = {"lon": 1, "lat": 2, "text": "x"}
+    objects = object_batch([place | row for row in rows]).objects
+    batch = delivery_pb2.DeliverBatch(
+        session_seq=1,
+        new_handles=[7],
+        new_query_ids=["q"],
+        pair_handles=[7] * 3,
+        pair_objects=range(3),
+        object_ids=["a", "b", "c"],
+        object_offsets=[1, 2, 3],
+        attributes=[o.attributes for o in objects],
+        payloads=[o.payload for o in objects],
+    )
+    data = delivery_pb2.DeliverResponse(batch=batch).SerializeToString()
+    fields = delivery_pb2.DeliverFields(attributes=True, payload=True)
+    found = [json.loads(item.body) for item in encode_items(read_batch(data, {}, fields))]
+    assert [
+        {n: row.get(n) for n in ("attributes", "payload", "payload_base64")} for row in found
+    ] == [
+        {
+            "attributes": {"at": "2026-11-24T10:00:00Z", "mag": 4.5, "most": "Infinity"},
+            "payload": {"a": [1]},
+            "payload_base64": None,
+        },
+        {"attributes": None, "payload": None, "payload_base64": "/w=="},
+        {"attributes": None, "payload": None, "payload_base64": None},
+    ]
 
 
 @pytest.mark.parametrize("spec", ["text", "body=text", "lat=", "text=a,=b"])

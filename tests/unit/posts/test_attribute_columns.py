@@ -139,7 +139,6 @@ def test_columns_of_parquet_are_cast_to_the_types_given(tmp_path: Path) -> None:
         "a": [3, 4], "b": [3.5, 4.0], "c": ["3", "4"], "d": [True, False], "e": [TEN, TEN],
         "f": [TEN, datetime(2026, 11, 24, tzinfo=UTC)], "g": [TEN, TEN],
     }  # fmt: skip
-    assert read(parquet(tmp_path, **columns), "c,none_such")[1].list_unseen() == ["none_such"]
     assert read(parquet(tmp_path, **columns), "none")[0] == {}
     assert choice.list_unseen() == []
 
@@ -180,7 +179,7 @@ def test_a_payload_that_cannot_be_is_named(tmp_path: Path, values: Any, problem:
     ("name", "text", "problem"),
     [
         ("x.csv", "lat,lon,text,mag\n1,2,x,high\n", "x.csv:2 mag: expected a number, got 'high'"),
-        ("x.csv", "lat,lon,text,payload\n1,2,x,{\n", "x.csv:2 payload: expected JSON: "),
+        ("x.csv", "lat,lon,text,mag,payload\n1,2,x,,{\n", "x.csv:2 payload: expected JSON: "),
         ("x.jsonl", '{"lat":1,"lon":2,"text":"x","mag":[]}', "x.jsonl:1 mag: expected a number"),
         ("x.jsonl", '{"lat":1,"lon":2,"text":"x","payload":NaN}', "x.jsonl:1 payload: expected a"),
         ("x.geojson", "[1", "x.geojson: expected GeoJSON: "),
@@ -193,6 +192,16 @@ def test_a_bad_value_is_named(tmp_path: Path, name: str, text: str, problem: str
     with pytest.raises(InvalidArgument) as caught:
         list(read_rows(str(tmp_path / name), choice=AttributeChoice("mag:number")))
     assert problem in str(caught.value)
+
+
+def test_a_column_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    paths = write_all(tmp_path)
+    for kind, place in (("csv", "x.csv:1"), ("parquet", "x.parquet")):
+        read_any = read_posts if kind == "parquet" else read_rows
+        with pytest.raises(InvalidArgument) as caught:
+            next(read_any(paths[kind], choice=AttributeChoice("mag,magnitude")))
+        wanted = f"{place}: expected a column magnitude; there are: id, lat, lon, text, mag, "
+        assert str(caught.value).partition("/x")[2].startswith(wanted.partition("x")[2])
 
 
 def test_a_payload_that_is_too_large_is_named(tmp_path: Path) -> None:
