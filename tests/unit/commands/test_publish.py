@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.commands.output import CommandOutput
 
-
 ADVICE = "ps2stream: columns of CSV are published as text; for numbers: --attributes"
 
 
