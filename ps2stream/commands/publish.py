@@ -131,7 +131,7 @@ def publish(
         raise
     summary = _summarize_run(done, began, choice)
     if not output.json:
-        for line in _describe_choice(summary):
+        for line in _describe_choice(summary, choice.advice):
             click.echo(f"ps2stream: {printable(line)}", err=True)
     output.emit(
         summary,
@@ -184,8 +184,11 @@ def _summarize_run(done: int, began: float, choice: AttributeChoice) -> dict[str
     }
 
 
-def _describe_choice(summary: dict[str, Any]) -> Iterator[str]:
-    """Yields lines that say which members of the posts are no attributes of theirs."""
+def _describe_choice(summary: dict[str, Any], advice: str) -> Iterator[str]:
+    """Yields lines that say which members of the posts are no attributes of theirs, or may be of
+    another type than was meant."""
+    if advice:
+        yield f"columns of CSV are published as text; for numbers: --attributes {advice}"
     if found := summary.get("left_out"):
         yield f"left out, as no attributes: {', '.join(found)}"
     if found := summary.get("not_found"):

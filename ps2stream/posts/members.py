@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -45,6 +45,8 @@ class AttributeChoice:
         self._unseen = set(self.types or ())
         self._left_out: dict[str, str] = {}
         self._reported: set[str] = set()
+        self.advice = ""
+        """The spec that makes numbers of columns that are text and look like numbers."""
 
     def read(self, record: Mapping[str, Any], used: Container[str]) -> dict[str, Any]:
         """Returns the attributes of a record by name: its members beyond `used`, and the members of
@@ -72,6 +74,20 @@ class AttributeChoice:
         if missing := [name for name in self.types or () if name not in names]:
             have = ", ".join(names)
             raise invalid(where, f"expected a column {missing[0]}; there are: {have}")
+
+    def look_for_numbers(self, records: Iterable[Mapping[str, Any]], used: Container[str]) -> None:
+        """Looks at rows of a table of texts, and gives `advice` where no types are given."""
+        if self.types is not None:
+            return
+        looks: dict[str, bool] = {}
+        for record in records:
+            for name, value in record.items():
+                if name not in used:
+                    looks[name] = looks.get(name, True) and _is_number(value)
+        if any(looks.values()):
+            names = {name: f"`{name}`" if set(name) & set(":, ") else name for name in looks}
+            parts = (names[name] + ":number" * is_number for name, is_number in looks.items())
+            self.advice = ",".join(parts)
 
     def leave_out(self, name: str, reason: str) -> None:
         """Notes that a member is left out."""
@@ -199,6 +215,13 @@ def _to_number(value: Any) -> int | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise ValueError
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(_to_number(text))
+    except ValueError:
+        return False
 
 
 def _to_text(value: Any) -> str:

@@ -74,6 +74,8 @@ def read_rows(
                 head = [n for n, v in records[0][1].items() if n not in KNOWN or v is not None]
                 choice.check_columns(f"{path}:1", head)
             records = [(where, _read_cells(where, record)) for where, record in records]
+            if not first:
+                choice.look_for_numbers((record for _, record in records), KNOWN)
         yield from split_rows(make_rows(check_records(records, first, run, choice)))
 
 

@@ -151,3 +151,22 @@ def test_a_choice_that_is_none_is_refused(spec: str, problem: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         AttributeChoice(spec)
     assert problem in str(caught.value)
+
+
+def test_columns_of_texts_that_look_like_numbers_are_advised_of() -> None:
+    rows = [{"mag": "4.5", "n": "3", "at": "2026", "a b": "1e3", "word": "x", "id": "7"}]
+    rows += [{"mag": "-5", "n": "", "at": "soon", "a b": "2"}]
+    choice = AttributeChoice()
+    choice.look_for_numbers(rows, KNOWN)
+    assert choice.advice == "mag:number,n,at,`a b`:number,word"
+    assert AttributeChoice(choice.advice).types == {
+        "mag": "number",
+        "n": "",
+        "at": "",
+        "a b": "number",
+        "word": "",
+    }
+    for spec, found in (("mag", rows), (None, [{"word": "nan"}]), (None, [])):
+        choice = AttributeChoice(spec)
+        choice.look_for_numbers(found, KNOWN)
+        assert choice.advice == ""
