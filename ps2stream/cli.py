@@ -52,7 +52,9 @@ SUMMARIES = {
     "list": "List live queries in the order in which they were inserted.",
     "explain": "Explain why posts would match a query, or would not.",
     "price": "Estimate the matches and the cost of a query, before it is inserted.",
-    "publish": "Publish the posts of FILE: JSON Lines, CSV, GeoJSON or Parquet; - reads standard input.",
+    "publish": (
+        "Publish the posts of FILE: JSON Lines, CSV, GeoJSON or Parquet; - reads standard input."
+    ),
     "subscribe": "Print the matches of SESSION as they arrive, until interrupted.",
     "connect": "Read posts from other systems, and write matches to them.",
     "status": "Show whether the running service is healthy, and if not, why.",

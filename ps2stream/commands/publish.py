@@ -122,7 +122,7 @@ def publish(
             read = read_posts if parquet else read_rows
             posts = _limit_posts(read(file, format, batch, run, choice), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):
-                client.publish(part if parquet else _to_columns(part))
+                client.publish(part if parquet else make_columns(part))
                 done += len(part)
                 bar.update(task, completed=done)
     except Ps2StreamError:
@@ -140,7 +140,7 @@ def publish(
     )
 
 
-def _to_columns(posts: list[dict[str, Any]]) -> Any:
+def make_columns(posts: list[dict[str, Any]]) -> Any:
     """Returns posts as columns, which the client sends as a record batch where it can; as they are
     if attributes have the names of other columns, or are too many for columns."""
     columns = {name: [post[name] for post in posts] for name in POST}

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.client.inputs import object_batch
-from ps2stream.commands.publish import _to_columns
+from ps2stream.commands.publish import make_columns
 from ps2stream.errors import InvalidArgument
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import read_posts, read_rows
@@ -219,16 +219,16 @@ def test_parts_stay_below_what_a_request_carries(tmp_path: Path) -> None:
     path.write_text("\n".join([json.dumps(post)] * 60))
     parts = list(read_rows(str(path), choice=AttributeChoice()))
     assert sum(map(len, parts)) == 60
-    assert max(object_batch(_to_columns(part)).ByteSize() for part in parts) <= 4 << 20
+    assert max(object_batch(make_columns(part)).ByteSize() for part in parts) <= 4 << 20
 
 
 def test_rows_become_columns_where_they_can() -> None:
     place = PLACE | {"time": None}
     plain = [place | {"attributes": {"mag": 1}}, place | {"payload": "{}"}]
-    assert object_batch(_to_columns(plain)).arrow
+    assert object_batch(make_columns(plain)).arrow
     named_alike = [place | {"attributes": {"lat": 1}}]
     many = [place | {"attributes": {f"n{i}": i}} for i in range(65)]
     for posts in (named_alike, many):
-        assert _to_columns(posts) is posts
+        assert make_columns(posts) is posts
         assert len(object_batch(posts).objects) == len(posts)
-    assert set(_to_columns([place])) == {*place}
+    assert set(make_columns([place])) == {*place}
