@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import combinations, pairwise
 from typing import Any
@@ -18,6 +18,9 @@ from typing import Any
 import regex
 import shapely
 import shapely.geometry
+
+from tests import naive_predicates
+from tests.naive_predicates import QUOTES, Scalar
 
 EARTH_KM = 6371.0088
 
@@ -29,6 +32,7 @@ class Obj:
     lon: float
     lat: float
     text: str
+    attributes: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +51,9 @@ class Query:
 
 def matches(query: Query, obj: Obj) -> bool:
     """Whether the object satisfies the query's expression and lies in its region."""
-    return satisfied(query.expression, obj.text) and inside(query.region, obj.lon, obj.lat)
+    return satisfied(query.expression, obj.text, obj.attributes) and inside(
+        query.region, obj.lon, obj.lat
+    )
 
 
 # --- text -----------------------------------------------------------------
@@ -211,10 +217,11 @@ def category(c: str) -> str:
 
 # --- expressions ----------------------------------------------------------
 
-QUOTES = '"\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02' + "「」『』〝〞〟﹁﹂﹃﹄｢｣"
 DASHES = "-\u2010\u2011\u2013\u2014\u2212\ufe63\uff0d"
 DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 OPERATORS = ("AND", "OR", "NOT")
+LEAVES = ("phrase", "prefix", "is")
+NO_ATTRIBUTES: Mapping[str, Scalar] = {}
 Tree = tuple[Any, ...]
 
 
@@ -232,7 +239,8 @@ def is_quote(source: str, at: int) -> bool:
 
 
 def lexed(source: str) -> list[tuple[str, str]]:
-    """(kind, text): "(", ")", "-", an operator, "word" or "phrase"; the latter without quotes."""
+    """(kind, text): "(", ")", "-", an operator, "word", "predicate" or "phrase"; the latter without
+    quotes."""
     out: list[tuple[str, str]] = []
     at = 0
     while at < len(source):
@@ -242,6 +250,9 @@ def lexed(source: str) -> list[tuple[str, str]]:
             pass
         elif c in "()":
             out.append((c, c))
+        elif found := naive_predicates.find(source, at):
+            end = found
+            out.append(("predicate", source[at:end]))
         elif c in QUOTES:
             while end < len(source) and not is_quote(source, end):
                 end += 1
@@ -266,8 +277,8 @@ def lexed(source: str) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=100_000)
 def parsed(source: str) -> Tree:
-    """("and" | "or" | "not", part...), ("phrase", word...) or ("prefix", text); ValueError for a
-    bad expression."""
+    """("and" | "or" | "not", part...), ("phrase", word...), ("prefix", text) or ("is", name, op,
+    value); ValueError for a bad expression."""
     if len(source.encode("utf-8", "surrogatepass")) > 8192:
         raise ValueError("over 8 KiB")
     tree, rest = either(lexed(source), 0)
@@ -317,7 +328,7 @@ def factor(lexemes: list[tuple[str, str]], depth: int) -> tuple[Tree, list[tuple
         tree, rest = factor(lexemes[chain:], depth)
         return (("not", tree) if chain % 2 else tree), rest
     if kind == "-":
-        if not rest or rest[0][0] not in ("word", "phrase", "("):
+        if not rest or rest[0][0] not in ("word", "phrase", "predicate", "("):
             raise ValueError("a minus before nothing")
         tree, rest = factor(rest, depth)
         return ("not", tree), rest
@@ -328,6 +339,8 @@ def factor(lexemes: list[tuple[str, str]], depth: int) -> tuple[Tree, list[tuple
         if not rest:
             raise ValueError("a ( is not closed")
         return tree, rest[1:]
+    if kind == "predicate":
+        return naive_predicates.parsed(text), rest
     if kind not in ("word", "phrase"):
         raise ValueError("expected a keyword")
     return literal(text, kind == "phrase"), rest
@@ -338,6 +351,8 @@ def literal(text: str, quoted: bool) -> Tree:
     stars = re.sub(r"\*(?=\ufe0f?\u20e3)", "", text)  # the emoji of a keycap
     if "~" in text or (text[:1] in ("'", "\u2018") and not quoted):
         raise ValueError(f"{text} is reserved")
+    if not quoted and text.startswith((*naive_predicates.OPERATORS,)):
+        raise ValueError("a comparison without a name")
     if "*" in stars:
         if quoted or stars.index("*") < len(stars) - 1:
             raise ValueError("* within a word")
@@ -357,7 +372,7 @@ def literal(text: str, quoted: bool) -> Tree:
 
 def leaves(tree: Tree) -> frozenset[Tree]:
     """The literals of a tree."""
-    if tree[0] in ("phrase", "prefix"):
+    if tree[0] in LEAVES:
         return frozenset([tree])
     return frozenset().union(*map(leaves, tree[1:]))
 
@@ -365,23 +380,26 @@ def leaves(tree: Tree) -> frozenset[Tree]:
 def true_where(tree: Tree, literals: frozenset[Tree]) -> bool:
     """The truth of an expression where these literals hold and no others."""
     kind, *parts = tree
-    if kind in ("phrase", "prefix"):
+    if kind in LEAVES:
         return tree in literals
     found = (true_where(part, literals) for part in parts)
     return not next(found) if kind == "not" else (all if kind == "and" else any)(found)
 
 
-def satisfied(expression: str, text: str) -> bool:
-    """Whether a text satisfies an expression; the empty one always."""
+def satisfied(expression: str, text: str, attributes: Mapping[str, Scalar] = NO_ATTRIBUTES) -> bool:
+    """Whether a text with these attributes satisfies an expression; the empty one always."""
     if not expression:
         return True
     tree = parsed(expression)
-    return true_where(tree, frozenset(leaf for leaf in leaves(tree) if holds(leaf, text)))
+    held = frozenset(leaf for leaf in leaves(tree) if holds(leaf, text, attributes))
+    return true_where(tree, held)
 
 
-def holds(leaf: Tree, text: str) -> bool:
-    """Whether a literal holds for a text."""
+def holds(leaf: Tree, text: str, attributes: Mapping[str, Scalar] = NO_ATTRIBUTES) -> bool:
+    """Whether a literal holds for a text with these attributes."""
     kind, *parts = leaf
+    if kind == "is":
+        return naive_predicates.holds(leaf, attributes)
     if kind == "prefix":
         return any(word.startswith(parts[0]) for word in tokens(text))
     sequence, side = analysed(text)

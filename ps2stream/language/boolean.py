@@ -23,6 +23,7 @@ ANY_TEXT: Final = ""
 """Stands in a posting set for the term that every object has."""
 
 _WORK = 1 << 14  # steps of an expansion before it counts as over EXPRESSION_CONJUNCTS
+_EXISTS = "exists"
 _NOT, _BEHIND_NOT = "NOT ", "NOT!"  # no text that begins with NOT lies between others
 
 
@@ -214,7 +215,18 @@ def canonical_of(expr: Expr, least: Expr | None) -> str:
 
 def limited_text(expr: Expr) -> str:
     """Returns the text, with AND left out where it would be over the limit."""
-    return expr.text if fits_limit(expr.text) else expr.text.replace(" AND ", " ")
+    return expr.text if fits_limit(expr.text) else _leave_out_and(expr)
+
+
+def _leave_out_and(expr: Expr) -> str:
+    """Returns the text without AND, save before the word `exists`, which would else say that the
+    word before it is an attribute."""
+    if isinstance(expr, Term):
+        return expr.text
+    if isinstance(expr, Or):
+        return " OR ".join(map(_leave_out_and, expr.args))
+    parts = [f"({_leave_out_and(x)})" if isinstance(x, Or) else x.text for x in expr.args]
+    return " ".join(f"AND {x}" if x == _EXISTS and i else x for i, x in enumerate(parts))
 
 
 def fits_limit(text: str) -> bool:

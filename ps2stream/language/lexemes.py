@@ -13,16 +13,16 @@ _DASHES: Final = "-‐‑–—−﹣－"
 _MARKS: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Hebrew writes an acronym with a quote before its last letter; that is no quotation.
 _GERSHAYIM: Final = r'(?<=[\u0591-\u05f2])["”＂](?=[\u0591-\u05f2])'
-_NAME: Final = r"(?:`[^`]*`|(?!(?:AND|OR|NOT)\b)[^\W\d](?:[\w.-]*\w)?)"
+_NAME: Final = r"(?:`[^`]*`|(?!(?:AND|OR|NOT)(?![\w.-]*\w))[^\W\d](?:[\w.-]*\w)?)"
 _TEXT: Final = rf'(?:"(?:[^"\\]|\\.)*+"|[{_QUOTES[1:]}][^{_QUOTES}]*+[{_QUOTES[1:]}])'
 _BARE: Final = rf"[^\s(),{_QUOTES}]++"
 # What can only be a value, so that `storm in (texas)` stays words.
 _SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^\s(),{_QUOTES}]*+|true|false)"
 _SURE_LIST: Final = rf"\(\s*{_SURE}(?:\s*,\s*{_SURE})*+\s*\)"
 _PREDICATE: Final = (
-    rf"{_NAME}(?:\s*(?:[!<>]?=|[<>≠≤≥])\s*(?:{_TEXT}|{_BARE})"
+    rf"{_NAME}(?:\s*(?:[!<>]?=|[<>≠≤≥])\s*(?:{_TEXT}|{_BARE})?+"
     rf"|\s+(?:IN\s*\((?:{_TEXT}|[^(){_QUOTES}])*+\)|in\s*{_SURE_LIST})"
-    r"|\s+(?:EXISTS\b|exists(?=\s*(?:\)|\Z|(?:AND|OR)\b))))"
+    r"|\s+(?:EXISTS\b|exists(?=\s*(?:\)|\Z)|\s+(?:AND|OR)\b)))"
 )
 PREDICATE_PARTS: Final = re.compile(
     rf"(?P<name>{_NAME})\s*(?P<op>[!<>]?=|[<>≠≤≥]|(?i:in|exists)\b)\s*(?P<rest>.*)\Z", re.DOTALL

@@ -70,17 +70,17 @@ def read_predicates(source: str) -> list[Predicate]:
 
 def _read_list(source: str, at: int) -> list[Value]:
     """Reads the values from behind a parenthesis to its end."""
-    found = []
+    found: dict[Value, None] = {}
     end = len(source) - 1
     while True:
         value, at = _read_value(source[:end], at)
-        found.append(value)
+        found[value] = None
         if len(found) > EXPRESSION_TERMS:
             raise PredicateError(
                 at, f"more than {EXPRESSION_TERMS} distinct terms (limit expression_terms)"
             )
         if at == end:
-            return found
+            return list(found)
         if source[at] != ",":
             raise PredicateError(at, "a comma stands between two values")
         at += 1

@@ -20,6 +20,7 @@ _SIGN: Final = 1 << 63
 _EXACT: Final = 1 << 53  # up to here every integer is a double
 _MANTISSA: Final = 53
 _INTEGERS: Final = range(-_SIGN, _SIGN)
+_DIGITS: Final = 20  # more than an integer of 64 bits has
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt]|\Z)", re.ASCII)
@@ -123,12 +124,12 @@ def read_bare_value(text: str) -> Value | None:
         return boolean_value(text == "true")
     if _DATE.match(text):
         return _read_time(text)
-    if _WHOLE.match(text) and (whole := int(text)) in _INTEGERS:
-        return number_value(whole)
+    if _WHOLE.match(text):
+        # Some thousand digits Python would not read.
+        size = int(text.lstrip("+-0")[:_DIGITS] or "0")
+        return number_value(-size if text.startswith("-") else size)
     if not _NUMBER.match(text):
         return None
-    if _WHOLE.match(text):
-        raise ValueError("is beyond 64-bit integers")
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise ValueError("is beyond the numbers of 64 bits")
@@ -145,4 +146,8 @@ def _read_time(text: str) -> Value:
         found = found.replace(tzinfo=UTC)
     if found.tzinfo is None:
         raise ValueError(f"has no time zone; write {text}Z for UTC")
+    try:
+        found.astimezone(UTC)  # as it is written again
+    except OverflowError:
+        raise ValueError("is beyond the years 1 to 9999 in UTC") from None
     return time_value((found - _EPOCH) // _MILLISECOND)

@@ -32,7 +32,7 @@ from ps2stream.dispatcher import (
 )
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import router as dispatcher_router
-from ps2stream.language import literals
+from ps2stream.language import literals, object_terms
 from ps2stream.merger import dedup, recovery, sessions, updates
 from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
@@ -40,7 +40,7 @@ from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import StreamDelivery
-from ps2stream.protocol.rows import NEVER, ObjectRows, no_queries
+from ps2stream.protocol.rows import NEVER, ObjectRows, no_offsets, no_queries
 from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
@@ -798,4 +798,54 @@ def literals_end_with_the_delete() -> Iterator[None]:
         self._deleted[-1] = (*rest, literals.WatchedLiterals.of(no_queries()))
 
     with patch(dispatcher_router.RouterMachine, "_note_deletes", hasty):
+        yield
+
+
+# --- values of attributes ----------------------------------------------------------------
+
+
+@bug
+def halves_have_the_values_of_the_first() -> Iterator[None]:
+    """Both halves of a batch that is split carry the values of the first half's objects."""
+    add: Any = open_batches.OpenBatches.add
+    firsts: dict[int, Any] = {}
+
+    def careless(self: Any, *args: Any, **more: Any) -> Any:
+        *rest, part_of, values = args
+        rows = args[2]
+        if part_of is not None and len(values.off):
+            first = firsts.setdefault(id(part_of), (part_of, values))[1]
+            ends = np.minimum(np.arange(len(rows) + 1), len(first.off) - 1)
+            values = first._replace(off=first.off[ends])
+        return add(self, *rest, part_of, values, **more)
+
+    with patch(open_batches.OpenBatches, "add", careless):
+        yield
+
+
+@bug
+def values_are_not_taken_by_the_rows_of_a_share() -> Iterator[None]:
+    """A worker gets the values of the first objects of a batch, whichever are its own."""
+    with patch(
+        object_terms.ComparedValues,
+        "take",
+        lambda self, rows: self if not len(self.off) else (self.off[: len(rows) + 1], self.word),
+    ):
+        yield
+
+
+@bug
+def values_stay_behind_in_the_log() -> Iterator[None]:
+    """What is sent again after a restart has no attributes."""
+    recover = object_log.ObjectLog.recover
+
+    def bare(self: Any) -> Any:
+        found = []
+        for record in recover(self):
+            rows = ObjectRows.decode(record.rows.data)
+            rows = dataclasses.replace(rows, opaque_off=no_offsets(), opaque=nothing())
+            found.append(dataclasses.replace(record, rows=object_log.column(rows)))
+        return found
+
+    with patch(object_log.ObjectLog, "recover", bare):
         yield

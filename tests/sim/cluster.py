@@ -35,7 +35,7 @@ from ps2stream.space.grid import Grid
 from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import SnapshotStore
-from ps2stream.workers.index import ALL_TERMS, Index, Mask, MatchColumns, Parts
+from ps2stream.workers.index import ALL_TERMS, NO_ROWS, NO_VALUES, Index, Mask, MatchColumns, Parts
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.ledger import Held, Ledger
@@ -100,11 +100,19 @@ class Poisonable:
         self.inner.drop(keep)
 
     def match(
-        self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64, chosen: U8 = ALL_TERMS
+        self,
+        lsn: int,
+        lon: F64,
+        lat: F64,
+        term_off: I64,
+        term: U64,
+        chosen: U8 = ALL_TERMS,
+        value_off: I64 = NO_ROWS,
+        value: U64 = NO_VALUES,
     ) -> MatchColumns:
         if (term == self._poison).any():
             raise Poison
-        return self.inner.match(lsn, lon, lat, term_off, term, chosen)
+        return self.inner.match(lsn, lon, lat, term_off, term, chosen, value_off, value)
 
 
 class Cluster:

@@ -7,6 +7,7 @@ import dataclasses
 import random
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ from ps2stream.routing.h1 import H1
 from ps2stream.routing.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
+from tests.naive_predicates import Scalar
 
 WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
 SPOTS = [-180.0, 180.0, 179.99, -0.0, 0.0, 0.703125, 45.0, -73.9, -74.0, 12.5]
@@ -27,18 +29,42 @@ ANALYSIS = Analysis(salt=7)
 
 
 PREFIXES = ["fl*", "flo*", "river*", "Fi*", "STR*", "e\u0301t*", "th*"]
+PREDICATES = [
+    *("severity >= 3", "severity < 3.5", "severity != 3", "severity = 3", "severity EXISTS"),
+    *('source = "usgs"', 'source > "n"', 'source IN ("usgs", "noaa", 3)', "Source EXISTS"),
+    *("tsunami = true", "seen >= 2026-11-24T10:00:00Z", "`two words` <= 9007199254740993"),
+]
+_VALUES: Mapping[str, Sequence[Scalar]] = {
+    "severity": [2, 3, 3.0, 3.5, -0.0, float("inf"), "3"],
+    "source": ["usgs", "noaa", "n", "n\0", 3, "z" * 300],
+    "tsunami": [True, False],
+    "seen": [datetime(2026, 11, 24, 10, tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC)],
+    "two words": [2**53, 2**53 + 1, 2**53 + 2],
+}
 _WORD = re.compile(r"\(|(?<![^\s(])(?!(?:AND|OR)(?![^\s()]))[^\s()]+")
 _ANALYZERS = [Analyzer(dataclasses.replace(ANALYSIS, stemmer=s)) for s in (None, "english")]
 
 
 def some_expression(
-    rng: random.Random, words: Sequence[str] = WORDS, prefixes: Sequence[str] = PREFIXES
+    rng: random.Random,
+    words: Sequence[str] = WORDS,
+    prefixes: Sequence[str] = PREFIXES,
+    predicates: Sequence[str] = (),
 ) -> str:
     """One that can match something, also where words have stems."""
     plain = _some_tree(rng, words, 3)
     own = random.Random(plain)  # so that what else is drawn does not depend on it
+    others = random.Random(f"predicates {plain}")
+    has_predicates = bool(predicates) and others.random() < 0.4
+
+    def draw_literal(match: re.Match[str]) -> str:
+        literal = _some_literal(own, match[0], words, prefixes)
+        if not has_predicates or match[0] == "(" or others.random() < 0.4:
+            return literal
+        return others.choice(["", "", "NOT ", "-"]) + others.choice(predicates)
+
     for _ in range(20):
-        expression = _WORD.sub(lambda m: _some_literal(own, m[0], words, prefixes), plain)
+        expression = _WORD.sub(draw_literal, plain)
         with contextlib.suppress(ExpressionError):
             for analyzer in _ANALYZERS:
                 parse(expression, analyzer)
@@ -88,6 +114,14 @@ def some_object(rng: random.Random) -> tuple[str, float, float]:
     """Text, longitude and latitude."""
     text = " ".join(rng.choice(WORDS) for _ in range(rng.choice([0, 1, 3, 5, 8])))
     return text, rng.choice(SPOTS), rng.choice(LATS)
+
+
+def some_attributes(seed: str, name: str) -> dict[str, Scalar]:
+    """The attributes of the object of this name, which nothing else that is drawn depends on."""
+    rng = random.Random(f"{seed} attributes of {name}")
+    if rng.random() < 0.3:
+        return {}
+    return {name: rng.choice(values) for name, values in _VALUES.items() if rng.random() < 0.6}
 
 
 class Plan(RoutingPlan):

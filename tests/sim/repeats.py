@@ -59,9 +59,8 @@ class Repeats:
         self._seqs[producer] += 1
         key = producer, self._seqs[producer]
         wrong = [(f"wrong {name}", text, lon, lat) for name, text, lon, lat in objects]
-        for name, text, lon, lat in (*objects, *wrong):
-            world.posted[name] = naive.Obj(lon, lat, text)
-            self._of_name[name] = key
+        world.post((*objects, *wrong))
+        self._of_name |= dict.fromkeys((each[0] for each in (*objects, *wrong)), key)
         rows, mistaken = world.build(objects), world.build(wrong)
         known = world.known
         world.clock.spawn(self._send(0, where, key, rows, known))

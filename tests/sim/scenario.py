@@ -111,7 +111,7 @@ class _Author:
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
             at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)
-            expression = hostile.some_expression(inquiries)
+            expression = hostile.some_expression(inquiries, predicates=hostile.PREDICATES)
             self._add(at, "inquire", where, expression, hostile.some_region(inquiries))
         events = tuple(sorted(self.events, key=lambda event: event.at))
         feed_rows = rng.choice([2, 5, 16_384])
@@ -185,7 +185,8 @@ class _Author:
         if what == "delete":
             self._add(at, "delete", self._where(), name)
         elif what == "insert":
-            expression, region = hostile.some_expression(rng), hostile.some_region(rng)
+            expression = hostile.some_expression(rng, predicates=hostile.PREDICATES)
+            region = hostile.some_region(rng)
             if rng.random() < 0.1 and region.to_json() is not None:
                 expression = ""
             self._add(at, "insert", self._where(), name, rng.choice(SESSIONS), expression, region)

@@ -27,9 +27,11 @@ from tests import naive
 from tests.sim.clients import Box, Reader, call, inquire, publish, reach
 from tests.sim.clock import Task
 from tests.sim.cluster import SEQUENCER, Cluster, SimTopology
+from tests.sim.hostile import some_attributes
 from tests.sim.network import Cut, Temper
 from tests.sim.process import Process
 from tests.sim.repeats import Repeats, Thing
+from tests.support.attributes import opaque_column
 
 REST_MS = 240_000  # after the last fault everything must have come to rest
 QUIET_MS = 4_500  # nothing came for as long: nothing is left to come
@@ -74,9 +76,14 @@ class World(Cluster):
         self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]
     ) -> None:
         """objects: name, text, longitude, latitude."""
-        for name, text, lon, lat in objects:
-            self.posted[name] = naive.Obj(lon, lat, text)
+        self.post(objects)
         self.clock.spawn(self._publish(where, level, objects))
+
+    def post(self, objects: Sequence[tuple[str, str, float, float]]) -> None:
+        """Note objects that are to be published, and their attributes."""
+        for name, text, lon, lat in objects:
+            attributes = some_attributes(self.seed, name)
+            self.posted[name] = naive.Obj(lon, lat, text, attributes)
 
     def repeat(
         self,
@@ -273,7 +280,8 @@ class World(Cluster):
         term_off, term = self.analyzer.analyse(text_off, text)
         lon, lat = np.array(lons, np.float64), np.array(lats, np.float64)
         time = np.full(len(names), self.clock.wall_ms(), np.int64)
-        return ObjectRows(id_off, ids, time, lon, lat, text_off, text, term_off, term)
+        opaque = opaque_column([self.posted[name].attributes for name in names])
+        return ObjectRows(id_off, ids, time, lon, lat, text_off, text, term_off, term, *opaque)
 
     # --- inside ------------------------------------------------------------------------------
 
