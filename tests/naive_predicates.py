@@ -35,14 +35,15 @@ def holds(leaf: Tree, attributes: Mapping[str, Scalar]) -> bool:
     found = comparable(attributes[name])
     if found[0] != wanted[0]:
         return False
-    return {
+    truth: dict[str, bool] = {
         "=": found == wanted,
         "!=": found != wanted,
         "<": found < wanted,
         "<=": found <= wanted,
         ">": found > wanted,
         ">=": found >= wanted,
-    }[op]
+    }
+    return truth[op]
 
 
 def comparable(value: Scalar) -> tuple[Any, ...]:

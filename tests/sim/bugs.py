@@ -808,16 +808,18 @@ def literals_end_with_the_delete() -> Iterator[None]:
 def halves_have_the_values_of_the_first() -> Iterator[None]:
     """Both halves of a batch that is split carry the values of the first half's objects."""
     add: Any = open_batches.OpenBatches.add
-    firsts: dict[int, Any] = {}
+    firsts: dict[tuple[int, int], Any] = {}
 
-    def careless(self: Any, *args: Any, **more: Any) -> Any:
-        *rest, part_of, values = args
-        rows = args[2]
-        if part_of is not None and len(values.off):
-            first = firsts.setdefault(id(part_of), (part_of, values))[1]
-            ends = np.minimum(np.arange(len(rows) + 1), len(first.off) - 1)
-            values = first._replace(off=first.off[ends])
-        return add(self, *rest, part_of, values, **more)
+    def careless(self: Any, *args: Any) -> Any:
+        *head, shares, needs, watermark, part_of = args
+        if part_of is not None:
+            for i, share in enumerate(shares):
+                if len(share.value_off):
+                    _, first = firsts.setdefault((id(part_of), share.worker), (part_of, share))
+                    ends = np.minimum(np.arange(len(share.row) + 1), len(first.row))
+                    columns = {"value_off": first.value_off[ends], "value": first.value}
+                    shares[i] = share._replace(**columns)
+        return add(self, *head, shares, needs, watermark, part_of)
 
     with patch(open_batches.OpenBatches, "add", careless):
         yield

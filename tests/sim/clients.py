@@ -133,7 +133,10 @@ def inquire(cluster: World, process: Process, query: naive.Query, rows: QueryRow
         cluster.wrong(f"{process.name} estimates {found} of {query}, not {expected}")
     for at, name in enumerate(column_to_strings(sample.id_off, sample.id)[:3]):
         one = sample.take(np.array([at]))
-        thing = ObjectRows(*one[:9], one.opaque_off, one.opaque)
+        thing = ObjectRows(
+            one.id_off, one.id, one.time, one.lon, one.lat, one.text_off, one.text,
+            one.term_off, one.term, one.opaque_off, one.opaque,
+        )  # fmt: skip
         meeting = edge.meeting(rows.replace(handle=handle), thing)
         if meeting.matches != (at in expected):
             cluster.wrong(f"{process.name} explains that {query} and {name} meet: {meeting}")
