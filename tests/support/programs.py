@@ -6,16 +6,30 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, PROG_OR
+from ps2stream.protocol.programs import write_comparison
+from ps2stream.protocol.rows import PROG_AND, PROG_COMPARE, PROG_NOT, PROG_NOTES, PROG_OR
+
+_NOTHING: Mapping[int, bool] = {}
 
 
-def holds(prog: list[int], known: Mapping[int, bool]) -> bool | None:
+def holds(
+    prog: list[int], known: Mapping[int, bool], compared: Mapping[int, bool] = _NOTHING
+) -> bool | None:
     """Whether a program holds where these terms are there or not, or None if that depends on
-    others (or seems to, as each use of a term is looked at for itself)."""
+    others (or seems to, as each use of a term is looked at for itself). compared: by the place of
+    a comparison in the program, whether it holds where its term is there."""
     stack: list[bool | None] = []
-    for op in prog:
+    behind = 0
+    for at, op in enumerate(prog):
+        if at < behind:
+            continue
         if op >= 0:
             stack.append(known.get(op))
+            continue
+        if op == PROG_COMPARE:
+            behind = at + 3 + 4 * -(-prog[at + 2] // 8)
+            there, truth = known.get(prog[at + 1] & 63), compared.get(at)
+            stack.append(False if False in (there, truth) else truth if there else None)
             continue
         b = stack.pop()
         if op == PROG_NOT:
@@ -61,6 +75,20 @@ def draw_program(rng: np.random.Generator, n: int) -> list[int]:
         prog.append(PROG_AND)
         depth -= 1
     return prog
+
+
+def with_comparisons(rng: np.random.Generator, prog: list[int]) -> tuple[list[int], list[int]]:
+    """A program some of whose terms are compared with values instead; and where it says so."""
+    out: list[int] = []
+    places = []
+    for op in prog:
+        if op < 0 or rng.random() < 0.5:
+            out.append(op)
+            continue
+        places.append(len(out))
+        key = rng.integers(0, 256, int(rng.choice([0, 1, 7, 8, 9, 17])), np.uint8).tobytes()
+        out += write_comparison(op, int(rng.integers(5)), int(rng.integers(1, 5)), key)
+    return out, places
 
 
 def draw_notes(rng: np.random.Generator, n: int) -> list[int]:

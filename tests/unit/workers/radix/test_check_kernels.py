@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_OR, ExpressionForm
+from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, PROG_OR, ExpressionForm
 from ps2stream.workers.indexes import IndexFactory
 from ps2stream.workers.radix import layout
 from ps2stream.workers.radix.arrays import LONG_PROGRAM, make_update_scratch
@@ -21,7 +21,13 @@ from ps2stream.workers.radix.check_kernels import (
 )
 from ps2stream.workers.radix.pointers import point_rows, pointer_to
 from tests.support.postings import GRID, Query, check, columns, random_query, touched
-from tests.support.programs import conjunction_of, draw_notes, draw_program, holds
+from tests.support.programs import (
+    conjunction_of,
+    draw_notes,
+    draw_program,
+    holds,
+    with_comparisons,
+)
 
 STACK = make_update_scratch(1).stack
 BOX = (1.0, 1.0, 2.0, 2.0)
@@ -55,12 +61,17 @@ def bits_of(terms: set[int]) -> int:
     return sum(1 << i for i in terms)
 
 
+@pytest.mark.parametrize("compared", [False, True], ids=["terms", "comparisons"])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_program_is_bounded_and_sure_as_far_as_its_uses_of_terms_show(seed: int) -> None:
+def test_a_program_is_bounded_and_sure_as_far_as_its_uses_of_terms_show(
+    seed: int, compared: bool
+) -> None:
     rng, conjunctions, sure = np.random.default_rng(seed), 0, 0
     for _ in range(200):
         n = int(rng.integers(1, 7))
         prog = draw_program(rng, n)
+        if compared:
+            prog, _ = with_comparisons(rng, prog)
         needed, barred, exact = conjunction_of(prog, n)
         assert call_bound(np.array(prog, np.int16), STACK)[:2] == (bits_of(needed), bits_of(barred))
         for has in map(bool, rng.integers(0, 2, 3)):
@@ -72,10 +83,12 @@ def test_a_program_is_bounded_and_sure_as_far_as_its_uses_of_terms_show(seed: in
             sure += found
         query = Query(1, ExpressionForm.PROGRAM, list(range(5, 5 + n)), 1, [BOX], prog=prog)
         query.notes = draw_notes(rng, n)
+        if compared and not query.notes:  # as all that compare have some
+            query.notes = [0, 4 << 8, PROG_NOTES - 1]
         found_size, *_, found_exact = call_row(query)
         assert (found_size, bool(found_exact)) == (len(prog), exact)
         conjunctions += exact
-    assert min(conjunctions, sure) > 50
+    assert min(conjunctions, sure) > (5 if compared else 50)
 
 
 @njit
@@ -113,6 +126,38 @@ def test_what_a_posting_says_is_true_of_every_object(seed: int) -> None:
                 elif mode == layout.ALL and query.form == ExpressionForm.PROGRAM:
                     assert not emits or all(p in others for p in wanted)
     assert len(set(modes)) > 8
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_posting_says_is_true_whatever_the_values_are(seed: int) -> None:
+    rng, modes = np.random.default_rng(seed), set()
+    for _ in range(150):
+        n = int(rng.integers(1, 5))
+        prog, places = with_comparisons(rng, draw_program(rng, n))
+        terms = sorted(rng.choice(1 << 40, n, replace=False).tolist())
+        query = Query(1, ExpressionForm.PROGRAM, terms, int(rng.integers(1, 1 << n)), [BOX])
+        query.prog, query.notes = prog, [0, 4 << 8, PROG_NOTES - 1]
+        posted = [i for i in range(n) if query.post >> i & 1]
+        truths = [dict(zip(places, rng.random(len(places)) < 0.5, strict=True)) for _ in range(6)]
+        for i in posted:
+            mode, prints = call_describe(fields_of([query]), 0, i, STACK)
+            wanted = [p for p in (prints & 255, prints >> 8) if p]
+            modes.add(mode)
+            for has, truth in itertools.product(itertools.product([False, True], repeat=n), truths):
+                if not has[i]:
+                    continue
+                others = [
+                    int(layout.fingerprint(np.uint64(t)))
+                    for t, there in zip(terms, has, strict=True)
+                    if there
+                ]
+                emits = i == next(k for k in posted if has[k])
+                emits = emits and holds(prog, dict(enumerate(has)), truth) is True
+                if mode == layout.FREE or (mode == layout.ANY and not {*wanted} & {*others}):
+                    assert emits
+                elif mode == layout.ALL:
+                    assert not emits or {*wanted} <= {*others}
+    assert modes == {layout.FREE, layout.ANY, layout.ALL, layout.GENERAL}
 
 
 def literals(*negated: bool) -> list[int]:
