@@ -45,12 +45,12 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 3
+FORMAT = 1 << 16 | 4
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
 FREE, ALL, ANY, GENERAL = 0, 1, 2, 3  # modes: what is left to check of the expression
-CONJUNCTION = 3  # a form beside those of ExpressionForm: PROGRAM, kept as two words of bits
+CONJUNCTION = 3  # a form beside those of ExpressionForm: PROGRAM, kept as bits
 SLOT_BITS = 30
 SLOT_MASK = (1 << SLOT_BITS) - 1
 

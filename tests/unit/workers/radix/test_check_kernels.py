@@ -72,8 +72,8 @@ def test_a_program_is_bounded_and_sure_as_far_as_its_uses_of_terms_show(seed: in
             sure += found
         query = Query(1, ExpressionForm.PROGRAM, list(range(5, 5 + n)), 1, [BOX], prog=prog)
         query.notes = draw_notes(rng, n)
-        found_size, *_, found_exact = call_row(query)
-        assert (found_size, bool(found_exact)) == (len(prog), exact)
+        row = call_row(query)
+        assert (row.size, row.words == 2) == (len(prog), exact)
         conjunctions += exact
     assert min(conjunctions, sure) > 50
 
