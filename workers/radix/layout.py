@@ -219,7 +219,7 @@ def block_class(head):
 @njit(inline="always")
 def take_words(pool, pool_free, state, words):
     """Takes a block of at least `words` words from the pool, which has room for it; returns its
-    offset and class."""
+    offset and class. One of a cache line or more begins with a line."""
     cls = 0
     while (POOL_UNIT << cls) < words:
         cls += 1
@@ -228,6 +228,10 @@ def take_words(pool, pool_free, state, words):
         pool_free[cls] = np.int64(pool[at])
         return at, cls
     at = state[POOL_TOP]
+    if cls > 0 and at % LINE != 0:
+        pool[at] = np.uint64(pool_free[0])
+        pool_free[0] = at
+        at += POOL_UNIT
     state[POOL_TOP] = at + (POOL_UNIT << cls)
     return at, cls
 
