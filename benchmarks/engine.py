@@ -17,16 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.figures import summarise_values
+from ps2stream.benchmarks.predicates import PredicateKind, QueryPredicates
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants, Shares
 from ps2stream.benchmarks.workload import PostColumns, Workload, make
 from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_yardstick
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
+from ps2stream.language.literals import LiteralView, WatchedLiterals
+from ps2stream.language.object_terms import NO_VALUES, ComparedValues, find_terms, list_compared
 from ps2stream.protocol.frame import F64, I64, U32, U64, strings_to_column
 from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.routing.tag_kernels import expand_tags, tag_sizes
 from ps2stream.space.grid import Grid
 from ps2stream.space.space_kernels import rect_boxes
+from ps2stream.workers.index import ALL_TERMS, MatchColumns
 from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
 from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
 
@@ -105,8 +109,10 @@ def tags_of(rows: QueryRows, grid: Grid) -> TaggedRows:
 class PostBatches:
     """Analysed posts in batches of BATCH objects."""
 
-    def __init__(self, posts: PostColumns, term_off: I64, term: U64) -> None:
-        self._posts, self._off, self._term = posts, term_off, term
+    def __init__(
+        self, posts: PostColumns, term_off: I64, term: U64, values: ComparedValues = NO_VALUES
+    ) -> None:
+        self._posts, self._off, self._term, self._values = posts, term_off, term, values
 
     def __len__(self) -> int:
         return len(self._posts.lon) // BATCH
@@ -116,6 +122,13 @@ class PostBatches:
         off = self._off[a : b + 1]
         lon, lat = self._posts.lon[a:b], self._posts.lat[a:b]
         return lon, lat, off - off[0], self._term[off[0] : off[-1]]
+
+    def values(self, k: int) -> tuple[I64, U64]:
+        """Returns the values of batch k that queries compare, as a ragged column."""
+        off = self._values.off[k * BATCH : (k + 1) * BATCH + 1]
+        if not len(off):
+            return NO_VALUES
+        return off - off[0], self._values.word[off[0] : off[-1]]
 
 
 class IndexEngine:
@@ -127,21 +140,28 @@ class IndexEngine:
         analyzer: Analyzer,
         objects: tuple[I64, U64],
         new_index: IndexFactory,
+        predicates: QueryPredicates | None = None,
     ) -> None:
-        self.variants = variants
+        self.variants, self.predicates = variants, predicates
         self.load = load = variants.load
         self.index = new_index(load.grid)
         self.batches = PostBatches(load.posts, *objects)
         frequencies = Frequencies.of(load.counts, analyzer)
         n = len(load.interests.every)
+
+        def change_rows(first: int, last: int) -> QueryRows:
+            rows = query_rows(load, analyzer, frequencies, first, last)
+            rows = variants.change_rows(rows, first)
+            return rows if predicates is None else predicates.change_rows(rows, first)
+
         self._rows = [
-            variants.change_rows(
-                query_rows(load, analyzer, frequencies, a, min(a + _CHUNK, load.start)), a
-            )
-            for a in range(0, load.start, _CHUNK)
+            change_rows(a, min(a + _CHUNK, load.start)) for a in range(0, load.start, _CHUNK)
         ]
-        later = query_rows(load, analyzer, frequencies, load.start, n)
-        later = variants.change_rows(later, load.start)
+        later = change_rows(load.start, n)
+        self.search_seconds = 0.0
+        if predicates is not None:
+            view = _watch([*self._rows, later])
+            self.batches, self.search_seconds = _search_posts(load, predicates, analyzer, view)
         self._later = [
             later.take(np.arange(a, a + UPDATES))
             for a in range(0, n - load.start - UPDATES + 1, UPDATES)
@@ -179,20 +199,25 @@ class IndexEngine:
         self.index.sweep(FORCED_SWEEP if forced else SWEEP)
         return UPDATES + len(deletes)
 
+    def _match(self, k: int) -> MatchColumns:
+        """Matches batch k."""
+        return self.index.match(self.lsn, *self.batches[k], ALL_TERMS, *self.batches.values(k))
+
     def round(self) -> dict[str, float]:
         """Processes all batches once, with their updates; returns rates and matches per object."""
         matches = updates = 0
-        matching = 0.0
+        matching, cpu = 0.0, time.process_time()
         start = time.perf_counter()
         for k in range(len(self.batches)):
             updates += self.update()
             before = time.perf_counter()
-            matches += len(self.index.match(self.lsn, *self.batches[k]).row)
+            matches += len(self._match(k).row)
             matching += time.perf_counter() - before
-        whole = time.perf_counter() - start
+        whole, cpu = time.perf_counter() - start, time.process_time() - cpu
         objects = len(self.batches) * BATCH
         return {
             "tuples_per_second": (objects + updates) / whole,
+            "tuples_per_cpu_second": (objects + updates) / cpu,
             "objects_per_second": objects / matching,
             "matches_per_object": matches / objects,
         }
@@ -201,8 +226,8 @@ class IndexEngine:
         """Counts the objects of a seeded sample whose matches differ from brute force."""
         rng = np.random.default_rng(seed)
         batch = int(rng.integers(len(self.batches)))
-        lon, lat, off, term = self.batches[batch]
-        found = self.index.match(self.lsn, lon, lat, off, term)
+        lon, lat, _, _ = self.batches[batch]
+        found = self._match(batch)
         interests, words, posts = self.load.interests, self.load.words, self.load.posts
         live = np.flatnonzero(~self.deleted[: self.inserted])
         rect, wrong = interests.rect[live], 0
@@ -224,9 +249,37 @@ class IndexEngine:
                 )
                 if (all if every else any)(words[w] in tokens for w in of if w >= 0)
                 and self.variants.holds(q, float(lon[row]), float(lat[row]), tokens)
+                and (self.predicates is None or self.predicates.holds(q, at))
             ]
             wrong += sorted(found.handle[found.row == row].tolist()) != sorted(want)
         return wrong
+
+
+def _watch(parts: list[QueryRows]) -> LiteralView:
+    """Returns the literals that objects are searched for, as a dispatcher with these queries has
+    them, each once."""
+    found = [WatchedLiterals.of(rows) for rows in parts]
+    term, kind, size = (np.concatenate(column) for column in zip(*found, strict=True))
+    _, first = np.unique(term, return_index=True)
+    return WatchedLiterals(term[first], kind[first], size[first]).view()
+
+
+def _search_posts(
+    load: Workload, predicates: QueryPredicates, analyzer: Analyzer, view: LiteralView
+) -> tuple[PostBatches, float]:
+    """Returns the posts with the terms of their attributes and what queries compare of them, and
+    the processor seconds that this takes beyond the analysis of texts (the least of five)."""
+    opaque, text = predicates.pack_attributes(), (load.posts.text_off, load.posts.text)
+    clock = np.empty((5, 3))
+    for turn in clock:
+        turn[0] = time.process_time()
+        analyzer.analyse(*text)
+        turn[1] = time.process_time()
+        terms = find_terms(analyzer, text, opaque, view)
+        values = list_compared(opaque, analyzer, view)
+        turn[2] = time.process_time()
+    plain, searched = np.diff(clock, axis=1).min(0).tolist()
+    return PostBatches(load.posts, *terms, values), searched - plain
 
 
 def _analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
@@ -286,6 +339,8 @@ def run_engine(
     seed: int = 1,
     index: IndexName = "gi2-radix",
     shares: Shares = NO_SHARES,
+    predicates: PredicateKind | None = None,
+    values: int = 1,
 ) -> dict[str, Any]:
     """Returns the measured figures of this index with every setting, JSON-able. One more run
     comes first, unmeasured.
@@ -293,8 +348,13 @@ def run_engine(
     workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to (see
     `tune_workload`). against: a yardstick's engine.py, run before and after; `over_yardstick` is
     our median rate over the median of its two, `ratio` that over the better one. shares: of queries
-    with more to check.
+    with more to check. predicates: two of each query (see `QueryPredicates`), `values` of which
+    there are; then the same queries without them are measured in turns, and `over_plain` is the
+    median of the tuples per processor second over theirs. Raises ValueError for predicates beside
+    negated words.
     """
+    if predicates is not None and shares.negated:
+        raise ValueError("negated: queries with predicates have no negated words")
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
     load = make(workload, group, queries, updates, ROUNDS * BATCH, seed, analyzer)
@@ -303,13 +363,23 @@ def run_engine(
     if mo is not None:
         load, tuning = tune_workload(load, mo, analyzer, objects)
     variants = QueryVariants(load, shares, analyzer, seed)
+    added = predicates and QueryPredicates(predicates, values, load, objects, analyzer, seed)
     with contextlib.ExitStack() as stack:
         yardstick = stack.enter_context(open_yardstick(against, queries)) if against else None
         if yardstick is not None:
             yardstick.run()
-        engine = IndexEngine(variants, analyzer, objects, INDEXES[index])
+        engine = IndexEngine(variants, analyzer, objects, INDEXES[index], added)
         inserts = engine.fill()
-        rounds = [engine.round() for _ in range(runs + 1)][1:]
+        plain = None
+        if added is not None:
+            plain = IndexEngine(variants, analyzer, objects, INDEXES[index])
+            plain.fill()
+        rounds, others = [], []
+        for _ in range(runs + 1):
+            rounds.append(engine.round())
+            if plain is not None:
+                others.append(plain.round())
+        rounds, others = rounds[1:], others[1:]
         if yardstick is not None:
             yardstick.run()
     stats = engine.index.stats()
@@ -323,6 +393,8 @@ def run_engine(
             "workload": workload,
             "mo": mo,
             **dataclasses.asdict(shares),
+            "predicates": predicates,
+            "values": values,
             **tuning,
             "runs": runs,
             "seed": seed,
@@ -341,6 +413,19 @@ def run_engine(
         "bytes_per_query": stats.bytes / max(stats.live, 1),
         "verified": {"objects": CHECKED, "different": wrong},
     }
+    if plain is not None:
+        out["plain"] = {
+            "tuples_per_second": summarise_values([r["tuples_per_second"] for r in others]),
+            "matches_per_object": median(r["matches_per_object"] for r in others),
+            "bytes_per_query": plain.index.stats().bytes / max(plain.index.stats().live, 1),
+        }
+        out["over_plain"] = summarise_values(
+            [
+                mine["tuples_per_cpu_second"] / other["tuples_per_cpu_second"]
+                for mine, other in zip(rounds, others, strict=True)
+            ]
+        )
+        out["attribute_search_us_per_object"] = 1e6 * engine.search_seconds / len(load.posts.lon)
     if yardstick is not None:
         rate, quiet = median(rates["tuples_per_second"]), yardstick.rates
         out["yardstick"] = describe_runs(yardstick)

@@ -42,6 +42,13 @@ def bench() -> None:
 @share_option("--negated", "Share of queries that get AND NOT with a frequent word.")
 @share_option("--circles", "Share of queries that get a circle of the same area instead.")
 @share_option("--polygons", "Share of queries that get a polygon of 5 to 60 corners instead.")
+@click.option(
+    "--predicates",
+    type=click.Choice(["equal", "range"]),
+    help="Give each query two predicates: equalities, or comparisons that half of the objects "
+    "satisfy; and measure the same queries without them in turns.",
+)
+@count_option("--values", 1, "Number of values, or of thresholds, of an attribute.")
 @against_option
 @json_option
 @pass_output
@@ -58,6 +65,8 @@ def engine(
     negated: float,
     circles: float,
     polygons: float,
+    predicates: Literal["equal", "range"] | None,
+    values: int,
     against: str | None,
 ) -> None:
     """Measure one worker's index on one core, with 5 objects per update.
@@ -79,6 +88,8 @@ def engine(
         seed=seed,
         index=index,
         shares=Shares(negated, circles, polygons),
+        predicates=predicates,
+        values=values,
     )
     show_result(output, found)
 

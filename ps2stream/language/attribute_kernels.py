@@ -48,11 +48,29 @@ class FoundAttribute(NamedTuple):
     next: Integer  # where the next attribute begins
 
 
+@njit(inline="always")
+def _sum_name(keys: U64, data: U8, begin: Integer, end: Integer) -> np.uint64:
+    """Returns the unfinished hash of the attribute named data[begin:end]."""
+    return extend_phrase(_START, token_hash(keys, data, begin, end, _IDENTITY))
+
+
 @njit(cache=True, nogil=True)
 def name_term(keys: U64, data: U8, begin: Integer, end: Integer, kind: Integer) -> np.uint64:
     """Returns the term of the attribute named data[begin:end]: PRESENT or COMPARED."""
-    sum_ = extend_phrase(_START, token_hash(keys, data, begin, end, _IDENTITY))
-    return finish_phrase(sum_, kind)
+    return finish_phrase(_sum_name(keys, data, begin, end), kind)
+
+
+@njit(inline="always")
+def _finish_equal(
+    keys: U64, sum_: np.uint64, type_: Integer, key: U8, begin: Integer, end: Integer
+) -> np.uint64:
+    """Returns the term of the predicate that the attribute with the unfinished hash `sum_` equals
+    the value with this type and the key key[begin:end]."""
+    sum_ = extend_phrase(sum_, np.uint64(type_))
+    for at in range(begin, end, TOKEN_BYTES):
+        last = min(at + TOKEN_BYTES, end)
+        sum_ = extend_phrase(sum_, token_hash(keys, key, at, last, _IDENTITY))
+    return finish_phrase(sum_, _EQUAL + end - begin)
 
 
 @njit(cache=True, nogil=True)
@@ -68,12 +86,7 @@ def equal_term(
 ) -> np.uint64:
     """Returns the term of the predicate that the attribute name[begin:end] equals the value with
     this type and the key key[key_begin:key_end]."""
-    sum_ = extend_phrase(_START, token_hash(keys, name, begin, end, _IDENTITY))
-    sum_ = extend_phrase(sum_, np.uint64(type_))
-    for at in range(key_begin, key_end, TOKEN_BYTES):
-        last = min(at + TOKEN_BYTES, key_end)
-        sum_ = extend_phrase(sum_, token_hash(keys, key, at, last, _IDENTITY))
-    return finish_phrase(sum_, _EQUAL + key_end - key_begin)
+    return _finish_equal(keys, _sum_name(keys, name, begin, end), type_, key, key_begin, key_end)
 
 
 @njit(inline="always")
@@ -155,9 +168,13 @@ def _find_attributes(data: U8, begin: Integer, end: Integer) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def search_attributes(off: I64, data: U8, table: U64, keys: U64) -> tuple[I64, U64]:
+def search_attributes(
+    off: I64, data: U8, table: U64, watched: tuple[bool, bool, bool], keys: U64
+) -> tuple[I64, U64]:
     """Returns the terms of a table that the attributes of objects satisfy, as a ragged column; off
-    and data: the opaque column."""
+    and data: the opaque column. watched: whether the table has terms that say that an attribute is
+    there, that it is compared, that it equals a value; it is not searched for others."""
+    of_presence, of_order, of_value = watched
     room, key = np.zeros(1, np.uint64), np.zeros(_KEY, np.uint8)
     found = np.empty(3 * (data.shape[0] // 8) + 3, np.uint64)  # an entry has at least 8 bytes
     found_off, n = np.zeros(off.shape[0], np.int64), 0
@@ -166,14 +183,17 @@ def search_attributes(off: I64, data: U8, table: U64, keys: U64) -> tuple[I64, U
         while at < end:
             one = read_attribute(data, at, end, room, key)
             at = one.next
-            for kind in (PRESENT, COMPARED):
-                found[n] = name_term(keys, data, one.name, one.name_end, kind)
+            sum_ = _sum_name(keys, data, one.name, one.name_end)
+            if of_presence:
+                found[n] = finish_phrase(sum_, PRESENT)
                 n += find_literal(table, found[n]) >= 0
-            held = data if one.type == _TEXT else key
-            found[n] = equal_term(
-                keys, data, one.name, one.name_end, one.type, held, one.key, one.key_end
-            )
-            n += find_literal(table, found[n]) >= 0
+            if of_order:
+                found[n] = finish_phrase(sum_, COMPARED)
+                n += find_literal(table, found[n]) >= 0
+            if of_value:
+                held = data if one.type == _TEXT else key
+                found[n] = _finish_equal(keys, sum_, one.type, held, one.key, one.key_end)
+                n += find_literal(table, found[n]) >= 0
         found_off[row + 1] = n
     return found_off, found[:n].copy()
 

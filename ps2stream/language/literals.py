@@ -83,6 +83,12 @@ class LiteralView(NamedTuple):
         """The table that attributes are searched by; empty if there are no predicates."""
         return self.term if self.kinds[LiteralKind.PRESENT :].any() else _NO_TERMS
 
+    @property
+    def attribute_kinds(self) -> tuple[bool, bool, bool]:
+        """Whether there are literals of each of the kinds PRESENT, COMPARED and EQUAL."""
+        present, compared, equal = self.kinds[LiteralKind.PRESENT :].tolist()
+        return bool(present), bool(compared), bool(equal)
+
 
 _NO_TERMS: Final = np.zeros(0, np.uint64)
 _KINDS: Final = len(LiteralKind) + 1

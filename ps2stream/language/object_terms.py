@@ -47,7 +47,9 @@ def find_terms(
     if not len(table) or not len(opaque[0]):
         return terms
     off, data = opaque
-    found = search_attributes(sealed(off), sealed(data), table, sealed(analyzer.keys))
+    found = search_attributes(
+        sealed(off), sealed(data), table, literals.attribute_kinds, sealed(analyzer.keys)
+    )
     return add_found(*terms, *found) if len(found[1]) else terms
 
 

@@ -17,9 +17,9 @@ from ps2stream.protocol.frame import I16
 from ps2stream.protocol.rows import PROG_COMPARE, PROG_NOTES
 
 OPERATOR_SHIFT, TYPE_SHIFT = 6, 9
-_TERM_MASK, _OPERATOR_MASK = 63, 7
+_TERM_MASK, OPERATOR_MASK = 63, 7
 COMPARISON = 3  # values before the key
-_VALUE_TYPE_SHIFT = 32  # in the values of objects, language/attribute_kernels.py
+VALUE_TYPE_SHIFT = 32  # in the values of objects, language/attribute_kernels.py
 
 
 def write_comparison(term: int, operator: int, type_: int, key: bytes) -> list[int]:
@@ -41,31 +41,18 @@ def compared_term(prog, p):
     return np.int64(prog[p + 1]) & _TERM_MASK
 
 
-@njit(cache=True, nogil=True)
-def compare_value(prog, p, term, value, first, last):
-    """Returns whether the comparison at prog[p] holds for an object with the values value[first :
-    last] (language/attribute_kernels.py). term: that of the comparison."""
+@njit(inline="always")
+def find_value(value, first, last, term):
+    """Returns where the value of the attribute with this term is in value[first:last] (see
+    language/attribute_kernels.py), or where none is, at least `last`."""
     while first < last and value[first] != term:
         first += 2 + ((np.int64(value[first + 1]) & 0xFFFFFFFF) + 7) // 8
-    if first >= last:
-        return False
-    head = np.int64(prog[p + 1])
-    size, wanted = np.int64(value[first + 1]) & 0xFFFFFFFF, np.int64(prog[p + 2])
-    if np.int64(value[first + 1] >> np.uint64(_VALUE_TYPE_SHIFT)) != head >> TYPE_SHIFT:
-        return False
-    order = 0
-    for w in range((min(size, wanted) + 7) // 8):
-        word = np.uint64(0)
-        for k in range(4):
-            half = np.uint64(np.int64(prog[p + COMPARISON + 4 * w + k]) & 0xFFFF)
-            word = word << np.uint64(16) | half
-        mine = value[first + 2 + w]
-        if mine != word:
-            order = -1 if mine < word else 1
-            break
-    if order == 0 and size != wanted:
-        order = -1 if size < wanted else 1
-    operator = head >> OPERATOR_SHIFT & _OPERATOR_MASK
+    return first
+
+
+@njit(inline="always")
+def allows_order(operator, order):
+    """Returns whether an operator holds for what is below (-1), at (0) or above (1) its key."""
     if operator == 0:
         return order < 0
     if operator == 1:
@@ -75,6 +62,37 @@ def compare_value(prog, p, term, value, first, last):
     if operator == 3:
         return order >= 0
     return order != 0
+
+
+@njit(cache=True, nogil=True)
+def compare_value(prog, p, term, value, first, last):
+    """Returns whether the comparison at prog[p] holds for an object with the values value[first :
+    last] (language/attribute_kernels.py). term: that of the comparison."""
+    first = find_value(value, first, last, term)
+    if first >= last:
+        return False
+    head = np.int64(prog[p + 1])
+    size, wanted = np.int64(value[first + 1]) & 0xFFFFFFFF, np.int64(prog[p + 2])
+    if np.int64(value[first + 1] >> np.uint64(VALUE_TYPE_SHIFT)) != head >> TYPE_SHIFT:
+        return False
+    order = 0
+    for w in range((min(size, wanted) + 7) // 8):
+        word, mine = join_halves(prog, p + COMPARISON + 4 * w), value[first + 2 + w]
+        if mine != word:
+            order = -1 if mine < word else 1
+            break
+    if order == 0 and size != wanted:
+        order = -1 if size < wanted else 1
+    return allows_order(head >> OPERATOR_SHIFT & OPERATOR_MASK, order)
+
+
+@njit(inline="always")
+def join_halves(prog, p):
+    """Returns the word of a key in the four values from prog[p] on."""
+    word = np.uint64(0)
+    for k in range(4):
+        word = word << np.uint64(16) | np.uint64(np.int64(prog[p + k]) & 0xFFFF)
+    return word
 
 
 @njit(inline="always")

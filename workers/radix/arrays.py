@@ -141,7 +141,7 @@ def make_places(size: int) -> U32:
 
 def make_arrays() -> RadixArrays:
     """Returns the arrays of an empty index."""
-    slots, pool = cache_lines(FIRST), np.zeros(FIRST, np.uint64)
+    slots, pool = cache_lines(FIRST), take_lines(FIRST)
     nodes = take_lines(FIRST)
     state = np.zeros(kl.STATE, np.int64)
     state[kl.NODE_TOP] = 1  # offset 0 means none
@@ -173,8 +173,9 @@ def make_arrays() -> RadixArrays:
 def restore_arrays(parts: Parts) -> RadixArrays:
     """Returns the arrays that `hold` gave."""
     own = {name: parts[name] for name in RadixArrays._fields if name in parts}
-    pool, slots, nodes = parts["pool"], _align_lines(parts["slots"]), _align_lines(parts["nodes"])
-    own |= {"directory": _align_lines(parts["directory"]), "nodes": nodes}
+    pool = _align_lines(parts["pool"])
+    slots, nodes = _align_lines(parts["slots"]), _align_lines(parts["nodes"])
+    own |= {"directory": _align_lines(parts["directory"]), "nodes": nodes, "pool": pool}
     views = {"pool_f": pool.view(np.float64), "slots_f": slots, "slots_i": slots.view(np.int64)}
     return RadixArrays(**own, **views, **view_nodes(nodes))
 

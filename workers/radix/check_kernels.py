@@ -10,18 +10,23 @@ some terms are missing, so that nothing is left to check of an object without th
 # mypy: no-check-untyped-defs, no-warn-unreachable
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit
 
+from ps2stream.language.literals import LiteralKind
 from ps2stream.protocol.programs import compared_term, comparison_size, find_program_end
 from ps2stream.protocol.rows import PROG_AND, PROG_COMPARE, PROG_NOT, ExpressionForm
 from ps2stream.workers.radix.arrays import LONG_PROGRAM
+from ps2stream.workers.radix.conjunction_kernels import SPLIT, split_program
 from ps2stream.workers.radix.layout import ALL, ANY, FREE, GENERAL, NO_WORD, fingerprint
 from ps2stream.workers.radix.tag_kernels import count_ones
 from ps2stream.workers.radix.vectors import lowest_bit
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
+_PRESENT = int(LiteralKind.PRESENT)  # and all kinds above it are of predicates
 _ONE_BIT = np.uint64(1)
 _PRINTS = 2  # that a posting has room for
 
@@ -95,31 +100,63 @@ def holds_surely(prog, first, size, has, lacks, stack):
     return stack[0] != NO_WORD
 
 
-@njit(cache=True, nogil=True)
-def bound_row(rows, r, stack):
-    """Returns what is known of the program of row r: its size without notes; the bits that
-    `bound_program` gives; and whether it is the conjunction of these: it holds where the first are
-    there and the second are not. Nothing is known of a program longer than LONG_PROGRAM."""
-    if np.int64(rows.form[r]) <= _FORM_ANY:
-        return np.int64(0), NO_WORD, NO_WORD, NO_WORD, False
-    first = rows.prog_off[r]
-    size = np.int64(find_program_end(rows.prog, first, rows.prog_off[r + 1]) - first)
-    if size > LONG_PROGRAM:
-        return size, NO_WORD, NO_WORD, NO_WORD, False
-    needed, barred, negated = bound_program(rows.prog, first, size, stack)
-    exact = needed & barred == NO_WORD
-    exact = exact and holds_surely(rows.prog, first, size, needed, barred, stack)
-    return size, needed, barred, negated, exact
+class ProgramBounds(NamedTuple):
+    """What is known of the program of a row: its size without notes; the bits that `bound_program`
+    gives; and how many words it has as a conjunction, 0 if it is none. Behind these, of any row,
+    the bits of the terms that are predicates."""
+
+    size: Any
+    needed: Any
+    barred: Any
+    negated: Any
+    words: Any
+    predicates: Any
 
 
 @njit(inline="always")
-def _print_terms(term, first, bits):
-    """Returns the fingerprints of the first two of these terms, or of the only one."""
-    i = lowest_bit(bits)
-    bits &= bits - _ONE_BIT
-    prints = fingerprint(term[first + i])
-    if bits != NO_WORD:
-        prints |= fingerprint(term[first + lowest_bit(bits)]) << 8
+def _note_predicates(prog, first, last):
+    """Returns the bits of the terms that the notes of a row, whose values are prog[first:last],
+    call predicates."""
+    found = NO_WORD
+    for p in range(find_program_end(prog, first, last), last - 1, 2):
+        if np.int64(prog[p]) >> 8 >= _PRESENT:
+            found |= _ONE_BIT << np.uint64(np.int64(prog[p]) & 255)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def bound_row(rows, r, stack):
+    """Returns the ProgramBounds of row r; if it is a conjunction, its words up to the comparisons
+    are in the stack as `split_program` leaves them. Nothing is known of a program longer than
+    LONG_PROGRAM."""
+    first, last = rows.prog_off[r], rows.prog_off[r + 1]
+    predicates = _note_predicates(rows.prog, first, last)
+    if np.int64(rows.form[r]) <= _FORM_ANY:
+        return ProgramBounds(np.int64(0), NO_WORD, NO_WORD, NO_WORD, np.int64(0), predicates)
+    size = np.int64(find_program_end(rows.prog, first, last) - first)
+    if size > LONG_PROGRAM:
+        return ProgramBounds(size, NO_WORD, NO_WORD, NO_WORD, np.int64(0), predicates)
+    needed, barred, negated = bound_program(rows.prog, first, size, stack)
+    exact = needed & barred == NO_WORD
+    exact = exact and holds_surely(rows.prog, first, size, needed, barred, stack)
+    if exact:
+        stack[SPLIT], stack[SPLIT + 1] = needed, barred
+        words = np.int64(2)
+    else:
+        words = np.int64(split_program(rows.prog, first, size, stack))
+    return ProgramBounds(size, needed, barred, negated, words, predicates)
+
+
+@njit(inline="always")
+def _print_terms(term, first, bits, last):
+    """Returns the fingerprints of two of these terms, or of the only one; those of the bits `last`
+    are taken last, as many objects may have them."""
+    prints, shift = np.int64(0), 0
+    for some in (bits & ~last, bits & last):
+        while some != NO_WORD and shift < 16:
+            prints |= fingerprint(term[first + lowest_bit(some)]) << shift
+            some &= some - _ONE_BIT
+            shift += 8
     return prints
 
 
@@ -140,14 +177,16 @@ def describe_check(rows, r, bounds, i, stack):
     elif form == _FORM_ANY:
         if post != every or i > _PRINTS:
             return GENERAL, 0
-        return (ANY, _print_terms(rows.term, g0, smaller)) if i != 0 else (FREE, 0)
-    elif bounds[0] <= LONG_PROGRAM:
-        lacks = (smaller | bounds[3]) & ~own
+        return (ANY, _print_terms(rows.term, g0, smaller, NO_WORD)) if i != 0 else (FREE, 0)
+    elif bounds.size <= LONG_PROGRAM:
+        lacks = (smaller | bounds.negated) & ~own
         if count_ones(lacks) <= _PRINTS and holds_surely(
-            rows.prog, rows.prog_off[r], bounds[0], own, lacks, stack
+            rows.prog, rows.prog_off[r], bounds.size, own, lacks, stack
         ):
-            return (ANY, _print_terms(rows.term, g0, lacks)) if lacks != NO_WORD else (FREE, 0)
-        needed = bounds[1] & ~own
+            if lacks == NO_WORD:
+                return FREE, 0
+            return ANY, _print_terms(rows.term, g0, lacks, NO_WORD)
+        needed = bounds.needed & ~own
     if needed == NO_WORD:
         return GENERAL, 0
-    return ALL, _print_terms(rows.term, g0, needed)
+    return ALL, _print_terms(rows.term, g0, needed, bounds.predicates)

@@ -72,7 +72,8 @@ def reserve_pool(arrays: RadixArrays, words: int) -> RadixArrays:
     need = int(arrays.state[kl.POOL_TOP]) + words
     if need <= len(arrays.pool):
         return arrays
-    pool = grow_copy(arrays.pool, max(need, _LARGER * len(arrays.pool)))
+    pool = take_lines(max(need, _LARGER * len(arrays.pool)))
+    pool[: len(arrays.pool)] = arrays.pool
     return arrays._replace(pool=pool, pool_f=pool.view(np.float64))
 
 

@@ -45,12 +45,12 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 3
+FORMAT = 1 << 16 | 4
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
 FREE, ALL, ANY, GENERAL = 0, 1, 2, 3  # modes: what is left to check of the expression
-CONJUNCTION = 3  # a form beside those of ExpressionForm: PROGRAM, kept as two words of bits
+CONJUNCTION = 3  # a form beside those of ExpressionForm: PROGRAM, kept as bits
 SLOT_BITS = 30
 SLOT_MASK = (1 << SLOT_BITS) - 1
 
@@ -219,7 +219,7 @@ def block_class(head):
 @njit(inline="always")
 def take_words(pool, pool_free, state, words):
     """Takes a block of at least `words` words from the pool, which has room for it; returns its
-    offset and class."""
+    offset and class. One of a cache line or more begins with a line."""
     cls = 0
     while (POOL_UNIT << cls) < words:
         cls += 1
@@ -228,6 +228,10 @@ def take_words(pool, pool_free, state, words):
         pool_free[cls] = np.int64(pool[at])
         return at, cls
     at = state[POOL_TOP]
+    if cls > 0 and at % LINE != 0:
+        pool[at] = np.uint64(pool_free[0])
+        pool_free[0] = at
+        at += POOL_UNIT
     state[POOL_TOP] = at + (POOL_UNIT << cls)
     return at, cls
 

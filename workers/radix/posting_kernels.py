@@ -10,6 +10,7 @@ from numba import njit
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
 from ps2stream.workers.radix.ahead_kernels import ask_for_row
 from ps2stream.workers.radix.check_kernels import bound_row, describe_check
+from ps2stream.workers.radix.conjunction_kernels import store_conjunction
 from ps2stream.workers.radix.holder_kernels import (
     CHUNK_ENTRIES,
     detach_holder,
@@ -158,9 +159,9 @@ def _take_slot(index):
 
 
 @njit(cache=True, nogil=True)
-def _store_query(rows, r, level, bounds, index):
-    """Fills a slot with row r, whose tags are of this level; returns it. bounds: of its program, as
-    `bound_row` gives them."""
+def _store_query(rows, r, level, bounds, stack, index):
+    """Fills a slot with row r, whose tags are of this level; returns it. bounds, stack: of its
+    program, as `bound_row` has just left them."""
     pool, pool_f, pool_free = index.pool, index.pool_f, index.pool_free
     slots_f, slots_i, state = index.slots_f, index.slots_i, index.state
     g0, n = rows.term_off[r], rows.term_off[r + 1] - rows.term_off[r]
@@ -181,14 +182,15 @@ def _store_query(rows, r, level, bounds, index):
         key = g0 if post == _ONE_BIT else g0 + 1
         kind, first, second = BOTH, np.int64(rows.term[key]), np.int64(rows.term[2 * g0 + 1 - key])
     else:
-        program, needed, barred, _, conjunction = bounds
-        if conjunction:
-            form, program = CONJUNCTION, np.int64(2)
+        program, words = bounds.size, bounds.words
+        if words != 0:
+            form, program = CONJUNCTION, words
         first = store_expression(pool, pool_free, state, form, post, n, program)
         for i in range(n):
             pool[first + 1 + i] = rows.term[g0 + i]
-        if conjunction:
-            pool[first + 1 + n], pool[first + 2 + n] = needed, barred
+        if words != 0:
+            at, p = first + 1 + n, rows.prog_off[r]
+            store_conjunction(pool, at, rows.prog, p, bounds.size, stack, words)
         else:
             for i in range(program):
                 pool[first + 1 + n + i] = np.uint64(np.int64(rows.prog[rows.prog_off[r] + i]))
@@ -326,7 +328,7 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     fresh = post  # terms that are to get their postings
     bounds = bound_row(rows, r, scratch.stack)
     if ref == 0:
-        slot = _store_query(rows, r, np.int64(tags.cell[t0]) >> 28, bounds, index)
+        slot = _store_query(rows, r, np.int64(tags.cell[t0]) >> 28, bounds, scratch.stack, index)
         if not has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
             fresh = _number_terms(tags, t0, t1, term, g0, number)
             extend_list(index, slot, np.int64(0), tags.cell, number, t0, t1)

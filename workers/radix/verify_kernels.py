@@ -11,6 +11,7 @@ from ps2stream.protocol.programs import compare_value, compared_term, comparison
 from ps2stream.protocol.rows import PROG_AND, PROG_COMPARE, PROG_NOT, ExpressionForm, RegionShape
 from ps2stream.space.polygon_kernels import INSIDE, OUTSIDE, UNDECIDED
 from ps2stream.space.space_kernels import cell_at, haversine_km, in_rect
+from ps2stream.workers.radix.conjunction_kernels import contains_term, satisfies_conjunction
 from ps2stream.workers.radix.layout import (
     ALL,
     BLOCK,
@@ -19,6 +20,7 @@ from ps2stream.workers.radix.layout import (
     HANDLE,
     KIND_MASK,
     LANES,
+    LINE,
     LEVEL_MASK,
     LEVEL_SHIFT,
     NO_WORD,
@@ -37,7 +39,6 @@ from ps2stream.workers.radix.layout import (
 )
 from ps2stream.workers.radix.pointers import advance, prefetch
 from ps2stream.workers.radix.raster_kernels import look_up_point
-from ps2stream.workers.radix.vectors import holds_term
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
@@ -50,29 +51,15 @@ C_TERM, C_SLOT = CANDIDATES + LANES, 2 * (CANDIDATES + LANES)
 mode << 30 | slot."""
 
 
-@njit(inline="always")
-def contains_term(term, a, b, want):
-    """Returns whether `want` is among the sorted term[a:b]."""
-    if b - a <= LANES:
-        return holds_term(advance(term, a), b - a, want)
-    while a < b:
-        m = (a + b) >> 1
-        if term[m] < want:
-            a = m + 1
-        elif term[m] > want:
-            b = m
-        else:
-            return True
-    return False
-
-
 @njit(cache=True, nogil=True)
 def satisfies_expression(pool, at, key, term, a, b, value, first_value, last_value, stack):
-    """Evaluates the expression at `at` on the sorted terms term[a:b] and the values
-    value[first_value:last_value] of an object; returns whether it holds and `key` is the smallest
-    of its posting terms among them."""
+    """Evaluates the expression at `at` on the sorted terms term[a:b], `key` among them, and the
+    values value[first_value:last_value] of an object; returns whether it holds and `key` is the
+    smallest of its posting terms among them."""
     head = np.int64(pool[at])
     form, n, size = head & 255, head >> 8 & 255, head >> 16 & 0xFFFF
+    if form == CONJUNCTION:
+        return satisfies_conjunction(pool, at, key, term, a, b, value, first_value, last_value)
     post = posted_terms(pool, at)
     bits = NO_WORD
     first = -1
@@ -87,9 +74,6 @@ def satisfies_expression(pool, at, key, term, a, b, value, first_value, last_val
         return False
     if form <= _FORM_ANY:
         return True
-    if form == CONJUNCTION:
-        needed = pool[at + 1 + n]
-        return bits & (needed | pool[at + 2 + n]) == needed
     top, p, end = 0, at + 1 + n, at + 1 + n + size
     while p < end:
         op = np.int64(pool[p])
@@ -230,6 +214,7 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, fou
         _count_candidate(o, word, met)
         if word & KIND_MASK == BLOCK:
             prefetch(pool, slots_i[8 * slot + FIRST])
+            prefetch(pool, slots_i[8 * slot + FIRST] + LINE)
             prefetch(pool, slots_i[8 * slot + SECOND])
             prefetch(pool, slots_i[8 * slot + SECOND] + X_GEOM - 1)
             later[more] = 3 * c

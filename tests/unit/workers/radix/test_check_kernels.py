@@ -85,8 +85,8 @@ def test_a_program_is_bounded_and_sure_as_far_as_its_uses_of_terms_show(
         query.notes = draw_notes(rng, n)
         if compared and not query.notes:  # as all that compare have some
             query.notes = [0, 4 << 8, PROG_NOTES - 1]
-        found_size, *_, found_exact = call_row(query)
-        assert (found_size, bool(found_exact)) == (len(prog), exact)
+        row = call_row(query)
+        assert (row.size, row.words == 2) == (len(prog), exact)
         conjunctions += exact
     assert min(conjunctions, sure) > (5 if compared else 50)
 

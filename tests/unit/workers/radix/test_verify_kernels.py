@@ -10,12 +10,9 @@ from numba import njit
 
 from ps2stream.protocol.frame import U64
 from ps2stream.workers.radix import layout
+from ps2stream.workers.radix.conjunction_kernels import contains_term
 from ps2stream.workers.radix.pointers import pointer_to
-from ps2stream.workers.radix.verify_kernels import (
-    contains_term,
-    is_listed,
-    satisfies_expression,
-)
+from ps2stream.workers.radix.verify_kernels import is_listed, satisfies_expression
 from tests.support.postings import GRID, VOCABULARY, Query, cell_of, random_query
 
 
