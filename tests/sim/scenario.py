@@ -71,6 +71,7 @@ class _Author:
         most = max(plan.workers for plan in (*self.plans, *self.moves))
         self.topology = dataclasses.replace(self.topology, most_workers=most)
         self.watch = random.Random(f"{seed} controller")
+        self.predicates = hostile.PREDICATES if hostile.has_attributes(seed) else ()
         self.sunset = random.Random(f"{seed} sunset")
         self.divide = random.Random(f"{seed} divide")
         controlled = seed >= UNCONTROLLED
@@ -111,7 +112,7 @@ class _Author:
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
             at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)
-            expression = hostile.some_expression(inquiries, predicates=hostile.PREDICATES)
+            expression = hostile.some_expression(inquiries, predicates=self.predicates)
             self._add(at, "inquire", where, expression, hostile.some_region(inquiries))
         events = tuple(sorted(self.events, key=lambda event: event.at))
         feed_rows = rng.choice([2, 5, 16_384])
@@ -185,7 +186,7 @@ class _Author:
         if what == "delete":
             self._add(at, "delete", self._where(), name)
         elif what == "insert":
-            expression = hostile.some_expression(rng, predicates=hostile.PREDICATES)
+            expression = hostile.some_expression(rng, predicates=self.predicates)
             region = hostile.some_region(rng)
             if rng.random() < 0.1 and region.to_json() is not None:
                 expression = ""
