@@ -15,19 +15,24 @@ _MARKS: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _GERSHAYIM: Final = r'(?<=[\u0591-\u05f2])["”＂](?=[\u0591-\u05f2])'
 _NAME: Final = r"(?:`[^`]*`|(?!(?:AND|OR|NOT)(?![\w.-]*\w))[^\W\d](?:[\w.-]*\w)?)"
 _TEXT: Final = rf'(?:"(?:[^"\\]|\\.)*+"|[{_QUOTES[1:]}][^{_QUOTES}]*+[{_QUOTES[1:]}])'
-_BARE: Final = rf"[^\s(),{_QUOTES}]++"
+# A comma is no part of a value, but behind one it is seen as a mistake: `a = 3,5`.
+_BARE: Final = rf"(?:\d{{4}}-\d\d-\d\d\s+\d\d?:)?+[^\s(){_QUOTES}]++"
+_LISTED: Final = rf"(?:\d{{4}}-\d\d-\d\d\s+\d\d?:)?+[^\s(),{_QUOTES}]++"
 # What can only be a value, so that `storm in (texas)` stays words.
-_SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^\s(),{_QUOTES}]*+|true|false)"
+_SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^\s(),{_QUOTES}]*+|(?i:true|false))"
 _SURE_LIST: Final = rf"\(\s*{_SURE}(?:\s*,\s*{_SURE})*+\s*\)"
 _PREDICATE: Final = (
     rf"{_NAME}(?:\s*(?:[!<>]?=|[<>≠≤≥])\s*(?:{_TEXT}|{_BARE})?+"
+    rf"|\s+NOT\s+(?:IN\s*\(|EXISTS\b)"
     rf"|\s+(?:IN\s*\((?:{_TEXT}|[^(){_QUOTES}])*+\)|in\s*{_SURE_LIST})"
     r"|\s+(?:EXISTS\b|exists(?=\s*(?:\)|\Z)|\s+(?:AND|OR)\b)))"
 )
 PREDICATE_PARTS: Final = re.compile(
-    rf"(?P<name>{_NAME})\s*(?P<op>[!<>]?=|[<>≠≤≥]|(?i:in|exists)\b)\s*(?P<rest>.*)\Z", re.DOTALL
+    rf"(?P<name>{_NAME})\s*(?P<op>[!<>]?=|[<>≠≤≥]|(?i:in|exists)\b|NOT\b)\s*(?P<rest>.*)\Z",
+    re.DOTALL,
 )
 VALUE: Final = re.compile(rf"\s*(?P<value>(?P<text>{_TEXT})|{_BARE})\s*", re.DOTALL)
+LISTED_VALUE: Final = re.compile(rf"\s*(?P<value>(?P<text>{_TEXT})|{_LISTED})\s*", re.DOTALL)
 _LEXEME: Final = re.compile(
     rf"(?P<open>\()|(?P<close>\))"
     rf"|(?P<predicate>{_PREDICATE})"

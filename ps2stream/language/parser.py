@@ -130,7 +130,7 @@ def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:
     """
     text = lexeme.text
     if _OPERATORS.match(text):
-        problem = "needs an attribute before it and a value after it: severity >= 3"
+        problem = "needs an attribute, perhaps in backquotes, before it and a value after it"
         raise _error_at(lexeme, f"{text[:_SHOWN]} {problem}")
     if reserved := _RESERVED.search(text):
         raise _error_at(lexeme, f"{reserved[0]} is reserved", reserved.start())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from typing import Final
 
-from ps2stream.language.lexemes import PREDICATE_PARTS, VALUE
+from ps2stream.language.lexemes import LISTED_VALUE, PREDICATE_PARTS, VALUE
 from ps2stream.language.predicates import EXISTS, Predicate
 from ps2stream.language.values import Value, ValueType, read_bare_value, text_value
 from ps2stream.limits import (
@@ -17,6 +18,7 @@ from ps2stream.limits import (
 )
 
 _SIGNS: Final = {"≠": "!=", "≤": "<=", "≥": ">="}
+_HALF_OPERATORS: Final = {"=": "= for equal, >= or <= for the rest", ">": "!= for not equal"}
 _SHOWN: Final = 40
 
 
@@ -51,12 +53,14 @@ def read_predicates(source: str) -> list[Predicate]:
     if problem := name_problem_of(name):
         raise PredicateError(0, problem)
     op = _SIGNS.get(op, op)
+    if op == "NOT":
+        raise PredicateError(parts.start("op"), f"NOT stands before the attribute: NOT {typed} ...")
     if op.upper() == EXISTS:
         return [Predicate(name, EXISTS)]
     if op.upper() == "IN":
         values = _read_list(source, parts.start("rest") + 1)
         return [Predicate(name, "=", value) for value in values]
-    value, end = _read_value(source, parts.start("rest"))
+    value, end = _read_value(source, parts.start("rest"), VALUE)
     if end < len(source):
         raise PredicateError(end, f"{source[end:][:_SHOWN]!r} behind a value")
     if value.type is ValueType.TEXT and op != "=" and len(value.key) > COMPARED_TEXT_BYTES:
@@ -73,7 +77,7 @@ def _read_list(source: str, at: int) -> list[Value]:
     found: dict[Value, None] = {}
     end = len(source) - 1
     while True:
-        value, at = _read_value(source[:end], at)
+        value, at = _read_value(source[:end], at, LISTED_VALUE)
         found[value] = None
         if len(found) > EXPRESSION_TERMS:
             raise PredicateError(
@@ -86,9 +90,9 @@ def _read_list(source: str, at: int) -> list[Value]:
         at += 1
 
 
-def _read_value(source: str, at: int) -> tuple[Value, int]:
+def _read_value(source: str, at: int, pattern: re.Pattern[str]) -> tuple[Value, int]:
     """Reads the value at a place; returns it and where the next thing begins."""
-    found = VALUE.match(source, at)
+    found = pattern.match(source, at)
     if found is None:
         raise PredicateError(at, "a value is missing: a number, a text in quotes, true or false")
     typed, at = found["value"], found.start("value")
@@ -102,13 +106,17 @@ def _read_value(source: str, at: int) -> tuple[Value, int]:
                     at, r'in a text, \ stands before " or another \ (or as in JSON)'
                 ) from None
         return _make_text(text, at), found.end()
+    if typed[0] in _HALF_OPERATORS:
+        raise PredicateError(at, f"write {_HALF_OPERATORS[typed[0]]}")
     try:
         value = read_bare_value(typed)
     except ValueError as error:
         raise PredicateError(at, f"{typed[:_SHOWN]} {error}") from None
     if value is None:
-        shown = typed[:_SHOWN]
-        raise PredicateError(at, f'{shown} is no value; a text stands in quotes: "{shown}"')
+        shown = typed.strip("'‘’")[:_SHOWN]
+        raise PredicateError(
+            at, f'{typed[:_SHOWN]} is no value; a text stands in quotes: "{shown}"'
+        )
     return value, found.end()
 
 

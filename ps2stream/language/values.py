@@ -23,7 +23,7 @@ _INTEGERS: Final = range(-_SIGN, _SIGN)
 _DIGITS: Final = 20  # more than an integer of 64 bits has
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?\d+\Z", re.ASCII)
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt]|\Z)", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt\s]|\Z)", re.ASCII)
 
 
 class ValueType(IntEnum):
@@ -120,8 +120,9 @@ def read_bare_value(text: str) -> Value | None:
 
     Raises ValueError for a number or a time that cannot be.
     """
-    if text in ("true", "false"):
-        return boolean_value(text == "true")
+    text = text.replace("\u2212", "-")  # as phones and typesetters write a minus
+    if (lower := text.lower()) in ("true", "false"):
+        return boolean_value(lower == "true")
     if _DATE.match(text):
         return _read_time(text)
     if _WHOLE.match(text):
@@ -139,13 +140,15 @@ def read_bare_value(text: str) -> Value | None:
 def _read_time(text: str) -> Value:
     """Reads a date or a time of ISO 8601. Raises ValueError."""
     try:
-        found = datetime.fromisoformat(text.upper())
+        found = datetime.fromisoformat("T".join(text.upper().split()))
     except ValueError:
         raise ValueError("is no date or time") from None
     if len(text) == len("2026-11-24"):
         found = found.replace(tzinfo=UTC)
     if found.tzinfo is None:
         raise ValueError(f"has no time zone; write {text}Z for UTC")
+    if found.microsecond % 1000:
+        raise ValueError("is finer than a millisecond")
     try:
         found.astimezone(UTC)  # as it is written again
     except OverflowError:
