@@ -128,9 +128,7 @@ class QueryPredicates:
             prog_off=prog_off, prog=prog,
         )  # fmt: skip
 
-    def _post_rarest(
-        self, term: U64, posted: U64, number: I64, wanted: I64
-    ) -> tuple[U64, U64]:
+    def _post_rarest(self, term: U64, posted: U64, number: I64, wanted: I64) -> tuple[U64, U64]:
         """Returns which words of queries are posted, of those that were, and which equalities."""
         equal = np.zeros((len(wanted), 2), np.uint64)
         if not self._counts:
