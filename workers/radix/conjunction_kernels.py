@@ -42,8 +42,8 @@ SPLIT = 2 * LONG_PROGRAM  # where in the stack `split_program` writes
 @njit(cache=True, nogil=True)
 def split_program(prog, first, size, stack):
     """Returns how many words the conjunction has that the program prog[first : first + size] is, 0
-    if it is none: comparisons, and terms, some under a NOT, and disjunctions of terms, under AND. Its
-    words up to the comparisons are then in stack[SPLIT:]. stack: 4 * LONG_PROGRAM words."""
+    if it is none: comparisons, and terms, some under a NOT, and disjunctions of terms, under AND.
+    Its words up to the comparisons are then in stack[SPLIT:]. stack: 4 * LONG_PROGRAM words."""
     # On the stack a disjunction of terms is their bits, and what is already split is 0.
     needed = barred = NO_WORD
     top, clauses, comparisons, words = 0, 0, 0, _BITS + 1
