@@ -103,7 +103,9 @@ class QueryPredicates:
         """Returns the rows of the queries from number `first` on with their predicates. A query is
         posted under an equality that is rarer than its words, as the compiler does it."""
         n, wanted = len(rows), self._wanted[first : first + len(rows)]
-        own = np.stack([t[v if self._counts else v * 0] for t, v in zip(self._term, wanted.T)], 1)
+        own = np.stack(
+            [t[v if self._counts else v * 0] for t, v in zip(self._term, wanted.T, strict=True)], 1
+        )
         number = np.concatenate([np.repeat(np.arange(n), np.diff(rows.term_off)),
                                  np.repeat(np.arange(n), 2)])  # fmt: skip
         term = np.concatenate([rows.term, own.ravel()])
@@ -128,14 +130,12 @@ class QueryPredicates:
             prog_off=prog_off, prog=prog,
         )  # fmt: skip
 
-    def _post_rarest(
-        self, term: U64, posted: U64, number: I64, wanted: I64
-    ) -> tuple[U64, U64]:
+    def _post_rarest(self, term: U64, posted: U64, number: I64, wanted: I64) -> tuple[U64, U64]:
         """Returns which words of queries are posted, of those that were, and which equalities."""
         equal = np.zeros((len(wanted), 2), np.uint64)
         if not self._counts:
             return posted, equal
-        counts = np.stack([c[v] for c, v in zip(self._counts, wanted.T)], 1)
+        counts = np.stack([c[v] for c, v in zip(self._counts, wanted.T, strict=True)], 1)
         rarer = counts.argmin(1)
         known, of_word = self._words
         at = np.minimum(np.searchsorted(known, term), len(known) - 1)

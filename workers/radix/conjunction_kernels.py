@@ -21,7 +21,6 @@ from ps2stream.protocol.programs import (
     TYPE_SHIFT,
     VALUE_TYPE_SHIFT,
     allows_order,
-    compared_term,
     comparison_size,
     find_value,
     join_halves,
@@ -43,8 +42,8 @@ SPLIT = 2 * LONG_PROGRAM  # where in the stack `split_program` writes
 @njit(cache=True, nogil=True)
 def split_program(prog, first, size, stack):
     """Returns how many words the conjunction has that the program prog[first : first + size] is, 0
-    if it is none: terms, some under a NOT, disjunctions of terms, and comparisons, under AND. Its
-    words up to the comparisons are then in stack[SPLIT:]. stack: 4 * LONG_PROGRAM words."""
+    if it is none: comparisons, and terms, some under a NOT, and disjunctions of terms, under AND.
+    Its words up to the comparisons are then in stack[SPLIT:]. stack: 4 * LONG_PROGRAM words."""
     # On the stack a disjunction of terms is their bits, and what is already split is 0.
     needed = barred = NO_WORD
     top, clauses, comparisons, words = 0, 0, 0, _BITS + 1
@@ -93,9 +92,7 @@ def split_program(prog, first, size, stack):
         return 0
     stack[SPLIT], stack[SPLIT + 1] = needed, barred
     stack[SPLIT + 2] = np.uint64(clauses | comparisons << 16)
-    if clauses + comparisons == 0:
-        return _BITS
-    return words + clauses
+    return words + clauses if comparisons else 0
 
 
 @njit(cache=True, nogil=True)
