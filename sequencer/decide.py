@@ -19,14 +19,14 @@ from ps2stream.sequencer.columns import StringColumn, find_first_rows, take_stri
 from ps2stream.sequencer.kernels import NONE, has_one_string
 from ps2stream.sequencer.packed_rows import encode_rows, list_columns
 from ps2stream.sequencer.registry import PreparedRows, QueryRegistry
-from ps2stream.sequencer.remembered import UpdateKeys, RememberedUpdates
+from ps2stream.sequencer.remembered import RememberedUpdates, UpdateKeys
 
 
 class UpdateVerdict(NamedTuple):
     """The decisions about n rows, with final LSNs. `encoded` are the rows to commit, and `prepared`
     the same with what the registry needs to apply them; `session` and `kind` of each of them;
-    `requests` the request ids among them that are to be remembered, None without any; `keys` what
-    was found of all rows that have one."""
+    `requests` the request ids to remember, None without any, and `stored` those of the rows that
+    changed something; `keys` what was found of all rows that have one."""
 
     status: U8
     lsn: I64
@@ -35,6 +35,7 @@ class UpdateVerdict(NamedTuple):
     session: I64
     sessions: dict[bytes, int]
     requests: NamedUpdates | None
+    stored: NamedUpdates | None
     keys: UpdateKeys
 
     @property
@@ -70,7 +71,8 @@ def decide(
     ALREADY_EXISTS, unless it is a REPLACE of the same session: then the live query is deleted and
     the new one inserted at one LSN. A delete is OK if the query is live and of the named session
     (any session, if the name is empty); else it is NOT_FOUND. A delete or REPLACE that repeats a
-    remembered (id, request_id) is OK with the LSN of that and changes nothing.
+    remembered (id, request_id) is OK with the LSN of that and changes nothing. Those that are OK
+    are remembered, also a REPLACE that finds its query live.
     """
     n, kind = len(rows), sealed(rows.kind)
     number, fresh = _number_sessions(names, live, kind, sessions, top)
@@ -79,9 +81,8 @@ def decide(
     repeated, request, keys = recent.find(rows, request_ids)
 
     room = n + int(np.count_nonzero(kind == _REPLACE))
-    status, kinds, out_hashes = (
-        np.empty(size, dtype) for size, dtype in ((n, np.uint8), (room, np.uint8), (room, np.uint64))
-    )
+    status, kinds = np.empty(n, np.uint8), np.empty(room, np.uint8)
+    out_hashes = np.empty(room, np.uint64)
     lsn, (*heads, place, source, asked) = np.empty(n, np.int64), np.empty((6, room), np.int64)
     columns = list_columns(rows, number)
     update: tuple[Any, ...]
@@ -107,6 +108,7 @@ def decide(
         session,
         {name: k for name, k in fresh.items() if k in used},
         _collect_requests(asked[:kept], lsn, rows, request_ids),
+        _collect_requests(_list_changing(asked[:kept], lsn, base), lsn, rows, request_ids),
         keys,
     )
 
@@ -151,6 +153,14 @@ def _number_sessions(
 def _list_sources(rows: QueryRows) -> tuple[I64, U8, I64]:
     """Returns the fields of QuerySources as a plain tuple."""
     return sealed(rows.source_off), sealed(rows.source), sealed(rows.geom_off)
+
+
+def _list_changing(at: I64, lsn: I64, base: int) -> I64:
+    """Returns those of the rows `at` that changed something: their LSNs are above all before."""
+    if not len(at):
+        return at
+    highest = np.maximum.accumulate(np.concatenate([np.array([base]), lsn[:-1]]))
+    return at[lsn[at] > highest[at]]
 
 
 def _collect_requests(

@@ -58,7 +58,7 @@ class VerdictColumns(NamedTuple):
     for each row and another for each replacement: kind uint8; hashes uint64: of the id; LSN, handle
     and session; the place of the query that is deleted, NONE for an insert and for the delete of an
     insert of these rows; source: the row that has its columns if there is no place. requests
-    int64[n]: the rows with a request to remember. int64 but for those two."""
+    int64[n]: the rows whose request is to be remembered. int64 but for those two."""
 
     status: U8
     lsn: I64
@@ -148,6 +148,10 @@ def decide_rows(
             if same or not mine or kind[i] == _INSERT:
                 status[i] = _OK if same else _EXISTS
                 lsn[i] = first if same else 0
+                if same and r != NONE:
+                    done[r] = first
+                    requests[kept] = i
+                    kept += 1
                 continue
         # All that this row changes has one LSN: a replacement is a delete and an insert.
         last += 1

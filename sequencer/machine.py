@@ -281,7 +281,7 @@ class SequencerMachine:
             LedgerChange(
                 batch=applied,
                 sessions=sessions,
-                requests=verdict.requests,
+                requests=verdict.stored,
                 forget=self._remembered.first,
                 answers=answers,
                 watermark=self._followers.watermark,

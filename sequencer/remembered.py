@@ -97,8 +97,8 @@ class FoundRepeats(NamedTuple):
 
 
 class RememberedUpdates:
-    """The LSNs of the last `bound` deletes and replacements with a request id, by (id, request
-    id). A replacement here is any REPLACE that changed something."""
+    """The LSNs of the last `bound` deletes and REPLACE rows with a request id, by (id, request id).
+    The store keeps those that changed something, with rising LSNs."""
 
     def __init__(self, kept: Iterable[NamedUpdates], bound: int, salt: int = 0) -> None:
         self._bound = bound
@@ -115,7 +115,8 @@ class RememberedUpdates:
 
     @property
     def first(self) -> int:
-        """The LSN of the oldest one; 0 without any."""
+        """The LSN of the oldest one, at most that of the oldest which the store must keep; 0
+        without any."""
         return int(self._lsn[self._first]) if self._first < self._end else 0
 
     def find(self, rows: QueryRows, request_ids: StringColumn) -> FoundRepeats:
@@ -130,7 +131,7 @@ class RememberedUpdates:
         return FoundRepeats(lsn, first, keys)
 
     def add(self, requests: NamedUpdates | None, keys: UpdateKeys | None = None) -> None:
-        """Adds updates with higher LSNs, and forgets the oldest ones beyond the bound. keys: those
+        """Adds updates, and forgets the oldest ones beyond the bound. keys: those
         that `find` has found, if they are of the same updates."""
         if requests is None:
             return

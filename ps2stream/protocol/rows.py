@@ -29,8 +29,8 @@ NEVER = np.iinfo(np.int64).max  # delete_lsn of a live query
 
 
 class UpdateKind(IntEnum):
-    """The kind of an update. REPLACE is only requested, never committed: the ledger has a DELETE and
-    an INSERT of one LSN instead, or an INSERT alone."""
+    """The kind of an update. REPLACE is only requested, never committed: the ledger has a DELETE
+    and an INSERT of one LSN instead, or an INSERT alone."""
 
     INSERT = 1
     DELETE = 2

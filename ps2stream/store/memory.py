@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.messages.updates import LedgerBatch
-from ps2stream.protocol.ports import NamedUpdates, LedgerChange, LogNote, SettledAnswer
+from ps2stream.protocol.ports import LedgerChange, LogNote, NamedUpdates, SettledAnswer
 from ps2stream.protocol.tokens import Token
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.frame import Frame, FrameError
 from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
-from ps2stream.protocol.ports import NamedUpdates, LogNote, SettledAnswer
+from ps2stream.protocol.ports import LogNote, NamedUpdates, SettledAnswer
 
 Row = tuple[Any, ...]
 Kind = TypeVar("Kind", bound=Frame)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
-from ps2stream.protocol.ports import NamedUpdates, LedgerChange, SettledAnswer, Store
+from ps2stream.protocol.ports import LedgerChange, NamedUpdates, SettledAnswer, Store
 from ps2stream.protocol.rows import QueryRows
 from tests.support.updates import applied, delete, insert
 

@@ -67,7 +67,14 @@ class TwinSequencer:
         self.lsn = 0
         self.live: dict[str, tuple[int, str, str]] = {}  # id: handle, session, source
         self.known: dict[tuple[str, str], int] = {}  # by id and request id
+        self.unstored: set[tuple[str, str]] = set()  # of these, what changed nothing
         self.log: list[tuple[int, int, int, str]] = []  # lsn, kind, handle, id
+
+    def restart(self) -> None:
+        """Forgets the requests that changed nothing, as a sequencer that starts again does."""
+        for key in self.unstored:
+            del self.known[key]
+        self.unstored.clear()
 
     def decide(self, row: Row) -> tuple[UpdateStatus, int]:
         kind, id, session, source, request = row
@@ -79,6 +86,9 @@ class TwinSequencer:
                 return MISSING, 0
         elif now is not None:
             if now[1:] == (session, source):
+                if request:
+                    self.known[id, request] = now[0]
+                    self.unstored.add((id, request))
                 return OK, now[0]
             if kind == UpdateKind.INSERT or now[1] != session:
                 return EXISTS, 0

@@ -54,8 +54,8 @@ class UpdateRequest(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateDecision(Frame):
     """sequencer -> requesting dispatcher, after the commit: Status and LSN of each row (the LSN
-    of the first insert, delete or replacement for a repeat). The dispatcher answers its client once visible
-    has reached max(lsn)."""
+    of the first insert, delete or replacement for a repeat). The dispatcher answers its client once
+    visible has reached max(lsn)."""
 
     KIND = 11
     seq: int

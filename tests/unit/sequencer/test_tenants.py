@@ -37,7 +37,11 @@ def rows_of(tenant: str) -> st.SearchStrategy[Row]:
     return st.one_of(
         st.builds(insert, ids, st.sampled_from(["x", "yy"]), sessions),
         st.builds(
-            replace, ids, st.sampled_from(["x", "yy", "z"]), sessions, st.sampled_from(["", "p", "q"])
+            replace,
+            ids,
+            st.sampled_from(["x", "yy", "z"]),
+            sessions,
+            st.sampled_from(["", "p", "q"]),
         ),
         st.builds(delete, ids, st.just(""), st.just("")),
     )
@@ -98,6 +102,7 @@ def test_quotas_hold_and_touch_nobody_else(
                 sessions[tenant].add(row[2])
         if data.draw(st.booleans()):
             machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
+            twin.restart()
         for tenant in TENANTS:
             mine = [i for i in twin.live if i.rpartition("\0")[0] == tenant]
             by_handle = sorted(mine, key=lambda i: twin.live[i][0])

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.protocol import tokens
-from ps2stream.protocol.ports import NamedUpdates, LedgerChange, SettledAnswer, Store
+from ps2stream.protocol.ports import LedgerChange, NamedUpdates, SettledAnswer, Store
 from ps2stream.security import AccessScope
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore
