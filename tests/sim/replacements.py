@@ -122,10 +122,10 @@ class Replacements:
         """Every replacement is one LSN, done once, and answered with the LSN of its query."""
         wrong = self._world.wrong
         inserts, deletes = _read_history(sessions, history)
-        asked = {(lsn, name) for lsn, kind, name in self._world.updates if kind == "delete"}
         for lsn, name in deletes:
-            new = inserts.get(lsn)
-            if (lsn, name) not in asked and (new is None or new.name != name):
+            new, asked = inserts.get(lsn), self._world.ledger.requests_at.get(lsn, ("", ""))
+            is_delete = asked[0] == name and "\0" not in asked[1]
+            if not is_delete and (new is None or new.name != name):
                 wrong(f"{name} ended at {lsn}, without a delete or another query")
         done: dict[Source, int] = {}
         for new in inserts.values():
