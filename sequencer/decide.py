@@ -25,8 +25,8 @@ from ps2stream.sequencer.remembered import RememberedUpdates, UpdateKeys
 class UpdateVerdict(NamedTuple):
     """The decisions about n rows, with final LSNs. `encoded` are the rows to commit, and `prepared`
     the same with what the registry needs to apply them; `session` and `kind` of each of them;
-    `requests` the request ids to remember, None without any, and `stored` those of the rows that
-    changed something; `keys` what was found of all rows that have one."""
+    `requests` the request ids to remember, None without any, and `durable` those of the rows
+    that changed something; `keys` what was found of all rows that have one."""
 
     status: U8
     lsn: I64
@@ -35,7 +35,7 @@ class UpdateVerdict(NamedTuple):
     session: I64
     sessions: dict[bytes, int]
     requests: NamedUpdates | None
-    stored: NamedUpdates | None
+    durable: NamedUpdates | None
     keys: UpdateKeys
 
     @property
@@ -100,6 +100,9 @@ def decide(
     head = kinds[:count], heads[0][:count], heads[1][:count], session
     encoded = encode_rows(live.columns, place, columns, source, head)
     used = set(session.tolist()) if fresh else set()
+    requests = durable = _collect_requests(asked[:kept], lsn, rows, request_ids)
+    if len(changing := _list_changing(asked[:kept], lsn, base)) < kept:
+        durable = _collect_requests(changing, lsn, rows, request_ids)
     return UpdateVerdict(
         status,
         lsn,
@@ -107,8 +110,8 @@ def decide(
         PreparedRows(encoded, *head[:3], columns, source, out_hashes[:count], place),
         session,
         {name: k for name, k in fresh.items() if k in used},
-        _collect_requests(asked[:kept], lsn, rows, request_ids),
-        _collect_requests(_list_changing(asked[:kept], lsn, base), lsn, rows, request_ids),
+        requests,
+        durable,
         keys,
     )
 

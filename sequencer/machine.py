@@ -281,7 +281,7 @@ class SequencerMachine:
             LedgerChange(
                 batch=applied,
                 sessions=sessions,
-                requests=verdict.stored,
+                requests=verdict.durable,
                 forget=self._remembered.first,
                 answers=answers,
                 watermark=self._followers.watermark,
