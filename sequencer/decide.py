@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.protocol.frame import I64, U8, sealed
-from ps2stream.protocol.ports import DeleteRequests
+from ps2stream.protocol.ports import NamedUpdates
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import decide_kernels
 from ps2stream.sequencer.columns import StringColumn, find_first_rows, take_strings
 from ps2stream.sequencer.kernels import NONE, has_one_string
 from ps2stream.sequencer.packed_rows import encode_rows, list_columns
 from ps2stream.sequencer.registry import PreparedRows, QueryRegistry
-from ps2stream.sequencer.remembered import DeleteKeys, RememberedDeletes
+from ps2stream.sequencer.remembered import RememberedUpdates, UpdateKeys
 
 
 class UpdateVerdict(NamedTuple):
     """The decisions about n rows, with final LSNs. `encoded` are the rows to commit, and `prepared`
     the same with what the registry needs to apply them; `session` and `kind` of each of them;
-    `requests` the request ids of the deletes among them, None without any; `keys` what was found
-    of all deletes with a request id."""
+    `requests` the request ids to remember, None without any, and `durable` those of the rows
+    that changed something; `keys` what was found of all rows that have one."""
 
     status: U8
     lsn: I64
@@ -34,13 +34,19 @@ class UpdateVerdict(NamedTuple):
     prepared: PreparedRows
     session: I64
     sessions: dict[bytes, int]
-    requests: DeleteRequests | None
-    keys: DeleteKeys
+    requests: NamedUpdates | None
+    durable: NamedUpdates | None
+    keys: UpdateKeys
 
     @property
     def kind(self) -> U8:
         """The kinds of the rows to commit."""
         return self.prepared.kind
+
+    @property
+    def last(self) -> int:
+        """The last LSN of the rows to commit, of which there is one at least."""
+        return int(self.prepared.lsn[-1])
 
 
 def decide(
@@ -52,18 +58,21 @@ def decide(
     live: QueryRegistry,
     sessions: Mapping[bytes, int],
     top: int,
-    recent: RememberedDeletes,
+    recent: RememberedUpdates,
 ) -> UpdateVerdict:
     """Decides about the rows in their order, each as if those before it were committed. Nothing
     is changed.
 
     `names` are the session names of the rows; `base` is the last LSN; `sessions` has the session
-    numbers in use, of which `top` is the highest; `recent` has the LSN of each remembered delete.
+    numbers in use, of which `top` is the highest; `recent` has the LSNs of remembered requests.
 
     An insert of a new id is OK. An insert of the same id, canonical query and session as before
     is OK with the first LSN and changes nothing, even if it is typed differently. Any other one is
-    ALREADY_EXISTS. A delete is OK if the query is live and of the named session (any session, if
-    the name is empty), or if it repeats a remembered (id, request_id); else it is NOT_FOUND.
+    ALREADY_EXISTS, unless it is a REPLACE of the same session: then the live query is deleted and
+    the new one inserted at one LSN. A delete is OK if the query is live and of the named session
+    (any session, if the name is empty); else it is NOT_FOUND. A delete or REPLACE that repeats a
+    remembered (id, request_id) is OK with the LSN of that and changes nothing. Those that are OK
+    are remembered, also a REPLACE that finds its query live.
     """
     n, kind = len(rows), sealed(rows.kind)
     number, fresh = _number_sessions(names, live, kind, sessions, top)
@@ -71,8 +80,10 @@ def decide(
     found = live.find(rows.id_off, rows.id, hashes)
     repeated, request, keys = recent.find(rows, request_ids)
 
-    status, kinds, out_hashes = np.empty(n, np.uint8), np.empty(n, np.uint8), np.empty_like(hashes)
-    lsn, (*heads, place, source, asked) = np.empty(n, np.int64), np.empty((6, n), np.int64)
+    room = n + int(np.count_nonzero(kind == _REPLACE))
+    status, kinds = np.empty(n, np.uint8), np.empty(room, np.uint8)
+    out_hashes = np.empty(room, np.uint64)
+    lsn, (*heads, place, source, asked) = np.empty(n, np.int64), np.empty((6, room), np.int64)
     columns = list_columns(rows, number)
     update: tuple[Any, ...]
     update = (kind, *columns[4:6], hashes, sealed(names[0]), number, repeated, request)
@@ -89,6 +100,9 @@ def decide(
     head = kinds[:count], heads[0][:count], heads[1][:count], session
     encoded = encode_rows(live.columns, place, columns, source, head)
     used = set(session.tolist()) if fresh else set()
+    requests = durable = _collect_requests(asked[:kept], lsn, rows, request_ids)
+    if len(changing := _list_changing(asked[:kept], lsn, base)) < kept:
+        durable = _collect_requests(changing, lsn, rows, request_ids)
     return UpdateVerdict(
         status,
         lsn,
@@ -96,7 +110,8 @@ def decide(
         PreparedRows(encoded, *head[:3], columns, source, out_hashes[:count], place),
         session,
         {name: k for name, k in fresh.items() if k in used},
-        _collect_requests(asked[:kept], lsn, rows, request_ids),
+        requests,
+        durable,
         keys,
     )
 
@@ -115,10 +130,10 @@ def _number_sessions(
     first_name = data[:size].tobytes()
     # Most often there is one session, which is known, and deletes name none.
     known = sessions.get(first_name, 0)
-    is_plain = known or not np.count_nonzero(kind == _INSERT)
+    is_plain = known or not np.count_nonzero(kind != _DELETE)
     if n and is_plain and has_one_string(sealed(off), sealed(data)):
         return np.full(n, known, np.int64), {}
-    hashes, insert = live.hash(off, data), kind == _INSERT
+    hashes, insert = live.hash(off, data), kind != _DELETE
     code, _ = find_first_rows(off, data, hashes)
     number = np.zeros(len(hashes), np.int64)
     first = np.flatnonzero(code == np.arange(len(code)))
@@ -143,15 +158,24 @@ def _list_sources(rows: QueryRows) -> tuple[I64, U8, I64]:
     return sealed(rows.source_off), sealed(rows.source), sealed(rows.geom_off)
 
 
+def _list_changing(at: I64, lsn: I64, base: int) -> I64:
+    """Returns those of the rows `at` that changed something: their LSNs are above all before."""
+    if not len(at):
+        return at
+    highest = np.maximum.accumulate(np.concatenate([np.array([base]), lsn[:-1]]))
+    return at[lsn[at] > highest[at]]
+
+
 def _collect_requests(
     at: I64, lsn: I64, rows: QueryRows, request_ids: StringColumn
-) -> DeleteRequests | None:
-    """Returns what to remember of the deletes `at`, which have a request id; None without any."""
+) -> NamedUpdates | None:
+    """Returns what to remember of the rows `at`, which have a request id; None without any."""
     if not len(at):
         return None
     ids = take_strings((rows.id_off, rows.id), at)
-    return DeleteRequests(lsn[at], *ids, *take_strings(request_ids, at))
+    return NamedUpdates(lsn[at], *ids, *take_strings(request_ids, at))
 
 
-_INSERT = np.uint8(UpdateKind.INSERT)  # a member of an enumeration compares slowly with a column
+_DELETE = np.uint8(UpdateKind.DELETE)  # a member of an enumeration compares slowly with a column
+_REPLACE = np.uint8(UpdateKind.REPLACE)
 _NO_SOURCES = _list_sources(no_queries())

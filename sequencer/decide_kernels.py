@@ -22,8 +22,8 @@ _MISSING = np.uint8(UpdateStatus.NOT_FOUND)
 class UpdateColumns(NamedTuple):
     """The rows to decide, n each. kind uint8; id_off int64[n + 1], id, hashes uint64[n]: the ids;
     name_off int64[n + 1]: of the session names; the rest int64: session: number; repeated: the LSN
-    of the earlier delete that a delete repeats, else 0; request: the first row with the same id
-    and request id, NONE without a request id."""
+    of the earlier update that a row repeats, else 0; request: the first row with the same id and
+    request id, NONE for a plain insert or without a request id."""
 
     kind: U8
     id_off: I64
@@ -54,11 +54,11 @@ class QuerySources(NamedTuple):
 
 
 class VerdictColumns(NamedTuple):
-    """The decisions, writable: status uint8[n], lsn int64[n]. And the rows to commit, at most n:
-    kind uint8; hashes uint64: of the id; LSN, handle and session; the place of the query that is
-    deleted, NONE for an insert and for the delete of an insert of these rows; source: the row that
-    has its columns if there is no place. requests: the deletes with a request id among them, by
-    the rows that decided. int64 but for those two."""
+    """The decisions, writable: status uint8[n], lsn int64[n]. And the rows to commit, at most one
+    for each row and another for each replacement: kind uint8; hashes uint64: of the id; LSN, handle
+    and session; the place of the query that is deleted, NONE for an insert and for the delete of an
+    insert of these rows; source: the row that has its columns if there is no place. requests
+    int64[n]: the rows whose request is to be remembered. int64 but for those two."""
 
     status: U8
     lsn: I64
@@ -101,9 +101,9 @@ def decide_rows(
     verdict: tuple[Any, ...],
 ) -> tuple[int, int]:
     """Decides about the rows one after the other (decide.py); returns how many are to be committed
-    and how many requests of deletes are to be remembered. LSNs count on from `base`, those of rows
-    that are not committed left out. (NONE, 0) means that the sources of the stored queries are
-    wanted: an insert names one of them.
+    and how many requests are to be remembered. LSNs count on from `base`, one for each row that
+    changes something. (NONE, 0) means that the sources of the stored queries are wanted: an insert
+    names one of them.
 
     update, stored, verdict: plain tuples of the fields of UpdateColumns, StoredColumns and
     VerdictColumns; the two sources: of QuerySources.
@@ -116,63 +116,64 @@ def decide_rows(
     # By the first row of an id, what is live: that row for a stored query, n + i for an insert of
     # these rows, the i-th of those to commit.
     now = np.empty(n, np.int64)
-    done = np.zeros(n, np.int64)  # by the first row of a request: the LSN of its delete
-    count = kept = 0
+    done = np.zeros(n, np.int64)  # by the first row of a request: its LSN
+    last, count, kept = base, 0, 0
     for i in range(n):
         c = find_first(slots, hashes, id_off, id, i)
         if c == i:
             now[i] = NONE if stored_place[i] == NONE else i
-        live = now[c]
+        live, r, earlier = now[c], request[i], repeated[i]
         status[i] = _OK
-        if kind[i] == _INSERT:
-            if live == NONE:
-                source[count] = i
-                out_kind[count], out_hashes[count] = _INSERT, hashes[i]
-                lsn[i] = out_lsn[count] = handle[count] = base + count + 1
-                owner[count] = session[i]
-                place[count] = NONE
-                now[c] = n + count
-                count += 1
-                continue
-            if live < n and not has_sources:
-                return NONE, 0
-            if live < n:
-                same = stored_session[live] == session[i]
-                same = same and _have_same_source(stored_sources, stored_source[live], sources, i)
-                first = stored_handle[live]
-            else:
-                same = owner[live - n] == session[i]
-                same = same and _have_same_source(sources, source[live - n], sources, i)
-                first = handle[live - n]
-            status[i] = _OK if same else _EXISTS
-            lsn[i] = first if same else 0
-            continue
-        r = request[i]
-        earlier = repeated[i]
         if not earlier and r != NONE:
             earlier = done[r]
         if earlier:
             lsn[i] = earlier
             continue
-        lost = live == NONE
-        if not lost and name_off[i + 1] > name_off[i]:
-            lost = (stored_session[live] if live < n else owner[live - n]) != session[i]
-        if lost:
-            status[i] = _MISSING
-            lsn[i] = 0
-            continue
-        out_kind[count], out_hashes[count] = _DELETE, hashes[i]
-        lsn[i] = out_lsn[count] = base + count + 1
-        if live < n:
-            handle[count], owner[count] = stored_handle[live], stored_session[live]
-            place[count], source[count] = stored_place[live], NONE
-        else:
-            handle[count], owner[count] = handle[live - n], owner[live - n]
-            place[count], source[count] = NONE, source[live - n]
+        mine = live == NONE
+        if not mine:
+            mine = (stored_session[live] if live < n else owner[live - n]) == session[i]
+        if kind[i] == _DELETE:
+            if live == NONE or (not mine and name_off[i + 1] > name_off[i]):
+                status[i], lsn[i] = _MISSING, 0
+                continue
+        elif live != NONE:
+            if live < n and not has_sources:
+                return NONE, 0
+            if live < n:
+                same = mine and _have_same_source(stored_sources, stored_source[live], sources, i)
+                first = stored_handle[live]
+            else:
+                same = mine and _have_same_source(sources, source[live - n], sources, i)
+                first = handle[live - n]
+            if same or not mine or kind[i] == _INSERT:
+                status[i] = _OK if same else _EXISTS
+                lsn[i] = first if same else 0
+                if same and r != NONE:
+                    done[r] = first
+                    requests[kept] = i
+                    kept += 1
+                continue
+        # All that this row changes has one LSN: a replacement is a delete and an insert.
+        last += 1
+        lsn[i] = last
+        if live != NONE:
+            out_kind[count], out_hashes[count], out_lsn[count] = _DELETE, hashes[i], last
+            if live < n:
+                handle[count], owner[count] = stored_handle[live], stored_session[live]
+                place[count], source[count] = stored_place[live], NONE
+            else:
+                handle[count], owner[count] = handle[live - n], owner[live - n]
+                place[count], source[count] = NONE, source[live - n]
+            now[c] = NONE
+            count += 1
+        if kind[i] != _DELETE:
+            out_kind[count], out_hashes[count], out_lsn[count] = _INSERT, hashes[i], last
+            handle[count], owner[count] = last, session[i]
+            place[count], source[count] = NONE, i
+            now[c] = n + count
+            count += 1
         if r != NONE:
-            done[r] = lsn[i]
+            done[r] = last
             requests[kept] = i
             kept += 1
-        now[c] = NONE
-        count += 1
     return count, kept

@@ -21,13 +21,12 @@ from ps2stream.protocol.rows import UpdateKind
 from ps2stream.sequencer.pointers import prefetch
 
 NONE: Final = -1
-NUMBERS: Final = 1 << 31  # of remembered deletes
+NUMBERS: Final = 1 << 31  # of remembered updates
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 _INSERT = np.uint8(UpdateKind.INSERT)
-_DELETE = np.uint8(UpdateKind.DELETE)
 
 
 @njit(cache=True, nogil=True)
@@ -228,13 +227,13 @@ def find_repeats(
 def join_keys(
     kind: U8, off: I64, ids: U8, request_off: I64, requests: U8, at: I64, out_off: I64, out: U8
 ) -> int:
-    """Writes the pairs of id and request id of the deletes that have one as a column: the size of
-    the id in four bytes, then both, so that different pairs differ. Returns how many there are;
-    at: their rows."""
+    """Writes the pairs of id and request id of all but plain inserts that have one as a column: the
+    size of the id in four bytes, then both, so that different pairs differ. Returns how many there
+    are; at: their rows."""
     count, to = 0, 0
     out_off[0] = 0
     for i in range(len(kind)):
-        if kind[i] != _DELETE or request_off[i + 1] == request_off[i]:
+        if kind[i] == _INSERT or request_off[i + 1] == request_off[i]:
             continue
         size = off[i + 1] - off[i]
         for k in range(4):

@@ -48,7 +48,7 @@ from ps2stream.sequencer.feed import FetchAnswers, packed
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.registry import QueryRegistry
-from ps2stream.sequencer.remembered import RememberedAnswers, RememberedDeletes, RequestKey
+from ps2stream.sequencer.remembered import RememberedAnswers, RememberedUpdates, RequestKey
 from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.token_table import TokenTable
 
@@ -57,7 +57,7 @@ log = logging.getLogger("ps2stream.store")
 
 class SequencerMachine:
     """The machine that owns the order, in its incarnation `epoch`. `peers` is everyone but itself;
-    `store` holds what was committed; `recent` bounds the delete requests that are remembered.
+    `store` holds what was committed; `recent` bounds the updates that are remembered by request id.
     `plan` is the one of the service's start, from which the ledger's plan changes follow;
     `restarts` means that the service starts now."""
 
@@ -77,7 +77,7 @@ class SequencerMachine:
         self._followers = FollowerProgress(peers, store.watermark)
         self._sessions = SessionRegistry(store, quotas, streams=epoch << 32)
         self._tokens = TokenTable(store)
-        self._deletes = RememberedDeletes(store.requests(), recent, store.identity)
+        self._remembered = RememberedUpdates(store.requests(), recent, store.identity)
         self._answers = RememberedAnswers(store.answers())
         self._live = QueryRegistry(store.identity)
         self._lsn = horizon = 0
@@ -221,7 +221,11 @@ class SequencerMachine:
         request_ids = _join_columns([(r.request_off, r.request) for r in requests.values()])
         rows = QueryRows.concat(parts)
         over = self._sessions.tenants.find_over_quota(
-            rows, names, self._live, self._sessions.numbers
+            rows,
+            names,
+            self._live,
+            self._sessions.numbers,
+            lambda: self._remembered.find(rows, request_ids),
         )
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
@@ -235,7 +239,7 @@ class SequencerMachine:
             live=self._live,
             sessions=self._sessions.numbers,
             top=self._sessions.top,
-            recent=self._deletes,
+            recent=self._remembered,
         )
         status, lsn = verdict.status, verdict.lsn
         if over is not None:
@@ -271,15 +275,14 @@ class SequencerMachine:
         """Commits the accepted rows and the answers; returns the rows as a message, if any."""
         applied = None
         if count := len(verdict.kind):
-            lsn = self._lsn
-            applied = CommittedBatch(lsn + 1, lsn + count, owner, 0, 0, verdict.encoded)
+            applied = CommittedBatch(self._lsn + 1, verdict.last, owner, 0, 0, verdict.encoded)
         sessions = [(number, name) for name, number in verdict.sessions.items()]
         self._store.commit(
             LedgerChange(
                 batch=applied,
                 sessions=sessions,
-                requests=verdict.requests,
-                forget=self._deletes.first,
+                requests=verdict.durable,
+                forget=self._remembered.first,
                 answers=answers,
                 watermark=self._followers.watermark,
             )
@@ -291,7 +294,7 @@ class SequencerMachine:
         inserts = self._sessions.tenants.count_rows(verdict.kind, verdict.session)
         self._inserts += inserts
         self._deleted += count - inserts
-        self._deletes.add(verdict.requests, verdict.keys)
+        self._remembered.add(verdict.requests, verdict.keys)
         self._answers.keep(answers)
         return applied
 
@@ -375,8 +378,9 @@ def _join_columns(parts: Sequence[StringColumn]) -> StringColumn:
 
 
 def _find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:
-    """Returns the highest LSN of the batch without a row in it; 0 when all have one."""
-    if len(batch.strategy) or len(rows) == batch.lsn_to - batch.lsn_from + 1:
+    """Returns the highest LSN of which the batch lacks a row; 0 when it has all. An insert alone
+    may be what compaction left of a replacement, so `until` says so."""
+    if len(batch.strategy) or (not batch.until and len(rows) > batch.lsn_to - batch.lsn_from):
         return 0
-    lsns = np.arange(batch.lsn_from, batch.lsn_to + 1)
-    return int(np.setdiff1d(lsns, rows.lsn)[-1])
+    missing = np.setdiff1d(np.arange(batch.lsn_from, batch.lsn_to + 1), rows.lsn)
+    return max(batch.until, int(missing.max(initial=0)))

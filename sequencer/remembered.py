@@ -1,4 +1,4 @@
-"""The memory that repeated requests are answered from: unsettled answers, recent deletes."""
+"""The memory that repeated requests are answered from: unsettled answers, recent updates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ps2stream.protocol.frame import I64, U8, U64, Array, sealed
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateRequest
-from ps2stream.protocol.ports import DeleteRequests, SettledAnswer
+from ps2stream.protocol.ports import NamedUpdates, SettledAnswer
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer import kernels
 from ps2stream.sequencer.columns import StringColumn
@@ -71,8 +71,8 @@ class RememberedAnswers:
         self._settled[dispatcher] = max(known, (epoch, seq))
 
 
-class DeleteKeys(NamedTuple):
-    """The pairs (id, request id) of deletes, n each. at int64[n]: their rows; off int64[n + 1],
+class UpdateKeys(NamedTuple):
+    """The pairs (id, request id) of n updates. at int64[n]: their rows; off int64[n + 1],
     data: the pairs as strings; hashes uint64[n]."""
 
     at: I64
@@ -81,25 +81,26 @@ class DeleteKeys(NamedTuple):
     hashes: U64
 
 
-_NO_KEYS = DeleteKeys(
+_NO_KEYS = UpdateKeys(
     np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.uint64)
 )
 
 
-class FoundDeletes(NamedTuple):
-    """What is known of n rows. lsn int64[n]: of the earlier delete that each row repeats, else 0;
-    first int64[n]: the first row with the same id and request id, NONE for an insert or a row
+class FoundRepeats(NamedTuple):
+    """What is known of n rows. lsn int64[n]: of the earlier update that each row repeats, else 0;
+    first int64[n]: the first row with the same id and request id, NONE for a plain insert or a row
     without a request id; keys: of the other rows."""
 
     lsn: I64
     first: I64
-    keys: DeleteKeys
+    keys: UpdateKeys
 
 
-class RememberedDeletes:
-    """The LSNs of the last `bound` deletes with a request id, by (id, request id)."""
+class RememberedUpdates:
+    """The LSNs of the last `bound` deletes and REPLACE rows with a request id, by (id, request id).
+    The store keeps those that changed something, with rising LSNs."""
 
-    def __init__(self, kept: Iterable[DeleteRequests], bound: int, salt: int = 0) -> None:
+    def __init__(self, kept: Iterable[NamedUpdates], bound: int, salt: int = 0) -> None:
         self._bound = bound
         self._hash = SaltedHash(salt)
         self._table = HashTable()
@@ -114,23 +115,24 @@ class RememberedDeletes:
 
     @property
     def first(self) -> int:
-        """The LSN of the oldest one; 0 without any."""
+        """The LSN of the oldest one, at most that of the oldest which the store must keep; 0
+        without any."""
         return int(self._lsn[self._first]) if self._first < self._end else 0
 
-    def find(self, rows: QueryRows, request_ids: StringColumn) -> FoundDeletes:
-        """Finds the earlier deletes that the rows repeat."""
+    def find(self, rows: QueryRows, request_ids: StringColumn) -> FoundRepeats:
+        """Finds the earlier updates that the rows repeat."""
         n = len(rows)
         lsn, first = np.zeros(n, np.int64), np.full(n, NONE, np.int64)
         if not len(request_ids[1]):
-            return FoundDeletes(lsn, first, _NO_KEYS)
+            return FoundRepeats(lsn, first, _NO_KEYS)
         keys = self._join_keys(rows.kind, (rows.id_off, rows.id), request_ids)
         if len(keys.at):
             kernels.find_repeats(*keys, self._list_known(), first, lsn)
-        return FoundDeletes(lsn, first, keys)
+        return FoundRepeats(lsn, first, keys)
 
-    def add(self, requests: DeleteRequests | None, keys: DeleteKeys | None = None) -> None:
-        """Adds deletes with higher LSNs, and forgets the oldest ones beyond the bound. keys: those
-        that `find` has found, if they are the same deletes."""
+    def add(self, requests: NamedUpdates | None, keys: UpdateKeys | None = None) -> None:
+        """Adds updates, and forgets the oldest ones beyond the bound. keys: those
+        that `find` has found, if they are of the same updates."""
         if requests is None:
             return
         n, old = len(requests.lsn), self._end
@@ -155,8 +157,8 @@ class RememberedDeletes:
         if self._first > self._bound // 4:
             self._drop_forgotten()
 
-    def _join_keys(self, kind: U8, ids: StringColumn, request_ids: StringColumn) -> DeleteKeys:
-        """Returns the keys of the deletes that have a request id."""
+    def _join_keys(self, kind: U8, ids: StringColumn, request_ids: StringColumn) -> UpdateKeys:
+        """Returns the keys of all but plain inserts that have a request id."""
         n, size = len(kind), len(ids[1]) + len(request_ids[1])
         at, off = np.empty(n, np.int64), np.empty(n + 1, np.int64)
         data = np.empty(4 * n + size, np.uint8)
@@ -165,7 +167,7 @@ class RememberedDeletes:
             sealed(request_ids[0]), sealed(request_ids[1]), at, off, data,
         )  # fmt: skip
         off, data = sealed(off[: count + 1]), sealed(data[: off[count]])
-        return DeleteKeys(at[:count], off, data, self._hash.hash(off, data))
+        return UpdateKeys(at[:count], off, data, self._hash.hash(off, data))
 
     def _list_known(self) -> tuple[U64, I64, U8, I64, int]:
         """Returns what is remembered as a plain tuple, for a kernel."""

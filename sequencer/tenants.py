@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from ps2stream.sequencer import kernels
 from ps2stream.sequencer.columns import StringColumn, find_first_rows, split
 from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.registry import QueryRegistry
+from ps2stream.sequencer.remembered import FoundRepeats
 from ps2stream.tenants import key_of
 
 
@@ -89,20 +90,27 @@ class TenantCounts:
         names: StringColumn,
         live: QueryRegistry,
         sessions: Mapping[bytes, int],
+        find_repeats: Callable[[], FoundRepeats],
     ) -> OverQuotaRows | None:
         """Returns the inserts of new ids that exceed a quota, into which the first ones fit; None
-        without any. Deletes make room only for the next requests."""
+        without any. Deletes make room only for the next requests, and a replacement needs none.
+        find_repeats returns the earlier updates that the rows repeat."""
         if not self._quotas.limited:
             return None
         hashes = live.hash(rows.id_off, rows.id)
-        insert = rows.kind == UpdateKind.INSERT
+        insert = rows.kind != UpdateKind.DELETE
         # A row may insert an id again that a row before it deletes, for another session.
         code, _ = find_first_rows(rows.id_off, rows.id, hashes)
-        gone = np.zeros(len(rows), np.bool_)
-        gone[code[~insert]] = True
-        new = insert & (gone[code] | (live.find(rows.id_off, rows.id, hashes).place == NONE))
+        ends = _count_deletes_before(code, insert)
+        is_gone = ends > 0
+        new = insert & (is_gone | (live.find(rows.id_off, rows.id, hashes).place == NONE))
+        repeats = find_repeats()
+        new &= repeats.lsn == 0
         status = np.zeros(len(rows), np.uint8)
         first, _ = find_first_rows(*names, live.hash(*names))
+        leader = _find_leaders(rows.kind, new, np.stack([code, ends, first]), repeats.first)
+        follows = leader < np.arange(len(rows))
+        new &= ~follows
         firsts, which = np.unique(first, return_inverse=True)
         distinct = split(*take_ragged(*names, firsts))
         owners = [self._ensure_tenant(key_of(name)) for name in distinct]
@@ -119,6 +127,7 @@ class TenantCounts:
                 room = max(0, limit - int(self._live[tenant.number]))
                 beyond = np.flatnonzero(new & mine[which] & (status == 0))[room:]
                 status[beyond] = UpdateStatus.QUERY_QUOTA
+        status[follows] = status[leader[follows]]
         at = np.flatnonzero(status)
         return OverQuotaRows(at, status[at]) if len(at) else None
 
@@ -131,3 +140,28 @@ class TenantCounts:
             if found.number >= len(self._live):
                 self._live = np.concatenate([self._live, np.zeros(len(self._live), np.int64)])
         return found
+
+
+def _count_deletes_before(code: I64, insert: NDArray[np.bool_]) -> I64:
+    """Returns for each row how many rows before it delete its id; code: the first row with that."""
+    order = np.argsort(code, kind="stable")
+    before = np.empty(len(code), np.int64)
+    before[order] = np.cumsum(~insert[order]) - ~insert[order]
+    return before - before[code]
+
+
+def _find_leaders(kind: U8, new: NDArray[np.bool_], keys: I64, request: I64) -> I64:
+    """Returns for each new REPLACE the new row before it whose query it replaces, which has the
+    same column of keys int64[k, n], or whose request it repeats; for all others themselves. It is
+    refused as that is, and needs no room beside it. request int64[n]: as FoundRepeats.first."""
+    n = np.arange(len(new))
+    leader, at = n.copy(), np.flatnonzero(new)
+    if not (new & (kind == UpdateKind.REPLACE)).any():
+        return leader
+    _, first, which = np.unique(keys[:, at], axis=1, return_index=True, return_inverse=True)
+    leader[at] = at[first[which.ravel()]]
+    leader = np.where(kind == UpdateKind.REPLACE, leader, n)
+    again = np.flatnonzero(new & (request >= 0) & (request < n))
+    again = again[new[request[again]]]
+    leader[again] = leader[request[again]]
+    return leader

@@ -21,6 +21,8 @@ Tree = tuple[Any, ...]
 
 QUOTES = '"\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02' + "「」『』〝〞〟﹁﹂﹃﹄｢｣"
 SIGNS = {"≠": "!=", "≤": "<=", "≥": ">="}
+SPACED = re.compile(r"\d{4}-\d\d-\d\d\s+\d\d?:")
+MISPLACED = re.compile(r"\s+(?:IN\s*\(|EXISTS\b)")
 OPERATORS = ("!=", "<=", ">=", "=", "<", ">", *SIGNS)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -71,11 +73,13 @@ def find(source: str, at: int) -> int:
     sign = next((x for x in OPERATORS if source.startswith(x, op)), None)
     if sign is not None:
         begin = skip_space(source, op + len(sign))
-        return text_end(source, begin) or bare_end(source, begin) or begin
+        return text_end(source, begin) or value_end(source, begin, commas=True) or begin
     word = re.compile(r"\w*").match(source, op)
     if op == name or word is None:
         return 0
     behind = skip_space(source, word.end())
+    if word[0] == "NOT" and (misplaced := MISPLACED.match(source, word.end())):
+        return misplaced.end()
     if word[0] == "EXISTS":
         return word.end()
     if word[0] == "exists":
@@ -134,6 +138,17 @@ def bare_end(source: str, at: int) -> int:
     return end if end > at else 0
 
 
+def value_end(source: str, at: int, commas: bool = False) -> int:
+    """As `bare_end`, but a date and a time may have a space between them."""
+    spaced = SPACED.match(source, at)
+    end = bare_end(source, spaced.end() if spaced else at)
+    while commas and end and source.startswith(",", end):
+        end = bare_end(source, end + 1) or end + 1
+    if commas and not end and source.startswith(",", at):
+        return value_end(source, at + 1, commas) or at + 1
+    return end
+
+
 def list_end(source: str, at: int, sure: bool) -> int:
     """Behind the parenthesis that ends the list at a place; 0 if it is none. sure: of things that
     can only be values, with commas between them."""
@@ -142,7 +157,7 @@ def list_end(source: str, at: int, sure: bool) -> int:
         end = text_end(source, at) or bare_end(source, at)
         if not end or not (
             source[at] in QUOTES
-            or source[at:end] in ("true", "false")
+            or source[at:end].lower() in ("true", "false")
             or re.match(r"[+-]?\.?\d", source[at:end])
         ):
             return 0
@@ -168,6 +183,8 @@ def parsed(source: str) -> Tree:
     if any(unicodedata.category(c) == "Cc" for c in name):
         raise ValueError("a control character in a name")
     rest = source[end:].strip()
+    if rest.startswith("NOT"):
+        raise ValueError("NOT behind a name")
     if rest.upper() == "EXISTS":
         return ("is", name, "EXISTS", None)
     if rest[:2].upper() == "IN":
@@ -186,7 +203,7 @@ def values_of(source: str) -> list[tuple[Any, ...]]:
     found, at = [], 0
     while True:
         at = skip_space(source, at)
-        end = text_end(source, at) or bare_end(source, at)
+        end = text_end(source, at) or value_end(source, at)
         found.append(value_of(source[at:end]))
         at = skip_space(source, end)
         if at == len(source):
@@ -211,15 +228,19 @@ def value_of(written: str) -> tuple[Any, ...]:
 
 
 def bare_value(written: str) -> tuple[Any, ...]:
-    if written in ("true", "false"):
-        return "boolean", written == "true"
+    written = written.replace("\u2212", "-")
+    if written.lower() in ("true", "false"):
+        return "boolean", written.lower() == "true"
     if not written.isascii():
         raise ValueError("no value")
     if re.match(r"\d{4}-\d\d-\d\d", written):
+        written = "T".join(written.split())
         day = len(written) == 10
         found = datetime.fromisoformat(f"{written}T00:00Z" if day else written.upper())
         if found.tzinfo is None or (not day and written[10] not in "Tt"):
             raise ValueError("no time with a zone")
+        if found.microsecond % 1000:
+            raise ValueError("finer than a millisecond")
         found.astimezone(UTC)  # OverflowError beyond its years
         return comparable(found)
     if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", written):

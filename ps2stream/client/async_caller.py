@@ -107,11 +107,11 @@ class AsyncCaller:
             stream.cancel()
 
     async def _send_bulk(
-        self, name: str, messages: Iterable[Message], kind: type[A]
+        self, name: str, messages: Iterable[Message], kind: type[A], window: int = BULK_WINDOW
     ) -> AsyncIterator[A]:
         """Sends idempotent batches, like `_send_repeatable`, and yields their answers."""
         encoded = (message.SerializeToString() for message in messages)
-        async for data in self._send_repeatable(name, encoded, BULK_WINDOW):
+        async for data in self._send_repeatable(name, encoded, window):
             yield kind.FromString(data)
 
     async def _send_repeatable(

@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2
 from ps2stream.client import answers, requests
 from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
 from ps2stream.client.async_admin import AsyncAdminCaller
+from ps2stream.client.async_caller import BULK_WINDOW
 from ps2stream.client.async_channel import AsyncBatches, iterate_any, open_early
 from ps2stream.client.async_subscription import AsyncSubscription
 from ps2stream.client.inputs import request_of
@@ -56,13 +57,23 @@ class AsyncClient(AsyncAdminCaller):
     # --- queries --------------------------------------------------------------
 
     async def insert(
-        self, id: str, expression: str = "", region: Places = None, *, session: str = "default"
+        self,
+        id: str,
+        expression: str = "",
+        region: Places = None,
+        *,
+        session: str = "default",
+        replace: bool = False,
     ) -> InsertedQuery:
         """Inserts a query and returns its LSN, with what the service understood of it: expression,
         area and warnings. Objects that are published later, through any dispatcher, are matched
         against it, and the matches go to `session`. Repeating an insert is harmless. Raises
-        AlreadyExists when the id is taken by another query."""
-        request = requests.insert_request(id, expression, region, session)
+        AlreadyExists when the id is taken by another query.
+
+        With `replace`, another query of this id and session is replaced: every object is matched
+        against exactly one of the two. Then AlreadyExists is raised only when the id is taken in
+        another session."""
+        request = requests.insert_request(id, expression, region, session, replace)
         answer = await self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 
@@ -72,15 +83,18 @@ class AsyncClient(AsyncAdminCaller):
         *,
         session: str = "default",
         refused: list[RefusedRow] | None = None,
+        replace: bool = False,
     ) -> list[int]:
         """Inserts queries, each a Query, a mapping or a tuple (id, expression[, region]), and
         returns their LSNs, 0 for each that was refused. The others are inserted all the same.
         Queries that the service refuses are added to `refused`; without that list they raise an
-        error once all were sent."""
+        error once all were sent. `replace` is as in `insert`; of several queries with one id the
+        last stays, so each batch of 1,000 waits for the answer to the one before."""
         bulk = answers.BulkAnswers()
-        batches = requests.insert_batches(queries, session)
+        batches = requests.insert_batches(queries, session, replace)
+        window = 1 if replace else BULK_WINDOW
         async for answer in self._send_bulk(
-            "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse
+            "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse, window
         ):
             bulk.add(answer)
         return bulk.result(refused)

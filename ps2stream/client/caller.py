@@ -105,10 +105,12 @@ class Caller:
         finally:
             stream.cancel()
 
-    def _send_bulk(self, name: str, messages: Iterable[Message], kind: type[A]) -> Iterator[A]:
+    def _send_bulk(
+        self, name: str, messages: Iterable[Message], kind: type[A], window: int = BULK_WINDOW
+    ) -> Iterator[A]:
         """Sends idempotent batches, like `_send_repeatable`, and yields their answers."""
         encoded = (message.SerializeToString() for message in messages)
-        for data in self._send_repeatable(name, encoded, BULK_WINDOW):
+        for data in self._send_repeatable(name, encoded, window):
             yield kind.FromString(data)
 
     def _send_repeatable(self, name: str, messages: Batches, window: int) -> Iterator[bytes]:

@@ -118,13 +118,15 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
 
 
 def insert_request(
-    id: str, expression: str, region: Places, session: str
+    id: str, expression: str, region: Places, session: str, replace: bool = False
 ) -> pubsub_pb2.InsertQueryRequest:
     query = query_to_proto((id, expression, region), session)
     if not query.expression and not query.HasField("region"):
         problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
         raise invalid("query.expression", problem)
-    return pubsub_pb2.InsertQueryRequest(query=query, request_id=new_request_id())
+    return request_of(
+        pubsub_pb2.InsertQueryRequest, query=query, request_id=new_request_id(), replace=replace
+    )
 
 
 def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
@@ -139,13 +141,15 @@ def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequ
 
 
 def insert_batches(
-    queries: Iterable[Any], session: str
+    queries: Iterable[Any], session: str, replace: bool = False
 ) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
     """Yields insert requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
+    replace = request_of(pubsub_pb2.InsertQueriesRequest, replace=replace).replace
     for part in _split_batches(query_to_proto(q, session) for q in many("queries", queries)):
         yield pubsub_pb2.InsertQueriesRequest(
             batch=query_pb2.QueryBatch(queries=part, session=session),
             request_id=new_request_id(),
+            replace=replace,
         )
 
 

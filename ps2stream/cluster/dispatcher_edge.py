@@ -148,7 +148,7 @@ class DispatcherEdge:
         name, request = strings_to_column(names), strings_to_column(request_ids)
         encoded = np.frombuffer(rows.encode(), np.uint8)
         update = UpdateRequest(self._index, 0, 0, 0, encoded, *name, *request)
-        inserts = bool((rows.kind == UpdateKind.INSERT).any())
+        inserts = bool((rows.kind != UpdateKind.DELETE).any())
         call = begin_call()
         self._put(UpdateRequested(call, update, len(rows), inserts))
         return call

@@ -46,6 +46,9 @@ _OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
     metavar="FILE",
     help="JSON Lines file of queries to insert, one per line; - reads standard input.",
 )
+@click.option(
+    "--replace", is_flag=True, help="Replacement of live queries of the same ids and session."
+)
 @server_option
 @json_option
 @pass_output
@@ -59,6 +62,7 @@ def insert(
     polygon: str | None,
     session: str,
     file: str | None,
+    replace: bool,
     server: str,
 ) -> None:
     """Insert the query ID, or every query of a file.
@@ -80,6 +84,9 @@ def insert(
     ones are reported (exit code 1). Repeating an insert is harmless; another query under an id
     that is taken is refused.
 
+    With --replace, a live query of the same id and session is replaced instead: every post is
+    matched against exactly one of the two. Of several lines with one id the last stays.
+
     The answer for a single query shows how the service interpreted it: the expression in
     canonical form, the size of the area, and the city nearest to its centre. Coordinates that
     look as if longitude and latitude were swapped cause a warning; the query is inserted all the
@@ -91,7 +98,7 @@ def insert(
                 "--file",
                 "cannot be combined with an ID, an EXPRESSION or an area; put them into the file",
             )
-        _insert_file(output, file, session, server)
+        _insert_file(output, file, session, replace, server)
         return
     if id is None:
         raise invalid("id", "give an ID and an EXPRESSION, or --file")
@@ -100,7 +107,7 @@ def insert(
         quoted = shlex.quote(printable(id))
         raise invalid("id", f"is missing; put an id first: ps2stream insert ID {quoted}")
     with output.connect(server) as client:
-        inserted = client.insert(id, expression or "", region, session=session)
+        inserted = client.insert(id, expression or "", region, session=session, replace=replace)
     body = {
         "id": id,
         "lsn": int(inserted),
@@ -114,7 +121,9 @@ def insert(
         output.print_line(f"warning: {printable(warning)}")
 
 
-def _insert_file(output: CommandOutput, file: str, session: str, server: str) -> None:
+def _insert_file(
+    output: CommandOutput, file: str, session: str, replace: bool, server: str
+) -> None:
     from ps2stream.client.answers import RefusedRow
     from ps2stream.posts.readers import read_queries
 
@@ -139,7 +148,7 @@ def _insert_file(output: CommandOutput, file: str, session: str, server: str) ->
     with output.connect(server) as client:
         while batch := list(islice(rows, BATCH)):
             refused: list[RefusedRow] = []
-            client.insert_many(batch, session=session, refused=refused)
+            client.insert_many(batch, session=session, refused=refused, replace=replace)
             done += len(batch) - len(refused)
             bad += [f"{places[r.row]}: {r.error}" for r in refused]
             places.clear()

@@ -176,11 +176,12 @@ def frequency_of(literal: str, frequencies: Frequencies) -> int:
     word, which more objects have. A text has a prefix by any word that begins with it, so these
     counts add up: never too few, or a short prefix of many rare words would look cheap. (The
     sample has stems, and prefixes find words: with a stemmer a prefix longer than the stem counts
-    too low.) What the sample does not know is rare, as a word is. It knows no attributes: an
-    equality counts as rare, and that an attribute is there at all, as common.
+    too low.) What the sample does not know is rare, as a word is. It knows no attributes, which
+    many objects may share: an equality counts as more common than any word, and that an attribute
+    is there at all, as more common still.
     """
     if is_predicate(literal):
-        return 0 if predicate_of(literal).op == EQUAL else _COMMON
+        return _COMMON if predicate_of(literal).op == EQUAL else _MORE_COMMON
     if is_phrase(literal):
         return min(map(frequencies.get, phrase_words(literal)))
     if is_prefix(literal):
@@ -188,7 +189,7 @@ def frequency_of(literal: str, frequencies: Frequencies) -> int:
     return frequencies.get(literal)
 
 
-_COMMON = 1 << 40  # more objects than any sample has
+_COMMON, _MORE_COMMON = 1 << 40, 1 << 50  # more objects than any sample has
 
 
 def _form_of(expr: Expr) -> ExpressionForm:

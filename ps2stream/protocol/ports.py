@@ -12,9 +12,10 @@ from ps2stream.protocol.tokens import Token
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DeleteRequests(Frame):
-    """The request ids of committed deletes, so that a retry finds its answer after a restart
-    too: lsn of the delete, id the query's string, request the request id, in each row."""
+class NamedUpdates(Frame):
+    """The request ids of committed deletes and replacements, so that a retry finds its answer after
+    a restart too: lsn of the update, rising, id the query's string, request the request id, in each
+    row."""
 
     KIND = 50
     lsn: I64
@@ -63,14 +64,14 @@ class LedgerChange:
     """The changes that one commit makes durable, all or none.
 
     batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request ids
-    of deletes, those below LSN `forget` may go; answers: for requests that are sent again,
+    of updates, those below LSN `forget` may go; answers: for requests that are sent again,
     replacing those that are settled; watermark: no actor needs queries deleted at or below this
     LSN; plan: the one that objects are routed by from now on (JSON).
     """
 
     batch: LedgerBatch | None = None
     sessions: Sequence[tuple[int, bytes]] = ()
-    requests: DeleteRequests | None = None
+    requests: NamedUpdates | None = None
     forget: int = 0
     answers: Sequence[SettledAnswer] = ()
     watermark: int = 0
@@ -95,11 +96,12 @@ class Store(Protocol):
     def replay(self, after: int = 0) -> Iterator[LedgerBatch]:
         """Yields the committed batches in LSN order: lsn_from = last lsn_to + 1, from 1, or from
         the batch that follows `after` or holds it. Rows of queries deleted at or below
-        `watermark` may be left out; ranges and other rows stay."""
+        `watermark` may be left out; ranges and other rows stay, and `until` says up to where some
+        are left out."""
         ...
 
-    def requests(self) -> Iterator[DeleteRequests]:
-        """Yields the remembered delete requests, oldest first."""
+    def requests(self) -> Iterator[NamedUpdates]:
+        """Yields the remembered updates, oldest first."""
         ...
 
     def answers(self) -> list[SettledAnswer]:

@@ -29,10 +29,12 @@ NEVER = np.iinfo(np.int64).max  # delete_lsn of a live query
 
 
 class UpdateKind(IntEnum):
-    """The kind of an update."""
+    """The kind of an update. REPLACE is only requested, never committed: the ledger has a DELETE
+    and an INSERT of one LSN instead, or an INSERT alone."""
 
     INSERT = 1
     DELETE = 2
+    REPLACE = 3
 
 
 class ExpressionForm(IntEnum):
@@ -67,7 +69,8 @@ language/literals.py."""
 @dataclasses.dataclass(frozen=True, eq=False)
 class QueryRows(Frame):
     """The columns of n inserts and deletes. A delete repeats the columns of its insert, save
-    `source`, so that it is routed as its insert was (algorithms.md 7.1).
+    `source`, so that it is routed as its insert was (algorithms.md 7.1). A replacement is a delete
+    and an insert with the same LSN, in the ledger in this order; no batch ends between them.
 
     kind Kind; lsn of this update; handle; session number; id the client's string; form Form;
     post bit i set = term i is in P(q); term sorted unique hashes (at most 64, ragged); prog

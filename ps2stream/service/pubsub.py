@@ -24,7 +24,7 @@ from ps2stream.errors import (
 from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
-from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.security import QUOTA_RETRY_MS, TenantQuota
 from ps2stream.service import query_columns
 from ps2stream.service.admission import PublishRates
@@ -132,8 +132,9 @@ class PubSub:
         # This comes before the query is stored: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
         check_deadline(call)
-        decision = self._request_update(found.rows, found.sessions, request.request_id, call)
-        lsn = self._read_only_lsn(decision, request.query.id)
+        rows, request_ids = _name_inserts(found, request)
+        decision = wait(self._gateway.update(rows, found.sessions, request_ids), call)
+        lsn = self._read_only_lsn(decision, request.query.id, request.replace)
         answer = pubsub_pb2.InsertQueryResponse(lsn=lsn, interpretation=understood)
         return answer.SerializeToString()
 
@@ -143,7 +144,7 @@ class PubSub:
         _check_request_id(request.request_id)
         check_deadline(call)
         rows = query_columns.deletes([request.id])
-        decision = self._request_update(rows, [""], request.request_id, call)
+        decision = wait(self._gateway.update(rows, [""], [request.request_id]), call)
         lsn = self._read_only_lsn(decision, request.id)
         return pubsub_pb2.DeleteQueryResponse(lsn=lsn).SerializeToString()
 
@@ -196,10 +197,10 @@ class PubSub:
         finally:
             self._reading.note(size_bytes, time.taken_s)
         answer = pubsub_pb2.InsertQueriesResponse()
+        rows, request_ids = _name_inserts(found, request)
         return self._begin_update(
-            answer, found.n, found.at, found.rows, found.sessions, request.request_id,
-            found.refused, call,
-        )  # fmt: skip
+            answer, found.n, found.at, rows, found.sessions, request_ids, found.refused, call
+        )
 
     def _begin_delete_at_once(self, data: bytes, call: OpenCall) -> LaterAnswer | None:
         if not self._gateway.never_blocks or len(data) > QUICK_BYTES:
@@ -213,8 +214,9 @@ class PubSub:
             raise invalid("ids", "holds no id")
         rows, at, refused = query_columns.read_deletes(request.ids)
         answer = pubsub_pb2.DeleteQueriesResponse()
+        request_ids = [request.request_id] * len(at)
         return self._begin_update(
-            answer, len(request.ids), at, rows, [""] * len(at), request.request_id, refused, call
+            answer, len(request.ids), at, rows, [""] * len(at), request_ids, refused, call
         )
 
     def _begin_update(
@@ -224,13 +226,13 @@ class PubSub:
         at: I64,
         rows: QueryRows,
         sessions: Sequence[str],
-        request_id: str,
+        request_ids: Sequence[str],
         refused: list[RowRefusal],
         call: OpenCall,
     ) -> LaterAnswer:
         """Sends the good rows, which are rows `at` of the n, to the gateway; returns what waits for
         the answer."""
-        deciding = self._gateway.update(rows, sessions, [request_id] * len(at)) if len(at) else None
+        deciding = self._gateway.update(rows, sessions, request_ids) if len(at) else None
 
         async def finish() -> bytes:
             lsns = np.zeros(n, np.int64)
@@ -243,29 +245,21 @@ class PubSub:
                 lsns[at] = decision.lsn
                 lsns[at[failed]] = 0
                 statuses = decision.status[failed].tolist()
-                errors += map(self._make_refusal, at[failed].tolist(), statuses)
+                replaces = rows.kind[failed] == _REPLACE
+                errors += map(self._make_refusal, at[failed].tolist(), statuses, replaces.tolist())
             answer.lsns.extend(lsns.tolist())
             answer.errors.extend(e.to_proto() for e in sorted(errors))
             return answer.SerializeToString()
 
         return finish
 
-    def _request_update(
-        self,
-        rows: QueryRows,
-        sessions: Sequence[str],
-        request_id: str,
-        call: OpenCall,
-    ) -> UpdateDecision:
-        return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), call)
-
-    def _read_only_lsn(self, decision: UpdateDecision, id: str) -> int:
+    def _read_only_lsn(self, decision: UpdateDecision, id: str, replaces: bool = False) -> int:
         """Returns the LSN of the only row. Raises the error that its status stands for."""
         match int(decision.status[0]):
             case UpdateStatus.OK:
                 return int(decision.lsn[0])
             case UpdateStatus.ALREADY_EXISTS:
-                raise AlreadyExists(f"query {id!r} {_EXISTS}")
+                raise AlreadyExists(f"query {id!r} {_ELSEWHERE if replaces else _EXISTS}")
             case UpdateStatus.NOT_FOUND:
                 raise NotFound(f"there is no query {id!r}")
             case UpdateStatus.QUERY_QUOTA | UpdateStatus.SESSION_QUOTA as status:
@@ -273,11 +267,12 @@ class PubSub:
             case _:
                 raise Unavailable("the ledger could not be written; nothing was done")
 
-    def _make_refusal(self, row: int, status: int) -> RowRefusal:
+    def _make_refusal(self, row: int, status: int, replaces: bool) -> RowRefusal:
         match status:
             case UpdateStatus.ALREADY_EXISTS:
                 code = query_pb2.ROW_CODE_ALREADY_EXISTS
-                return RowRefusal(row, "id", f"the query {_EXISTS}", code)
+                problem = f"the query {_ELSEWHERE if replaces else _EXISTS}"
+                return RowRefusal(row, "id", problem, code)
             case UpdateStatus.QUERY_QUOTA | UpdateStatus.SESSION_QUOTA:
                 code = query_pb2.ROW_CODE_RESOURCE_EXHAUSTED
                 return RowRefusal(row, "id", self._describe_quota(status), code)
@@ -290,7 +285,19 @@ class PubSub:
         return f"the tenant has {self._quota.sessions} sessions, its quota (sessions)"
 
 
+_REPLACE = np.uint8(UpdateKind.REPLACE)
 _EXISTS = "exists with another expression, region or session"
+_ELSEWHERE = "exists in another session, and only a query of the same session can be replaced"
+
+
+def _name_inserts(
+    found: query_columns.QueryInserts,
+    request: pubsub_pb2.InsertQueryRequest | pubsub_pb2.InsertQueriesRequest,
+) -> tuple[QueryRows, Sequence[str]]:
+    """Returns the inserts as the request wants them, and the request id of each."""
+    if request.replace:
+        return query_columns.make_replacements(found.rows, found.at, request.request_id)
+    return found.rows, [request.request_id] * len(found.at)
 
 
 def _check_name(field: Literal["id", "session"], value: str) -> None:

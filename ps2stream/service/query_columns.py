@@ -23,7 +23,7 @@ from ps2stream.language.query_rows import describe as describe_source
 from ps2stream.limits import BATCH_BYTES, POLYGON_VERTICES
 from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column, take_ragged
 from ps2stream.protocol.messages.updates import LookupReply
-from ps2stream.protocol.rows import QueryRows, no_queries
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.service import arrow
 from ps2stream.service.calls import name_problem
 from ps2stream.service.objects import RowRefusal
@@ -110,6 +110,13 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> Que
     if not found.sessions:
         raise invalid("batch", "holds no query")
     return _compile_inserts(found, gateway)
+
+
+def make_replacements(rows: QueryRows, at: I64, request_id: str) -> tuple[QueryRows, list[str]]:
+    """Returns the inserts of rows `at` of a request as replacements, and the request id of each: as
+    several may be of one query, it has the number of the row. So it is that of no delete either."""
+    request_ids = [f"{request_id}\0{row}" if request_id else "" for row in at.tolist()]
+    return rows.replace(kind=np.full(len(rows), UpdateKind.REPLACE, np.uint8)), request_ids
 
 
 def deletes(ids: Sequence[str]) -> QueryRows:

@@ -31,9 +31,12 @@ def find_outlived(log: Iterable[LedgerBatch], watermark: int) -> I64:
 
 
 def without(batch: LedgerBatch, handles: I64) -> LedgerBatch:
-    """Returns the batch without the rows of these sorted handles, at least one handle."""
+    """Returns the batch without the rows of these sorted handles, at least one handle. `until` is
+    the highest LSN of those that were left out, or that were before."""
     rows = QueryRows.decode(batch.rows.data)
     at = np.searchsorted(handles, rows.handle)
     at[at == len(handles)] = 0
-    kept = rows.take(np.flatnonzero(handles[at] != rows.handle)).encode()
-    return dataclasses.replace(batch, rows=np.frombuffer(kept, np.uint8))
+    gone = handles[at] == rows.handle
+    until = max(batch.until, int(rows.lsn[gone].max(initial=0)))
+    kept = rows.take(np.flatnonzero(~gone)).encode()
+    return dataclasses.replace(batch, until=until, rows=np.frombuffer(kept, np.uint8))

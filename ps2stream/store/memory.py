@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.messages.updates import LedgerBatch
-from ps2stream.protocol.ports import DeleteRequests, LedgerChange, LogNote, SettledAnswer
+from ps2stream.protocol.ports import LedgerChange, LogNote, NamedUpdates, SettledAnswer
 from ps2stream.protocol.tokens import Token
 
 
@@ -37,8 +37,8 @@ class MemoryStore:
         batches = map(LedgerBatch.decode, list(self._log))
         return (batch for batch in batches if batch.lsn_to > after)
 
-    def requests(self) -> Iterator[DeleteRequests]:
-        return (DeleteRequests.decode(blob) for _, blob in list(self._requests))
+    def requests(self) -> Iterator[NamedUpdates]:
+        return (NamedUpdates.decode(blob) for _, blob in list(self._requests))
 
     def answers(self) -> list[SettledAnswer]:
         return list(self._answers.values())

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.frame import Frame, FrameError
 from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
-from ps2stream.protocol.ports import DeleteRequests, LogNote, SettledAnswer
+from ps2stream.protocol.ports import LogNote, NamedUpdates, SettledAnswer
 
 Row = tuple[Any, ...]
 Kind = TypeVar("Kind", bound=Frame)
@@ -30,7 +30,7 @@ def session_row(number: int, name: bytes) -> Row:
     return number, name, zlib.crc32(name, number & 0xFFFFFFFF)
 
 
-def requests_row(seen: DeleteRequests) -> Row:
+def requests_row(seen: NamedUpdates) -> Row:
     """Returns (lsn_to, crc32, blob)."""
     blob = seen.encode()
     return int(seen.lsn[-1]), zlib.crc32(blob), blob
@@ -96,13 +96,13 @@ class LedgerTables(abc.ABC):
                 if lsn_to > after:
                     yield batch
 
-    def requests(self) -> Iterator[DeleteRequests]:
+    def requests(self) -> Iterator[NamedUpdates]:
         for lsn, crc, blob in self._select_rows(
             "SELECT lsn_to, crc32, blob FROM requests ORDER BY 1"
         ):
             where = f"the requests at LSN {lsn}"
             self._check_sound(zlib.crc32(blob) == crc, where)
-            seen = self._decode_frame(DeleteRequests, blob, where)
+            seen = self._decode_frame(NamedUpdates, blob, where)
             self._check_sound(seen.lsn[-1:].tolist() == [lsn], where)
             yield seen
 

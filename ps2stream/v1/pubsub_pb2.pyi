@@ -30,8 +30,9 @@ class InsertQueryRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Name of this attempt and its retries, at most 128 bytes. Optional, because repeating an insert
-    is harmless without it.
+    """Name of this attempt and its retries, at most 128 bytes. Repeating a plain insert is harmless
+    without it. A repeated replacement with the same name gets the first answer and replaces nothing,
+    although the query may have been replaced again; the last 65,536 names are remembered.
     """
     replace: _builtins.bool
     """True to replace the live query of this id, if there is one: its delete and the insert share one
@@ -101,7 +102,9 @@ class InsertQueriesRequest(_message.Message):
     batch.
     """
     replace: _builtins.bool
-    """As InsertQueryRequest.replace, for every row of the batch."""
+    """As InsertQueryRequest.replace, for every row of the batch. The rows take effect in their order.
+    Wait for the answer to a batch before you replace the same query in another one.
+    """
     @_builtins.property
     def batch(self) -> _query_pb2.QueryBatch:
         """Queries to insert."""

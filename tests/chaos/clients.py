@@ -223,7 +223,7 @@ class Subscriber(Customer):
 
 
 class Updater(Customer):
-    """Inserts and deletes queries through any dispatcher; what is not answered is asked
+    """Inserts, replaces and deletes queries through any dispatcher; what is not answered is asked
     again, at another, until it is."""
 
     def __init__(self, name: str, sessions: Sequence[str], live: int, pause: float, *rest: Any):
@@ -258,15 +258,31 @@ class Updater(Customer):
                 serial += 1
                 self._insert_another(serial)
             else:
-                self._remove(self.live.pop(self.rng.randrange(len(self.live))))
+                change = self.live.pop(self.rng.randrange(len(self.live)))
+                (self._replace if self.rng.random() < 0.5 else self._remove)(change)
             time.sleep(self.rng.expovariate(1 / self.pause))
 
     def insert(self, query: naive.Query) -> None:
-        change = self.history.queries[query.id] = Change(query)
-        request = requests.insert_request(query.id, query.expression, query.region, query.session)
-        kind = pubsub_pb2.InsertQueryResponse
-        change.inserted = self._ask("InsertQuery", request, kind)
+        change = self._begin(query)
+        change.inserted = self._insert(query, replace=False)
         self.live.append(change)
+
+    def _begin(self, query: naive.Query) -> Change:
+        """A query of this id, of which more than one may live one after the other."""
+        change = Change(query)
+        self.history.queries.setdefault(query.id, []).append(change)
+        return change
+
+    def _insert(self, query: naive.Query, replace: bool) -> int:
+        what = query.id, query.expression, query.region, query.session
+        request = requests.insert_request(*what, replace)
+        return self._ask("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
+
+    def _replace(self, old: Change) -> None:
+        query = some_query(self.rng, old.query.id, old.query.session)
+        new = self._begin(query)
+        new.inserted = old.deleted = self._insert(query, replace=True)
+        self.live.append(new)
 
     def _insert_another(self, serial: int) -> None:
         self.insert(some_query(self.rng, f"{self.name}.{serial}", self.rng.choice(self.sessions)))

@@ -35,7 +35,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Change:
-    """A query's life; `lsn` 0: not yet told."""
+    """A query's life, until it is deleted or replaced; `lsn` 0: not yet told."""
 
     query: naive.Query
     inserted: int = 0
@@ -64,7 +64,7 @@ class History:
         self.floor = 0
         self.batches: list[Batch] = []
         self.where: dict[str, tuple[Batch, int]] = {}
-        self.queries: dict[str, Change] = {}
+        self.queries: dict[str, list[Change]] = {}  # by id: one, and what replaced it
         self.sessions: dict[str, Seen] = {}
         self.arrivals: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
         self.updates: list[tuple[float, float]] = []

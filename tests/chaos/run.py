@@ -304,7 +304,11 @@ def _under_faults(
         "restarts": dict(tally.restarts),
         **moves,
         **vars(verdict),
-        "updates": sum(bool(c.inserted) + bool(c.deleted) for c in history.queries.values()),
+        "updates": sum(
+            bool(c.inserted) + bool(c.deleted)
+            for changes in history.queries.values()
+            for c in changes
+        ),
         "recovery_s": recoveries(history, [*tally.killed, *tally.started], tally.stopped),
         "unanswered": dict(sorted(history.errors.items())),
     }

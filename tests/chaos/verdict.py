@@ -75,7 +75,7 @@ def judge(history: History, due: dict[str, set[Pair]]) -> Verdict:
         found.unknown += len(batch.names) * (batch.lsn == -1)
         found.refused += len(batch.names) * (batch.lsn == -2)
     _offsets(history, found)
-    uncertain: dict[str, list[Change]] = {}
+    uncertain: dict[str, list[list[Change]]] = {}
     for name, seen in history.sessions.items():
         pairs = [p for p in seen.pairs if p is not None]
         got = Counter((p[0], p[1]) for p in pairs)
@@ -110,7 +110,8 @@ def judge(history: History, due: dict[str, set[Pair]]) -> Verdict:
 
 def _replayed(history: History) -> Iterator[tuple[Batch, list[Change]]]:
     """The acknowledged batches in the order of their LSNs, each with the queries live."""
-    changes = sorted((c for c in history.queries.values() if c.inserted), key=lambda c: c.inserted)
+    every = (c for changes in history.queries.values() for c in changes if c.inserted)
+    changes = sorted(every, key=lambda c: c.inserted)
     live: list[Change] = []
     coming = iter([*changes, None])
     after = next(coming)
@@ -122,22 +123,29 @@ def _replayed(history: History) -> Iterator[tuple[Batch, list[Change]]]:
         yield batch, live
 
 
-def _may(history: History, session: str, pair: Pair, uncertain: dict[str, list[Change]]) -> bool:
-    """Whether the pair is one of an object whose acceptance nobody was told of, and right."""
-    change, place = history.queries.get(pair[0]), history.where.get(pair[1])
-    if change is None or place is None or change.query.session != session:
+def _may(
+    history: History, session: str, pair: Pair, uncertain: dict[str, list[list[Change]]]
+) -> bool:
+    """Whether the pair is one of an object whose acceptance nobody was told of, and right. What it
+    may be a match of is added to `uncertain`: one of those that had its id one after the other."""
+    changes, place = history.queries.get(pair[0], []), history.where.get(pair[1])
+    if place is None or place[0].lsn != -1:
         return False
-    batch, i = place
-    if batch.lsn != -1 or not naive.matches(change.query, batch.objects[i]):
-        return False
-    uncertain.setdefault(pair[1], []).append(change)
-    return True
+    thing = place[0].objects[place[1]]
+    found = [c for c in changes if c.query.session == session and naive.matches(c.query, thing)]
+    if found:
+        uncertain.setdefault(pair[1], []).append(found)
+    return bool(found)
 
 
-def _at_once(batch: Batch, changes: list[Change]) -> bool:
-    """Whether there is one LSN, not below the one known before, at which all were live."""
-    last = min((c.deleted for c in changes if c.deleted), default=1 << 62)
-    return max(batch.floor, *(c.inserted for c in changes)) < last
+def _at_once(batch: Batch, found: list[list[Change]]) -> bool:
+    """Whether there is one LSN, not below the one known before, at which one of each was live."""
+    points = {batch.floor, *(c.inserted for changes in found for c in changes)}
+    return any(
+        all(any(c.inserted <= lsn < (c.deleted or 1 << 62) for c in changes) for changes in found)
+        for lsn in points
+        if lsn >= batch.floor
+    )
 
 
 def _offsets(history: History, found: Verdict) -> None:

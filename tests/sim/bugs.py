@@ -40,11 +40,18 @@ from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import StreamDelivery
-from ps2stream.protocol.rows import NEVER, ObjectRows, no_offsets, no_queries
+from ps2stream.protocol.rows import NEVER, ObjectRows, UpdateKind, no_offsets, no_queries
 from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
-from ps2stream.sequencer import chunk_table, followers, migration, registry, remembered
+from ps2stream.sequencer import (
+    chunk_table,
+    decide_kernels,
+    followers,
+    migration,
+    registry,
+    remembered,
+)
 from ps2stream.sequencer import plan_changes as sequencer_changes
 from ps2stream.store import frames, segments
 from ps2stream.workers.machine import WorkerMachine
@@ -462,6 +469,45 @@ def answers_are_not_durable() -> Iterator[None]:
 def delete_requests_are_not_durable() -> Iterator[None]:
     """A restarted sequencer does not know the request ids of deletes."""
     with patch(Ledger, "requests", lambda self: iter(())):
+        yield
+
+
+@bug
+def a_replacement_takes_two_lsns() -> Iterator[None]:
+    """The insert of a replacement gets the LSN after that of its delete, so that an object may fall
+    between them."""
+    decide_rows = decide_kernels.decide_rows
+
+    def apart(base: int, update: Any, stored: Any, old: Any, sources: Any, verdict: Any) -> Any:
+        count, kept = decide_rows(base, update, stored, old, sources, verdict)
+        columns = decide_kernels.VerdictColumns(*verdict)
+        moved: dict[int, int] = {}  # the LSNs of inserts, and those of deletes without one
+        for row in range(max(count, 0)):
+            lsn = base + row + 1
+            moved[int(columns.out_lsn[row])] = columns.out_lsn[row] = lsn
+            handle = int(columns.handle[row])
+            is_insert = columns.kind[row] == UpdateKind.INSERT
+            columns.handle[row] = lsn if is_insert else moved.get(handle, handle)
+        if count > 0:
+            columns.lsn[:] = [moved.get(lsn, lsn) for lsn in columns.lsn.tolist()]
+        return count, kept
+
+    with patch(decide_kernels, "decide_rows", apart):
+        yield
+
+
+@bug
+def replacements_are_done_again() -> Iterator[None]:
+    """The sequencer knows the request ids of deletes alone."""
+    find = remembered.RememberedUpdates.find
+
+    def forgetful(self: Any, rows: Any, request_ids: Any) -> Any:
+        found = find(self, rows, request_ids)
+        at = rows.kind == UpdateKind.REPLACE
+        found.lsn[at], found.first[at] = 0, -1
+        return found
+
+    with patch(remembered.RememberedUpdates, "find", forgetful):
         yield
 
 

@@ -21,7 +21,7 @@ from ps2stream.language.query_rows import build_rows, delete_rows
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.rows import ObjectRows, UpdateKind
 from ps2stream.routing.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
@@ -91,6 +91,11 @@ class History:
         died: dict[int, int] = {}
         for name, lsn in self.deletes:  # ends the youngest of that id before it
             died[max(h for h, q in self.queries.items() if q.id == name and h < lsn)] = lsn
+        young: dict[str, int] = {}
+        for handle, query in sorted(self.queries.items()):  # or it is replaced by the next
+            if query.id in young:
+                died.setdefault(young[query.id], handle)
+            young[query.id] = handle
         for name, lsn, obj in self.objects:
             for handle, query in self.queries.items():
                 if self.born[handle] <= lsn < died.get(handle, lsn + 1) and naive.matches(
@@ -105,6 +110,7 @@ class World_:
 
     def __init__(self, rng: random.Random, plan: Plans) -> None:
         self.rng = rng
+        self.replacing = random.Random(rng.getstate()[1][0])  # draws nothing of the other
         self.plan = plan
         self.store = MemoryStore()
         self.logs: dict[Address, MemoryLog] = {}
@@ -112,7 +118,7 @@ class World_:
         self.history = History()
         self.delivered: dict[str, dict[int, tuple[str, str]]] = {s: {} for s in SESSIONS}
         self.open: list[tuple[Future[UpdateDecision], Any]] = []
-        self.serial = self.published = self.answered = 0
+        self.serial = self.published = self.answered = self.replacements = 0
         self.start()
 
     def start(self) -> None:
@@ -142,8 +148,14 @@ class World_:
         compiled = compile_column(off, source, edge.analyzer, edge.frequencies)
         assert not compiled.errors
         rows = build_rows(strings_to_column([name]), compiled, [region])
+        request = ""
+        if self.replacing.random() < 0.5:
+            session = SESSIONS[int(name[1:]) % 3]
+            rows = rows.replace(kind=np.full(1, UpdateKind.REPLACE, np.uint8))
+            self.replacements += 1
+            request = f"replace {self.replacements}"
         query = naive.Query(name, session, expression, region.to_json())
-        self.open.append((edge.update(rows, [session], [""]), ("insert", query)))
+        self.open.append((edge.update(rows, [session], [request]), ("insert", query)))
 
     def delete(self) -> None:
         name = f"q{self.rng.randrange(12)}"

@@ -25,6 +25,8 @@ class Judge:
         for what in world.ledger.broken:
             world.wrong(what)
         self._updates()
+        sessions = {n: name.decode() for n, name in world.ledger.sessions()}
+        world.replacements.judge(sessions, world.ledger.history)
         for process in world.current.values():
             for what, count in process.unanswered.items():
                 if count:

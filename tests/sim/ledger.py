@@ -33,7 +33,8 @@ class Ledger(MemoryStore):
         self.plan = ""  # JSON of the one that objects are routed by, once a move changed it
         self._rng = rng
         self._answered: set[tuple[int, int, int]] = set()
-        self._deletes: set[tuple[str, str]] = set()
+        self._requests_done: set[tuple[str, str]] = set()
+        self.requests_at: dict[int, tuple[str, str]] = {}  # by LSN: id and request id
         self._owner: object = None
 
     def open(self, compact: bool) -> Held:
@@ -73,10 +74,11 @@ class Ledger(MemoryStore):
         if (seen := change.requests) is not None:
             ids = column_to_strings(seen.id_off, seen.id)
             asked = column_to_strings(seen.request_off, seen.request)
-            for key in zip(ids, asked, strict=True):
-                if key in self._deletes:
-                    self.broken.append(f"the delete {key} was done twice")
-                self._deletes.add(key)
+            for key, lsn in zip(zip(ids, asked, strict=True), seen.lsn.tolist(), strict=True):
+                if key in self._requests_done:
+                    self.broken.append(f"the update {key} was done twice")
+                self._requests_done.add(key)
+                self.requests_at[lsn] = key
 
     def _compact(self) -> None:
         """As the embedded ledger does when nobody follows it."""

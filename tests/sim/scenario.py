@@ -13,6 +13,7 @@ from ps2stream.planner.adjust.strategy import CoexistenceLimit
 from ps2stream.planner.load import Kind
 from ps2stream.routing.costs import Costs
 from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Region
 from ps2stream.workers.indexes import INDEX_NAMES
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
@@ -20,8 +21,10 @@ from tests.sim.cluster import POISON, SimTopology
 SESSIONS = ["ann", "bob", "cy"]
 PRODUCERS = ["p", "q", "r"]
 UNCONTROLLED = 1000
-"""Seeds below have no controller and no publications that are repeated: they find the deliberate
-bugs by messages as they are."""
+"""Seeds below have no controller, no publications that are repeated and no replacements: they find
+the deliberate bugs by messages as they are."""
+REPLACED = ["r0", "r1", "r2", "r3"]
+"""The ids of queries that are replaced; each is mostly of one session."""
 ROLES = ["dispatcher", "worker", "merger", "sequencer"]
 
 
@@ -109,6 +112,8 @@ class _Author:
         for _ in range(self.watch.choice([0, 0, 1, 2]) if self._restarts else 0):
             at = int(self.watch.random() * self.peace)
             self._add(at, "crash_all", self.watch.random() < 0.5, self.watch.choice([1, 500]), -1)
+        if self.seed >= UNCONTROLLED:
+            self._replace(random.Random(f"{self.seed} replacements"))
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
             at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)
@@ -198,6 +203,29 @@ class _Author:
                 self._add(at, "repeat", where, objects, *self._producer())
             else:
                 self._add(at, "publish", where, level, objects)
+
+    def _replace(self, rng: random.Random) -> None:
+        """Replacements, and deletes of what is replaced. Half of the queries are of a few, so that
+        some are replaced by themselves."""
+
+        def draw() -> tuple[str, Region]:
+            return hostile.some_expression(rng), hostile.some_region(rng)
+
+        few = [draw() for _ in range(3)]
+        for _ in range(rng.choice([0, 5, 20, 40])):
+            at, where = int(rng.random() ** 1.5 * self.peace), rng.randrange(3)
+            if rng.random() < 0.15:
+                self._add(at, "delete", where, rng.choice(REPLACED))
+                continue
+            wanted = []
+            for _ in range(rng.choice([1, 1, 1, 2, 5])):
+                number = rng.randrange(len(REPLACED))
+                session = SESSIONS[number % 3] if rng.random() < 0.9 else rng.choice(SESSIONS)
+                query = rng.choice(few) if rng.random() < 0.5 else draw()
+                wanted.append((REPLACED[number], session, *query))
+            copies = [rng.choice([0, 3, 300, 1_500]) for _ in range(rng.choice([0, 0, 1, 2]))]
+            late = tuple((after, rng.randrange(3)) for after in copies)
+            self._add(at, "replace", where, tuple(wanted), late)
 
     def _producer(self) -> tuple[str, tuple[tuple[int, int, bool], ...]]:
         """A producer, and the copies of a publication after its first: after so many ms, through

@@ -31,6 +31,7 @@ from tests.sim.hostile import some_attributes
 from tests.sim.network import Cut, Temper
 from tests.sim.process import Process
 from tests.sim.repeats import Repeats, Thing
+from tests.sim.replacements import Replacements, Wanted
 from tests.support.attributes import opaque_column
 
 REST_MS = 240_000  # after the last fault everything must have come to rest
@@ -57,6 +58,7 @@ class World(Cluster):
         self.open: list[str] = []  # calls that clients still make
         self.answered = 0
         self.repeats = Repeats(self)
+        self.replacements = Replacements(self)
         self._rng = random.Random(f"{seed} clients")
         self._deletes = 0
 
@@ -66,6 +68,12 @@ class World(Cluster):
         query, rows = self._compile(name, session, expression, region)
         self.sources[session, name, rows.source.tobytes()] = query
         self.clock.spawn(self._update(where, "insert", name, rows, session, ""))
+
+    def replace(
+        self, where: int, wanted: Sequence[Wanted], copies: Sequence[tuple[int, int]]
+    ) -> None:
+        """Replace queries; see `Replacements.begin`."""
+        self.replacements.begin(where, wanted, copies)
 
     def delete(self, where: int, name: str) -> None:
         self._deletes += 1

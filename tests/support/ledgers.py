@@ -6,15 +6,15 @@ import numpy as np
 
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
-from ps2stream.protocol.ports import DeleteRequests, LedgerChange, SettledAnswer, Store
+from ps2stream.protocol.ports import LedgerChange, NamedUpdates, SettledAnswer, Store
 from ps2stream.protocol.rows import QueryRows
 from tests.support.updates import applied, delete, insert
 
 ANALYSIS = '{"stem": "english", "stop": true}'
 
 
-def requests(lsn: int, id: str = "a", request: str = "r") -> DeleteRequests:
-    return DeleteRequests(np.array([lsn]), *strings_to_column([id]), *strings_to_column([request]))
+def requests(lsn: int, id: str = "a", request: str = "r") -> NamedUpdates:
+    return NamedUpdates(np.array([lsn]), *strings_to_column([id]), *strings_to_column([request]))
 
 
 def answer(dispatcher: int, epoch: int, seq: int, settled: int = 0, lsn: int = 1) -> SettledAnswer:

@@ -24,13 +24,20 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer.hash_table import SaltedHash
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.sequencer.packed_rows import list_columns
-from tests.support.updates import Row, delete, insert, update
+from tests.support.updates import Row, delete, insert, replace, update
 
 OK, EXISTS, MISSING = UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS, UpdateStatus.NOT_FOUND
 
 IDS = st.sampled_from("abcdef")
 ROWS = st.one_of(
     st.builds(insert, IDS, st.sampled_from(["x", "yy"]), st.sampled_from(["s", "t", ""])),
+    st.builds(
+        replace,
+        IDS,
+        st.sampled_from(["x", "yy", "zzz"]),
+        st.sampled_from(["s", "t", ""]),
+        st.sampled_from(["", "p", "q", "r"]),
+    ),
     st.builds(delete, IDS, st.sampled_from(["", "s", "t", "new"]), st.sampled_from(["", "p", "q"])),
 )
 
@@ -59,28 +66,41 @@ class TwinSequencer:
     def __init__(self) -> None:
         self.lsn = 0
         self.live: dict[str, tuple[int, str, str]] = {}  # id: handle, session, source
-        self.deleted: dict[tuple[str, str], int] = {}
+        self.known: dict[tuple[str, str], int] = {}  # by id and request id
+        self.unstored: set[tuple[str, str]] = set()  # of these, what changed nothing
         self.log: list[tuple[int, int, int, str]] = []  # lsn, kind, handle, id
+
+    def restart(self) -> None:
+        """Forgets the requests that changed nothing, as a sequencer that starts again does."""
+        for key in self.unstored:
+            del self.known[key]
+        self.unstored.clear()
 
     def decide(self, row: Row) -> tuple[UpdateStatus, int]:
         kind, id, session, source, request = row
         now = self.live.get(id)
-        if kind == UpdateKind.INSERT:
-            if now is not None:
-                return (OK, now[0]) if now[1:] == (session, source) else (EXISTS, 0)
-            self.lsn += 1
-            self.live[id] = (self.lsn, session, source)
-            self.log.append((self.lsn, kind, self.lsn, id))
-            return OK, self.lsn
-        if request and (id, request) in self.deleted:
-            return OK, self.deleted[id, request]
-        if now is None or (session and session != now[1]):
-            return MISSING, 0
+        if request and (id, request) in self.known:
+            return OK, self.known[id, request]
+        if kind == UpdateKind.DELETE:
+            if now is None or (session and session != now[1]):
+                return MISSING, 0
+        elif now is not None:
+            if now[1:] == (session, source):
+                if request:
+                    self.known[id, request] = now[0]
+                    self.unstored.add((id, request))
+                return OK, now[0]
+            if kind == UpdateKind.INSERT or now[1] != session:
+                return EXISTS, 0
         self.lsn += 1
-        del self.live[id]
+        if now is not None:
+            del self.live[id]
+            self.log.append((self.lsn, UpdateKind.DELETE, now[0], id))
+        if kind != UpdateKind.DELETE:
+            self.live[id] = (self.lsn, session, source)
+            self.log.append((self.lsn, UpdateKind.INSERT, self.lsn, id))
         if request:
-            self.deleted[id, request] = self.lsn
-        self.log.append((self.lsn, kind, now[0], id))
+            self.known[id, request] = self.lsn
         return OK, self.lsn
 
 

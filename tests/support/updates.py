@@ -70,6 +70,10 @@ def insert(id: str, source: str = "body", session: str = "s") -> Row:
     return UpdateKind.INSERT, id, session, source, ""
 
 
+def replace(id: str, source: str = "body", session: str = "s", request: str = "") -> Row:
+    return UpdateKind.REPLACE, id, session, source, request
+
+
 def delete(id: str, session: str = "", request: str = "") -> Row:
     return UpdateKind.DELETE, id, session, "", request
 

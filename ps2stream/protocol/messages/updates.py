@@ -30,7 +30,8 @@ class UpdateStatus(IntEnum):
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateRequest(Frame):
     """dispatcher -> sequencer: requests updates. `rows` holds encoded QueryRows (for a delete
-    only kind, id and session matter); name the session's name, request the request_id, a row.
+    only kind, id and session matter), of which some may be a REPLACE; name the session's name,
+    request the request_id, a row. The request_ids of a batch of replacements differ by row.
     Sent again until it is answered: (dispatcher, epoch, seq) identifies it, and every one of
     this epoch with a seq below `settled` has been answered."""
 
@@ -53,8 +54,8 @@ class UpdateRequest(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateDecision(Frame):
     """sequencer -> requesting dispatcher, after the commit: Status and LSN of each row (the LSN
-    of the first insert or delete for a repeat). The dispatcher answers its client once visible
-    has reached max(lsn)."""
+    of the first insert, delete or replacement for a repeat). The dispatcher answers its client once
+    visible has reached max(lsn)."""
 
     KIND = 11
     seq: int
@@ -65,7 +66,8 @@ class UpdateDecision(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class LedgerBatch(Frame):
     """sequencer -> every dispatcher, in LSN order: one committed ledger batch. `owner` is the
-    dispatcher that routes the rows to workers and mergers. rows: QueryRows.
+    dispatcher that routes the rows to workers and mergers. rows: QueryRows. In the ledger's log,
+    `until` is the highest LSN of which compaction left a row out, 0 if it left none out.
 
     Also the answer to Fetch, with owner -1: no dispatcher routes it. `state` is then 0 for the
     ledger's log, or the number of a state: the queries that live as of the LSN `until` and the

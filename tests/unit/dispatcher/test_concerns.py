@@ -345,14 +345,19 @@ def test_all_dispatchers_agree_while_plans_change(seed: int, how: str) -> None:
             if kind == UpdateKind.INSERT:
                 places[lsn] = (lon, lat, lon + rng.choice([0.0, 9.0]), lat)
             place = places[handle] if kind == UpdateKind.INSERT else places.pop(handle)
-            one = Row((7,), (0,), (place,), kind, lsn, handle)
-            holders = twin.find_holders(query_rows([one]))
+            rows = [Row((7,), (0,), (place,), kind, lsn, handle)]
+            if kind == UpdateKind.DELETE and swaps.random() < 0.5:  # it is replaced
+                lon = swaps.uniform(-170, 170)
+                places[lsn] = (lon, lat, lon, lat)
+                rows.append(Row((7,), (0,), (places[lsn],), UpdateKind.INSERT, lsn, lsn))
+            holders = {i for one in rows for i in twin.find_holders(query_rows([one]))}
             seen.update(holders)
             last.update({worker: lsn - last[worker] for worker in holders})
-            out = take(ledger_batch(lsn, lsn, [Update(one, 1)], owner=0))
+            out = take(ledger_batch(lsn, lsn, [Update(one, 1) for one in rows], owner=0))
             assert {i for i, _ in sent(out, "worker", WorkerUpdates)} == holders
 
     places: dict[int, Box] = {}
+    swaps = random.Random(f"swaps {seed}")
     update()
     names = {None: "begun", PlanStep.UNITE: "united", PlanStep.SWITCH: "switched"}
     for step in STEPS[how]:

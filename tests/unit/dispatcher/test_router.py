@@ -200,6 +200,29 @@ def test_a_deleted_query_leaves_h2_once_the_watermark_has_passed() -> None:
     assert (router.counters.deletes, router.counters.units) == (1, 0)
 
 
+def test_a_replacement_is_told_to_the_owners_of_both_queries() -> None:
+    router = machine()
+    router.on(insert(1))
+    rows = [
+        Row((7,), (0,), (WEST,), UpdateKind.DELETE, 2, 1),
+        Row((8,), (0,), (EAST,), UpdateKind.INSERT, 2, 2),
+    ]
+    out = router.on(applied(rows, 2, 2))
+    updates = [(i, QueryRows.decode(f.rows.data)) for i, f in sent(out, "worker", WorkerUpdates)]
+    assert [(i, held.kind.tolist(), held.lsn.tolist()) for i, held in updates] == [
+        (0, [UpdateKind.DELETE], [2]), (1, [UpdateKind.INSERT], [2]),
+    ]  # fmt: skip
+    [(_, names)] = sent(out, "merger", MergerQueries)
+    assert (names.lsn.tolist(), names.handle.tolist()) == ([2, 2], [1, 2])
+    assert {i: f.after for i, f in noticed(router, "worker")} == {0: 2, 1: 2, 2: 0}
+    # A batch that repeats it and goes on adds nothing of it.
+    later = Row((7,), (0,), (WEST,), UpdateKind.INSERT, 3, 3)
+    router.on(applied([*rows, later], 2, 3))
+    assert (router.counters.inserts, router.counters.deletes) == (3, 1)
+    counts = sorted(count for _, count in router.gridt.counts().values())
+    assert counts == [1, 1]  # the old query has left, as no batch is open
+
+
 def test_a_query_inserted_and_deleted_in_one_ledger_batch() -> None:
     router = machine()
     rows = [

@@ -343,7 +343,7 @@ def test_texts_are_whole_where_the_canonical_form_leaves_out_and() -> None:
 
 # --- errors -----------------------------------------------------------------------------
 
-NO_NAME = "needs an attribute before it and a value after it: severity >= 3"
+NO_NAME = "needs an attribute, perhaps in backquotes, before it and a value after it"
 MISSING = "a value is missing: a number, a text in quotes, true or false"
 
 
@@ -351,7 +351,7 @@ MISSING = "a value is missing: a number, a text in quotes, true or false"
     ("source", "column", "message"),
     [
         ("x = b", 5, 'b is no value; a text stands in quotes: "b"'),
-        ("y x = 'b'", 7, "'b' is no value; a text stands in quotes: \"'b'\""),
+        ("y x = 'b'", 7, "'b' is no value; a text stands in quotes: \"b\""),
         ("x = 9223372036854775808", 5, "9223372036854775808 is beyond 64-bit integers"),
         ("x = " + "9" * 5000, 5, "9" * 40 + " is beyond 64-bit integers"),
         ("x = -1e309", 5, "-1e309 is beyond the numbers of 64 bits"),
@@ -393,7 +393,13 @@ MISSING = "a value is missing: a number, a text in quotes, true or false"
         (">= 3", 1, f">= {NO_NAME}"),
         ("1 < x", 3, f"< {NO_NAME}"),
         ("x ! = 3", 3, "the keyword '!' has nothing to search for"),
-        ("x == 3", 4, '= is no value; a text stands in quotes: "="'),
+        ("x == 3", 4, "write = for equal, >= or <= for the rest"),
+        ("x <> 3", 4, "write != for not equal"),
+        ("x = 3,5", 5, '3,5 is no value; a text stands in quotes: "3,5"'),
+        ("x NOT IN (1, 2)", 3, "NOT stands before the attribute: NOT x ..."),
+        ("x NOT EXISTS", 3, "NOT stands before the attribute: NOT x ..."),
+        ("x > 2026-11-24 10:00", 5, "2026-11-24 10:00 has no time zone"),
+        ("x > 2026-11-24T10:00:00.0005Z", 5, "2026-11-24T10:00:00.0005Z is finer than"),
     ],
 )
 def test_errors_point_at_the_column(source: str, column: int, message: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 
 from ps2stream.merger.forgotten import ForgottenNames
@@ -83,6 +86,16 @@ def test_a_state_takes_the_place_of_all_names() -> None:
     r.send(LedgerBatch(4, 6, -1, 9, 6, parts[1]))
     assert (r.machine.applied, r.machine.names) == (6, 2)
     assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (6, 7)
+
+
+def test_pairs_of_a_query_and_of_what_replaced_it_have_its_name() -> None:
+    r = rig()
+    rows = [(UpdateKind.INSERT, 1, 1, "q"), (UpdateKind.DELETE, 1, 1, "q")]
+    frame: Any = named(1, [*rows, (UpdateKind.INSERT, 2, 1, "q")])
+    frame = dataclasses.replace(frame, lsn_to=2, lsn=np.array([1, 2, 2]))
+    r.send(frame, release(0, 2, 2, [(0, 1, 1), (1, 2, 1)]), attach(1))
+    assert r.machine.names == 2
+    assert [p[0] for p in r.clients[1].pairs.values()] == ["q", "q"]
 
 
 def fetches(r: Rig) -> list[LedgerFetch]:

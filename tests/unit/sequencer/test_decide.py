@@ -16,7 +16,7 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.sequencer.registry import QueryRegistry
-from ps2stream.sequencer.remembered import RememberedDeletes
+from ps2stream.sequencer.remembered import RememberedUpdates
 from ps2stream.space.regions import World
 from ps2stream.store.memory import MemoryStore
 from tests.support.sequencing import (
@@ -25,7 +25,16 @@ from tests.support.sequencing import (
     applied_rows,
     cut_hashes,
 )
-from tests.support.updates import DISPATCHERS, Row, delete, ids_of, insert, query_rows, update
+from tests.support.updates import (
+    DISPATCHERS,
+    Row,
+    delete,
+    ids_of,
+    insert,
+    query_rows,
+    replace,
+    update,
+)
 
 
 def test_a_delete_carries_its_insert_but_not_the_source() -> None:
@@ -62,7 +71,10 @@ def test_many_rows_are_decided_together_as_one_by_one() -> None:
     def draw() -> Row:
         id, session = f"id-{rng.integers(700)}", str(rng.choice(["s", "t", "u"]))
         if rng.random() < 0.6:
-            return insert(id, "z" * int(rng.integers(1, 3)), session)
+            source = "z" * int(rng.integers(1, 3))
+            if rng.random() < 0.5:
+                return insert(id, source, session)
+            return replace(id, source, session, str(rng.choice(["", "p", "r"])))
         named = session if rng.random() < 0.5 else ""
         return delete(id, named, str(rng.choice(["", "p", "q"])))
 
@@ -73,9 +85,10 @@ def test_many_rows_are_decided_together_as_one_by_one() -> None:
 def check_against_the_twin(groups: list[list[Row]]) -> None:
     twin, live = TwinSequencer(), QueryRegistry()
     sessions: dict[bytes, int] = {}
-    recent = RememberedDeletes([], 1000)
+    recent = RememberedUpdates([], 100_000)
     for rows in groups:
-        before, want = twin.lsn, [twin.decide(row) for row in rows]
+        before, logged = twin.lsn, len(twin.log)
+        want = [twin.decide(row) for row in rows]
         verdict = decide(
             query_rows(rows),
             strings_to_column(row[2] for row in rows),
@@ -90,7 +103,7 @@ def check_against_the_twin(groups: list[list[Row]]) -> None:
         assert list(zip(status, verdict.lsn.tolist(), strict=True)) == want
         out = QueryRows.decode(verdict.encoded.data)
         columns = out.lsn.tolist(), out.kind.tolist(), out.handle.tolist(), ids_of(out)
-        assert list(zip(*columns, strict=True)) == twin.log[before:]
+        assert list(zip(*columns, strict=True)) == twin.log[logged:]
         live.apply_prepared(verdict.prepared)
         assert not verdict.sessions.keys() & sessions.keys()
         sessions |= verdict.sessions
@@ -110,7 +123,7 @@ def decided(rows: list[Row], live: QueryRegistry, base: int) -> UpdateVerdict:
         live=live,
         sessions={b"s": 1},
         top=1,
-        recent=RememberedDeletes([], 10),
+        recent=RememberedUpdates([], 10),
     )
 
 
@@ -139,7 +152,7 @@ def test_a_query_that_is_typed_differently_is_the_same_one() -> None:
     live.apply(typed("a", "storm AND rain").replace(lsn=np.ones(1, int), handle=np.ones(1, int)))
     again = QueryRows.concat([typed("a", "rain  storm"), typed("a", "rain OR storm")])
     names, none = strings_to_column(["s"] * 2), strings_to_column([""] * 2)
-    recent = RememberedDeletes([], 10)
+    recent = RememberedUpdates([], 10)
     verdict = decide(
         again, names, none, base=1, live=live, sessions={b"s": 1}, top=1, recent=recent
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
 import numpy as np
@@ -19,7 +19,7 @@ from ps2stream.sequencer.feed import IDLE_TICKS
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.compaction import without
 from ps2stream.store.memory import MemoryStore
-from tests.support.updates import Row, delete, ids_of, insert, update
+from tests.support.updates import Row, delete, ids_of, insert, replace, update
 
 DISPATCHERS = [Address("dispatcher", 0), Address("dispatcher", 1)]
 WORKER = Address("worker", 0)
@@ -124,8 +124,9 @@ class World:
                 if isinstance(frame, LedgerBatch) and frame.owner >= 0 and to == DISPATCHERS[0]:
                     self.links[WORKER].append(frame)  # as the batch's owner would
 
-    def update(self, deletes: list[str], inserts: int) -> None:
+    def update(self, deletes: list[str], inserts: int, replaced: Sequence[str] = ()) -> None:
         rows: list[Row] = [insert(str(next(self.names))) for _ in range(inserts)]
+        rows += [replace(id, str(next(self.names))) for id in replaced]
         rows += [delete(id) for id in deletes]
         sends = self.machine.append([update(rows, next(self.seq))])
         for applied in {
@@ -200,7 +201,8 @@ def step(world: World, random: Random) -> None:
         case "update":
             live = sorted(id for _, id in as_of(world.truth, NEVER - 1))
             gone = random.sample(live, random.randint(0, len(live)))
-            world.update(gone, random.randint(0 if gone else 1, 5))
+            replaced = [id for id in live if random.random() < 0.3]
+            world.update(gone, random.randint(0 if gone else 1, 5), replaced)
         case "deliver":
             for _ in range(min(random.randint(1, 4), len(world.links[at]))):
                 world.deliver(at, lost=False)
@@ -306,6 +308,42 @@ def test_the_log_is_not_read_from_below_what_was_compacted_away() -> None:
     assert (state.lsn_from, state.until) == (1, 7)
     [log] = fetched(machine, 6)
     assert (log.state, log.lsn_from) == (0, 7)
+
+
+def test_half_a_replacement_in_the_log_is_no_log() -> None:
+    """Compaction drops the delete of a replacement, whose insert lives on: who holds the old query
+    must not go on from the log."""
+    store = Compacting()
+    machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store)
+    machine.append([update([insert("a"), insert("b"), insert("c")])])
+    machine.append([update([replace("b", "other")], 2)])
+    machine.on(AppliedReport(0, 4, 4))
+    machine.append([update([insert("d")], 3)])
+    for epoch in (2, 3):
+        store.compact()
+        left = [QueryRows.decode(batch.rows.data) for batch in store.replay()]
+        assert [ids_of(rows) for rows in left] == [["a", "c"], ["b"], ["d"]]
+        machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store, epoch=epoch)
+        [state] = fetched(machine, 3)
+        assert (state.lsn_from, state.until) == (1, 5)
+        assert ids_of(QueryRows.decode(state.rows.data)) == ["a", "c", "b", "d"]
+        [log] = fetched(machine, 4)
+        assert (log.state, log.lsn_from) == (0, 5)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_state_has_both_halves_of_a_replacement_in_one_piece() -> None:
+    machine = ready(10)
+    machine.append([update([replace(str(i), "other") for i in range(10)], 2)])
+    pieces = fetched(machine, 0)
+    while pieces[-1].lsn_to < machine.lsn:
+        pieces += fetched(machine, pieces[-1].lsn_to, pieces[-1].state)
+    assert len(pieces) > 3
+    for piece in pieces:
+        rows = QueryRows.decode(piece.rows.data)
+        assert ((piece.lsn_from <= rows.lsn) & (rows.lsn <= piece.lsn_to)).all()
+        gone = rows.lsn[rows.kind == UpdateKind.DELETE]
+        assert set(gone.tolist()) <= set(rows.handle[rows.kind == UpdateKind.INSERT].tolist())
 
 
 def test_an_empty_ledger_has_no_state_and_one_without_queries_has() -> None:

@@ -10,15 +10,19 @@ from hypothesis import strategies as st
 
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.messages.updates import (
     AppliedReport,
     UpdateDecision,
     UpdateStatus,
 )
 from ps2stream.protocol.ports import LedgerChange
+from ps2stream.protocol.rows import UpdateKind
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
 from tests.support.sequencing import (
+    EXISTS,
+    OK,
     ROWS,
     TwinSequencer,
     a_request,
@@ -28,7 +32,7 @@ from tests.support.sequencing import (
     granted,
     tips,
 )
-from tests.support.updates import DISPATCHERS, Row, ids_of, update
+from tests.support.updates import DISPATCHERS, Row, delete, ids_of, insert, replace, update
 
 
 @settings(deadline=None, max_examples=200)
@@ -48,7 +52,7 @@ def test_it_decides_as_the_twin_does(commits: list[list[list[Row]]], data: st.Da
         told = [(s.to.index, s.frame.seq) for s in sends if isinstance(s.frame, UpdateDecision)]
         assert told == [(request.dispatcher, request.seq) for request in asked]
         for frame, rows in applied_rows(sends):
-            assert (frame.lsn_from, frame.owner) == (len(log) + 1, 0)
+            assert (frame.lsn_from, frame.owner) == (log[-1][0] + 1 if log else 1, 0)
             log += zip(
                 rows.lsn.tolist(),
                 rows.kind.tolist(),
@@ -56,15 +60,53 @@ def test_it_decides_as_the_twin_does(commits: list[list[list[Row]]], data: st.Da
                 ids_of(rows),
                 strict=True,
             )
-            assert frame.lsn_to == len(log)
+            assert frame.lsn_to == log[-1][0] == machine.lsn
         assert log == twin.log
         if data.draw(st.booleans()):
             machine = SequencerMachine(DISPATCHERS[:2], store)
+            twin.restart()
     assert machine.live == len(twin.live)
     rows, more = machine._live.page(0, 1000)
     live = zip(rows.handle.tolist(), ids_of(rows), strict=True)
     assert list(live) == sorted((h, i) for i, (h, _, _) in twin.live.items())
     assert not more
+
+
+def test_a_replacement_is_a_delete_and_an_insert_at_one_lsn() -> None:
+    machine = SequencerMachine(DISPATCHERS[:1], MemoryStore())
+    machine.append([update([insert("a", "x"), insert("b", "x")])])
+    rows = [replace("a", "yy"), replace("b", "x"), replace("b", "yy", "t"), replace("c", "x")]
+    sends = machine.append([update([*rows, replace("a", "z")], 2)])
+    assert answers(sends) == [(OK, 3), (OK, 2), (EXISTS, 0), (OK, 4), (OK, 5)]
+    [(frame, out)] = applied_rows(sends)
+    assert (frame.lsn_from, frame.lsn_to, machine.lsn, machine.live) == (3, 5, 5, 3)
+    columns = out.lsn.tolist(), out.kind.tolist(), out.handle.tolist(), ids_of(out)
+    new, end = UpdateKind.INSERT, UpdateKind.DELETE
+    assert list(zip(*columns, strict=True)) == [
+        (3, end, 1, "a"), (3, new, 3, "a"), (4, new, 4, "c"), (5, end, 3, "a"), (5, new, 5, "a"),
+    ]  # fmt: skip
+    sources = column_to_strings(out.source_off, out.source)
+    assert sources == ["", "yy", "x", "", "z"]  # a delete has all columns but this one
+
+
+def test_a_repeated_replacement_gets_its_first_answer_and_is_not_done_again() -> None:
+    store = MemoryStore()
+    machine = SequencerMachine(DISPATCHERS[:1], store)
+    machine.append([update([insert("a", "x"), insert("b", "x")])])
+    rows = [replace("a", "yy", request="p 0"), replace("a", "x", request="p 1")]
+    rows += [replace("new", "x", request="p 2"), replace("b", "x", request="p 3")]
+    want = [(OK, 3), (OK, 4), (OK, 5), (OK, 2)]
+    assert answers(machine.append([update(rows, 2), update(rows, 3)])) == want * 2
+    others = [replace("a", "z"), delete("new"), replace("b", "z")]
+    machine.append([update(others, 4)])
+    assert answers(machine.append([update(rows, 5)])) == want
+    machine = SequencerMachine(DISPATCHERS[:1], store)
+    assert answers(machine.append([update(rows[:3], 6)])) == want[:3]
+    assert machine.lsn == 8
+    same = [replace("d", "x", request=f"q {i}") for i in range(3)]
+    machine.append([update([same[0], same[1], replace("e", request="q"), same[2]], 7)])
+    kept = [seen.lsn.tolist() for seen in store.requests()]
+    assert kept == [[3, 4, 5], [9, 10]]
 
 
 def test_the_tip_is_repeated_ever_more_seldom_until_it_changes_or_a_peer_joins() -> None:

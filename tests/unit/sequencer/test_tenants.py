@@ -22,7 +22,7 @@ from tests.support.sequencing import (
     answers,
     granted,
 )
-from tests.support.updates import Row, delete, ids_of, insert, update
+from tests.support.updates import Row, delete, ids_of, insert, replace, update
 
 QUOTAS = QuotaTable(
     by_tenant={"small": TenantQuota(queries=3, sessions=2), "tiny": TenantQuota(sessions=1)}
@@ -36,6 +36,13 @@ def rows_of(tenant: str) -> st.SearchStrategy[Row]:
     sessions = st.sampled_from([tenants.under(tenant, c) for c in "stu"])
     return st.one_of(
         st.builds(insert, ids, st.sampled_from(["x", "yy"]), sessions),
+        st.builds(
+            replace,
+            ids,
+            st.sampled_from(["x", "yy", "z"]),
+            sessions,
+            st.sampled_from(["", "p", "q"]),
+        ),
         st.builds(delete, ids, st.just(""), st.just("")),
     )
 
@@ -75,22 +82,27 @@ def test_quotas_hold_and_touch_nobody_else(
     for requests in commits:
         before = Counter(i.rpartition("\0")[0] for i in twin.live)
         rows = [row for part in requests for row in part]
-        asked = Counter(r[1].rpartition("\0")[0] for r in rows if r[0] == UpdateKind.INSERT)
+        asked = Counter(r[1].rpartition("\0")[0] for r in rows if r[0] != UpdateKind.DELETE)
         said = answers(machine.append([update(part, next(SEQ)) for part in requests]))
         for row, (status, lsn) in zip(rows, said, strict=True):
             tenant = row[1].rpartition("\0")[0]
             if status in (UpdateStatus.QUERY_QUOTA, UpdateStatus.SESSION_QUOTA):
                 quota = QUOTAS.of(tenant)
-                assert (row[0], lsn) == (UpdateKind.INSERT, 0)
+                assert (row[0] != UpdateKind.DELETE, lsn) == (True, 0)
+                if row[0] == UpdateKind.REPLACE:
+                    assert row[1] not in twin.live or twin.live[row[1]][1] != row[2]
+                    assert (row[1], row[4]) not in twin.known
                 if status == UpdateStatus.QUERY_QUOTA:
                     assert before[tenant] + asked[tenant] > (quota.queries or 0)
                 assert tenant in ("small", "tiny")
                 continue
+            is_repeat = bool(row[4]) and (row[1], row[4]) in twin.known
             assert twin.decide(row) == (status, lsn)
-            if row[0] == UpdateKind.INSERT and status == UpdateStatus.OK:
+            if row[0] != UpdateKind.DELETE and status == UpdateStatus.OK and not is_repeat:
                 sessions[tenant].add(row[2])
         if data.draw(st.booleans()):
             machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
+            twin.restart()
         for tenant in TENANTS:
             mine = [i for i in twin.live if i.rpartition("\0")[0] == tenant]
             by_handle = sorted(mine, key=lambda i: twin.live[i][0])
@@ -124,6 +136,32 @@ def test_a_full_tenant_has_room_again_after_a_delete() -> None:
     ]  # fmt: skip
     machine.append([update([delete("small\0" + "0")], next(SEQ))])
     assert answers(machine.append([update([rows[4]], next(SEQ))])) == [(UpdateStatus.OK, 5)]
+
+
+def test_a_full_tenant_may_replace_its_queries() -> None:
+    machine = SequencerMachine([Address("dispatcher", 0)], MemoryStore(), quotas=QUOTAS)
+
+    def row(id: int, source: str, request: str = "") -> Row:
+        return replace(f"small\0{id}", source, "small\0s", request)
+
+    def said(*rows: Row) -> list[tuple[UpdateStatus, int]]:
+        return answers(machine.append([update(rows, next(SEQ))]))
+
+    assert said(row(1, "x"), row(2, "x"), row(3, "x", "p"), row(3, "yy")) == [
+        (UpdateStatus.OK, lsn) for lsn in (1, 2, 3, 4)
+    ]
+    assert said(row(1, "yy"), row(4, "x"), row(4, "yy"), row(1, "z")) == [
+        (UpdateStatus.OK, 5), (UpdateStatus.QUERY_QUOTA, 0),
+        (UpdateStatus.QUERY_QUOTA, 0), (UpdateStatus.OK, 6),
+    ]  # fmt: skip
+    full = [delete("small\0" + "3"), row(4, "x"), row(3, "x", "p"), row(3, "x")]
+    # What the third row asks was done, so it needs no room; the others are new queries.
+    assert said(*full) == [
+        (UpdateStatus.OK, 7), (UpdateStatus.QUERY_QUOTA, 0),
+        (UpdateStatus.OK, 3), (UpdateStatus.QUERY_QUOTA, 0),
+    ]  # fmt: skip
+    assert machine.live == 2
+    assert said(row(4, "x"), row(5, "x")) == [(UpdateStatus.OK, 8), (UpdateStatus.QUERY_QUOTA, 0)]
 
 
 def test_sessions_are_counted_by_their_tenants() -> None:

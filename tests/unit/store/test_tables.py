@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.protocol import tokens
-from ps2stream.protocol.ports import DeleteRequests, LedgerChange, SettledAnswer, Store
+from ps2stream.protocol.ports import LedgerChange, NamedUpdates, SettledAnswer, Store
 from ps2stream.security import AccessScope
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore
@@ -30,7 +30,7 @@ class Kept:
     log: list[bytes] = dataclasses.field(default_factory=list)
     lsn: int = 0
     sessions: dict[int, bytes] = dataclasses.field(default_factory=dict)
-    requests: list[DeleteRequests] = dataclasses.field(default_factory=list)
+    requests: list[NamedUpdates] = dataclasses.field(default_factory=list)
     answers: dict[tuple[int, int, int], SettledAnswer] = dataclasses.field(default_factory=dict)
     epochs: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     watermark: int = 0

@@ -21,6 +21,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
+        self.replacing = np.random.default_rng([seed, 1])
         self.queries: list[Query] = []
         self.live: list[Query] = []
         self.drawn: list[Query] = []
@@ -33,12 +34,16 @@ class History:
             draw_query(rng, self.lsn + i + 1, self.drawn) for i in range(int(rng.integers(0, 30)))
         ]
         self.lsn += len(new)
+        replaced = [q for q in self.live if self.replacing.random() < 0.2][: len(new)]
+        for q, other in zip(replaced, new, strict=False):
+            q.deleted = other.handle
         self.queries += new
         self.live += new
-        gone = [q for q in self.live if rng.random() < 0.25]
+        gone = [q for q in self.live if q.deleted == NEVER and rng.random() < 0.25]
         for q in gone:
             self.lsn += 1
             q.deleted = self.lsn
+        gone += replaced
         self.live = [q for q in self.live if q.deleted == NEVER]
         if rng.random() < 0.6:
             self.watermark = int(rng.integers(self.watermark, self.lsn + 1))

@@ -103,6 +103,30 @@ def test_updates_apply_in_order_however_they_come(order: tuple[int, ...]) -> Non
     }
 
 
+def test_an_object_meets_exactly_one_of_a_query_and_what_replaces_it() -> None:
+    """By updates, by the log, and by a state that holds the insert before the delete."""
+    first, second = ((INS, 1, 1), (DEL, 2, 1), (INS, 2, 2)), ((DEL, 3, 2), (INS, 3, 3))
+    state = (INS, 1, 1), (INS, 2, 2), (DEL, 2, 1), (INS, 3, 3), (DEL, 3, 2)
+    for frames in (
+        [updates(*first), updates(*second)],
+        [updates(*second), updates(*first)],
+        [updates(*first), updates(*first, *second)],
+        [fetched(*first, span=(1, 2)), fetched(*second, span=(3, 3))],
+        [fetched(*state, span=(1, 3), state=1, until=3)],
+    ):
+        machine, out = worker(), []
+        for lsn in (1, 2, 3):
+            assert machine.on(objects(lsn, batch=lsn, watermark=1)) == []
+        for frame in frames:
+            out += machine.on(frame)
+        found = {
+            s.frame.batch: s.frame.handle.tolist() for s in out if isinstance(s.frame, MatchBatch)
+        }
+        assert found == {1: [1], 2: [2], 3: [3]}
+        assert handles(machine.on(objects(1, batch=4, watermark=1))) == [1]
+        assert handles(machine.on(objects(3, batch=5, watermark=3))) == [3]
+
+
 def test_a_batch_that_repeats_part_of_another_adds_only_what_is_new() -> None:
     machine = worker()
     machine.on(updates((INS, 1, 1), (DEL, 2, 1), (INS, 3, 3)))
