@@ -52,6 +52,7 @@ from ps2stream.sequencer import (
     registry,
     remembered,
 )
+from ps2stream.sequencer import machine as sequencer_machine
 from ps2stream.sequencer import plan_changes as sequencer_changes
 from ps2stream.store import frames, segments
 from ps2stream.workers.machine import WorkerMachine
@@ -508,6 +509,19 @@ def replacements_are_done_again() -> Iterator[None]:
         return found
 
     with patch(remembered.RememberedUpdates, "find", forgetful):
+        yield
+
+
+@bug
+def half_a_replacement_is_taken_for_all() -> Iterator[None]:
+    """Who follows goes on with a log in which compaction has left only the insert of a
+    replacement."""
+    find_left_out = sequencer_machine._find_left_out
+
+    def blind(batch: Any, rows: Any) -> int:
+        return find_left_out(dataclasses.replace(batch, until=0), rows)
+
+    with patch(sequencer_machine, "_find_left_out", blind):
         yield
 
 

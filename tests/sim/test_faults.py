@@ -44,6 +44,7 @@ FOUND_BY = {
     "delete_requests_are_not_durable": 71,
     "a_replacement_takes_two_lsns": UNCONTROLLED,
     "replacements_are_done_again": UNCONTROLLED,
+    "half_a_replacement_is_taken_for_all": UNCONTROLLED + 65,
     "session_numbers_are_given_again": 0,
     "ids_are_compared_by_hash_alone": 0,
     "visible_before_all_have_applied": 27,

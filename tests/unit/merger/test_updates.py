@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,12 @@ from ps2stream.merger.updates import MergerUpdates
 from ps2stream.protocol.follower import PATIENCE
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.objects import WatermarkNotice
-from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, LedgerTip
+from ps2stream.protocol.messages.updates import (
+    LedgerBatch,
+    LedgerFetch,
+    LedgerTip,
+    MergerQueries,
+)
 from ps2stream.protocol.rows import UpdateKind, no_queries
 from tests.support.memory_log import MemoryLog
 from tests.support.merging import (
@@ -91,7 +95,8 @@ def test_a_state_takes_the_place_of_all_names() -> None:
 def test_pairs_of_a_query_and_of_what_replaced_it_have_its_name() -> None:
     r = rig()
     rows = [(UpdateKind.INSERT, 1, 1, "q"), (UpdateKind.DELETE, 1, 1, "q")]
-    frame: Any = named(1, [*rows, (UpdateKind.INSERT, 2, 1, "q")])
+    frame = named(1, [*rows, (UpdateKind.INSERT, 2, 1, "q")])
+    assert isinstance(frame, MergerQueries)
     frame = dataclasses.replace(frame, lsn_to=2, lsn=np.array([1, 2, 2]))
     r.send(frame, release(0, 2, 2, [(0, 1, 1), (1, 2, 1)]), attach(1))
     assert r.machine.names == 2
