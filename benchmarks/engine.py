@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.figures import summarise_values
+from ps2stream.benchmarks.post_batches import BATCH, PostBatches, search_posts, watch_rows
 from ps2stream.benchmarks.predicates import PredicateKind, QueryPredicates
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants, Shares
 from ps2stream.benchmarks.workload import PostColumns, Workload, make
 from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_yardstick
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
-from ps2stream.language.literals import LiteralView, WatchedLiterals
-from ps2stream.language.object_terms import NO_VALUES, ComparedValues, find_terms, list_compared
-from ps2stream.protocol.frame import F64, I64, U32, U64, strings_to_column
+from ps2stream.protocol.frame import I64, U32, U64, strings_to_column
 from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.routing.tag_kernels import expand_tags, tag_sizes
 from ps2stream.space.grid import Grid
@@ -34,7 +33,6 @@ from ps2stream.workers.index import ALL_TERMS, MatchColumns
 from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
 from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
 
-BATCH = 1024
 UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
 CHECKED = 200  # objects compared with brute force
@@ -106,31 +104,6 @@ def tags_of(rows: QueryRows, grid: Grid) -> TaggedRows:
     return TaggedRows(rows, off, tag_cell, tag_term)
 
 
-class PostBatches:
-    """Analysed posts in batches of BATCH objects."""
-
-    def __init__(
-        self, posts: PostColumns, term_off: I64, term: U64, values: ComparedValues = NO_VALUES
-    ) -> None:
-        self._posts, self._off, self._term, self._values = posts, term_off, term, values
-
-    def __len__(self) -> int:
-        return len(self._posts.lon) // BATCH
-
-    def __getitem__(self, k: int) -> tuple[F64, F64, I64, U64]:
-        a, b = k * BATCH, (k + 1) * BATCH
-        off = self._off[a : b + 1]
-        lon, lat = self._posts.lon[a:b], self._posts.lat[a:b]
-        return lon, lat, off - off[0], self._term[off[0] : off[-1]]
-
-    def values(self, k: int) -> tuple[I64, U64]:
-        """Returns the values of batch k that queries compare, as a ragged column."""
-        off = self._values.off[k * BATCH : (k + 1) * BATCH + 1]
-        if not len(off):
-            return NO_VALUES
-        return off - off[0], self._values.word[off[0] : off[-1]]
-
-
 class IndexEngine:
     """An index under the stream of a workload; LSNs are numbered as by the ledger."""
 
@@ -160,8 +133,8 @@ class IndexEngine:
         later = change_rows(load.start, n)
         self.search_seconds = 0.0
         if predicates is not None:
-            view = _watch([*self._rows, later])
-            self.batches, self.search_seconds = _search_posts(load, predicates, analyzer, view)
+            view = watch_rows([*self._rows, later])
+            self.batches, self.search_seconds = search_posts(load, predicates, analyzer, view)
         self._later = [
             later.take(np.arange(a, a + UPDATES))
             for a in range(0, n - load.start - UPDATES + 1, UPDATES)
@@ -253,33 +226,6 @@ class IndexEngine:
             ]
             wrong += sorted(found.handle[found.row == row].tolist()) != sorted(want)
         return wrong
-
-
-def _watch(parts: list[QueryRows]) -> LiteralView:
-    """Returns the literals that objects are searched for, as a dispatcher with these queries has
-    them, each once."""
-    found = [WatchedLiterals.of(rows) for rows in parts]
-    term, kind, size = (np.concatenate(column) for column in zip(*found, strict=True))
-    _, first = np.unique(term, return_index=True)
-    return WatchedLiterals(term[first], kind[first], size[first]).view()
-
-
-def _search_posts(
-    load: Workload, predicates: QueryPredicates, analyzer: Analyzer, view: LiteralView
-) -> tuple[PostBatches, float]:
-    """Returns the posts with the terms of their attributes and what queries compare of them, and
-    the processor seconds that this takes beyond the analysis of texts (the least of five)."""
-    opaque, text = predicates.pack_attributes(), (load.posts.text_off, load.posts.text)
-    clock = np.empty((5, 3))
-    for turn in clock:
-        turn[0] = time.process_time()
-        analyzer.analyse(*text)
-        turn[1] = time.process_time()
-        terms = find_terms(analyzer, text, opaque, view)
-        values = list_compared(opaque, analyzer, view)
-        turn[2] = time.process_time()
-    plain, searched = np.diff(clock, axis=1).min(0).tolist()
-    return PostBatches(load.posts, *terms, values), searched - plain
 
 
 def _analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:

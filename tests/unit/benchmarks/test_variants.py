@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import shapely
 
-from ps2stream.benchmarks.engine import BATCH, IndexEngine
+from ps2stream.benchmarks.engine import IndexEngine
+from ps2stream.benchmarks.post_batches import BATCH
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants, Shares
 from ps2stream.benchmarks.workload import make
 from ps2stream.language.analyzer import Analysis, Analyzer
