@@ -47,13 +47,14 @@ class Scenario(NamedTuple):
     peace: int
 
 
-def scenario(seed: int) -> Scenario:
-    return _Author(seed).write()
+def scenario(seed: int, is_plain: bool = False) -> Scenario:
+    """What a seed makes; without predicates and replacements if it is plain."""
+    return _Author(seed, is_plain).write()
 
 
 class _Author:
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, is_plain: bool) -> None:
+        self.seed, self.is_plain = seed, is_plain
         self.rng = rng = random.Random(seed)
         self.plans = tuple(hostile.some_plan(rng) for _ in range(2))
         self.poisoned = rng.random() < 0.12
@@ -74,7 +75,7 @@ class _Author:
         most = max(plan.workers for plan in (*self.plans, *self.moves))
         self.topology = dataclasses.replace(self.topology, most_workers=most)
         self.watch = random.Random(f"{seed} controller")
-        self.predicates = hostile.PREDICATES if hostile.has_attributes(seed) else ()
+        self.predicates = () if is_plain or not hostile.has_attributes(seed) else hostile.PREDICATES
         self.sunset = random.Random(f"{seed} sunset")
         self.divide = random.Random(f"{seed} divide")
         controlled = seed >= UNCONTROLLED
@@ -112,7 +113,7 @@ class _Author:
         for _ in range(self.watch.choice([0, 0, 1, 2]) if self._restarts else 0):
             at = int(self.watch.random() * self.peace)
             self._add(at, "crash_all", self.watch.random() < 0.5, self.watch.choice([1, 500]), -1)
-        if self.seed >= UNCONTROLLED:
+        if self.seed >= UNCONTROLLED and not self.is_plain:
             self._replace(random.Random(f"{self.seed} replacements"))
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):

@@ -173,7 +173,7 @@ def test_a_death_amid_a_change_of_phase_one(change: str, seeds: tuple[int, ...])
 
         with mock.patch.object(PhaseOne, change, noted):
             proposed = functools.partial(bool, made)
-            violations, steps = killed(scenario(seed), step, role, 0, 0, proposed)
+            violations, steps = killed(scenario(seed, is_plain=True), step, role, 0, 0, proposed)
         assert not violations, (seed, step, role)
         ended[role] += bool(made) and PlanStep.FINISH in steps
     assert min(ended[role] for role in roles) > 0
