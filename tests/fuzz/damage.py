@@ -85,6 +85,10 @@ def _values(
     field: FieldDescriptor, arrow: st.SearchStrategy[bytes], depth: int
 ) -> st.SearchStrategy[Any]:
     found: st.SearchStrategy[Any]
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        entry = field.message_type.fields_by_name
+        sides = (_values(entry[side], arrow, depth - 1) for side in ("key", "value"))
+        return st.dictionaries(*sides, max_size=3)
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_MESSAGE:
             assert field.message_type is not None

@@ -28,11 +28,7 @@ from ps2stream.v1 import admin_pb2, pubsub_pb2
 from tests.fuzz.conftest import EXAMPLES
 from tests.fuzz.damage import damaged, edited, edits, messages
 
-pytestmark = [
-    pytest.mark.slow,
-    # Messages nest so deep that Hypothesis finds their strategies long when it names them.
-    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
-]
+pytestmark = pytest.mark.slow
 Code = grpc.StatusCode
 ALLOWED = {
     Code.OK, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.ALREADY_EXISTS,
