@@ -74,7 +74,7 @@ def _gather_for_one(
         raise ValueError(f"a match names row {pair_row.max()} of a batch of {len(rows)}")
     opaque = rows.opaque_off, rows.opaque
     if len(row) < len(rows):
-        opaque = take_opaque(*opaque, row.astype(np.int64))
+        opaque = take_opaque(*opaque, row)
     else:
         id_off, id_, text_off, text = rows.id_off, rows.id, rows.text_off, rows.text
         time, lon, lat = rows.time, rows.lon, rows.lat

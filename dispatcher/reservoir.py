@@ -165,7 +165,7 @@ class ObjectReservoir:
         terms = take_spans(*_seal_both(rows.term_off, rows.term), chosen)
         weight, accepted = np.empty(count), np.empty(count, np.int64)
         weight[:], accepted[:] = 1 / self._chance, now_ms
-        opaque = take_opaque(rows.opaque_off, rows.opaque, chosen.astype(np.int64))
+        opaque = take_opaque(rows.opaque_off, rows.opaque, chosen)
         taken = ObjectSample(*objects, *terms, weight, accepted, 0, *opaque)
         ticket = self._rng.random(count) * self._chance
         self._fresh.append(_SampleChunk(now_ms, ticket, self._chance, taken))

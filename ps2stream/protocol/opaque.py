@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.frame import I64, U8, Array, sealed
 
 _HEAD = 4
 Integer = Any  # a plain integer, or one of NumPy's
@@ -43,12 +43,12 @@ def split_opaque(off: I64, data: U8, rows: int) -> OpaqueColumns:
     return OpaqueColumns(*_split(sealed(off), sealed(data)))
 
 
-def take_opaque(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+def take_opaque(off: I64, data: U8, rows: Array) -> tuple[I64, U8]:
     """Returns these rows of an opaque column, which may be absent, in this order. Payloads are
     long: an index of each byte, as `take_ragged` makes it, would take twenty times as long."""
     if not len(off):
         return off, data
-    found: tuple[I64, U8] = _take(sealed(off), sealed(data), rows)
+    found: tuple[I64, U8] = _take(sealed(off), sealed(data), rows.astype(np.int64, copy=False))
     return found
 
 
