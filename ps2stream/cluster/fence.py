@@ -13,14 +13,15 @@ from typing import NamedTuple
 from ps2stream.protocol.addresses import ROLES, Address
 from ps2stream.protocol.frame import FrameError
 
-_HEAD = struct.Struct("<4sHHiqqd")  # magic, version, role, index, epoch, number, sent
+_HEAD = struct.Struct("<4sHHi4xqqd")  # magic, version, role, index, epoch, number, sent
 _MAGIC = b"PS2h"
-_VERSION = 2
+_VERSION = 3
 
 
 class MessageHead(NamedTuple):
-    """The head of a message: the sender, its epoch, and the number of the message on this link,
-    from 1. `sent` is in seconds of the host's monotonic clock; 0: the receiver has another."""
+    """The head of a message: the sender, its epoch, and the number of the message among all that
+    it sends, from 1. `sent` is in seconds of the host's monotonic clock; 0: the receiver has
+    another."""
 
     sender: Address
     epoch: int
@@ -34,7 +35,7 @@ class MessageHead(NamedTuple):
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> MessageHead:
+    def decode(cls, data: bytes | memoryview) -> MessageHead:
         """Decodes a head. Raises FrameError."""
         if len(data) != _HEAD.size:
             raise FrameError(f"the head of a message has {_HEAD.size} bytes, not {len(data)}")
