@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import I64, U8, U32
 from ps2stream.protocol.rows import UpdateKind
+from ps2stream.space.prefetch import prefetch
+
+Bool = NDArray[np.bool_]
+
+NONE = np.int64(-1)
+"""The row of a handle that has none."""
 
 OBJECT_BYTES = 48
 """The bytes that an object counts with besides its id, its text and what is opaque."""
 
 _INSERT = np.uint8(UpdateKind.INSERT)
+_AHEAD = 8  # elements between that which is handled and that whose cache lines are asked for
 
 
 @njit(cache=True, nogil=True)
@@ -88,13 +96,62 @@ def runs(row: U32) -> tuple[I64, U32]:
 @njit(cache=True, nogil=True)
 def take_spans(start: I64, end: I64, data: U8, rows: I64) -> tuple[I64, U8]:
     """Returns the byte strings data[start[r]:end[r]] of the rows as a string column."""
-    off = np.zeros(len(rows) + 1, np.int64)
-    for i in range(len(rows)):
+    n = len(rows)
+    off = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(start, rows[i + _AHEAD])
+            prefetch(end, rows[i + _AHEAD])
+        prefetch(data, start[rows[i]])
         off[i + 1] = off[i] + end[rows[i]] - start[rows[i]]
-    out = np.empty(off[-1], np.uint8)
-    for i in range(len(rows)):
-        out[off[i] : off[i + 1]] = data[start[rows[i]] : end[rows[i]]]
+    out = np.empty(off[n], np.uint8)
+    for i in range(n):
+        to, begin = np.uint64(off[i]), np.uint64(start[rows[i]])
+        for k in range(np.uint64(off[i + 1] - off[i])):
+            out[to + k] = data[begin + k]
     return off, out
+
+
+@njit(cache=True, nogil=True)
+def find_rows(column: I64, is_live: Bool, handles: I64) -> tuple[I64, int]:
+    """Returns the row of each handle in a column that rises, or NONE for one that is not there or
+    not live, and how many these are. Handles that rise are found fastest."""
+    row, missing = np.empty(len(handles), np.int64), 0
+    at, last = 0, len(column) - 1
+    for i in range(len(handles)):
+        h = handles[i]
+        if last >= 0 and h < column[at]:
+            at = 0
+        if last < 0 or h < column[at]:
+            row[i] = NONE
+            missing += 1
+            continue
+        # As handles are different integers, so many rows at most lie between two of them.
+        top = at + min(h - column[at], last - at)
+        if i + _AHEAD < len(handles):
+            guess = top + handles[i + _AHEAD] - h
+            if 0 <= guess <= last:
+                prefetch(column, guess)
+                prefetch(is_live, guess)
+        if column[top] <= h:
+            at = top
+        else:
+            step = 1
+            while top - step > at and column[top - step] > h:
+                top -= step
+                step *= 2
+            at = max(at, top - step)
+            while top - at > 1:
+                middle = (at + top) // 2
+                if column[middle] <= h:
+                    at = middle
+                else:
+                    top = middle
+        row[i] = at
+        if column[at] != h or not is_live[at]:
+            row[i] = NONE
+            missing += 1
+    return row, missing
 
 
 @njit(cache=True, nogil=True)
@@ -122,19 +179,26 @@ def part_updates(
     return inserts[:born], deletes[:gone], rise
 
 
+@njit(inline="always")
+def _hash_handle(handle: int) -> np.uint64:
+    return (np.uint64(handle) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)
+
+
 @njit(cache=True, nogil=True)
 def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[int, int, int]:
     """Puts handles (>= 1) from index `start` on into the open-addressing set `table` (a power
     of two long, 0 = empty) and writes those that were not in it to `new`. Stops when the table
     is half full. Returns (next index, elements in the table, how many are new)."""
-    mask = len(table) - 1
+    mask = np.uint64(len(table) - 1)
     found = 0
     i = start
     while i < len(handle) and 2 * used < len(table):
         h = handle[i]
-        at = ((np.uint64(h) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & np.uint64(mask)
+        if i + _AHEAD < len(handle):
+            prefetch(table, np.int64(_hash_handle(handle[i + _AHEAD]) & mask))
+        at = _hash_handle(h) & mask
         while table[at] != 0 and table[at] != h:
-            at = (at + np.uint64(1)) & np.uint64(mask)
+            at = (at + np.uint64(1)) & mask
         if table[at] == 0:
             table[at] = h
             used += 1

@@ -51,6 +51,24 @@ def test_spans_are_taken_as_by_the_twin(seed: int) -> None:
     assert off[-1] == len(out)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_of_handles_are_found_as_by_the_twin(seed: int) -> None:
+    """In columns with few gaps and with many, of handles that rise, fall, repeat or are far off."""
+    rng = np.random.default_rng(seed)
+    share = (1.0, 0.8, 0.05)[seed % 3]
+    size = (0, 1, 40, 3_000)[seed % 4]
+    column = np.flatnonzero(rng.random(int(size / share)) < share) + 1
+    is_live = rng.random(len(column)) < 0.9
+    handles = np.r_[rng.integers(0, int(size / share) + 3, 500), np.iinfo(np.int64).max, column]
+    if seed % 2:
+        handles.sort()
+    row, missing = kernels.find_rows(sealed(column), sealed(is_live), sealed(handles))
+    twin = {h: r for r, (h, live) in enumerate(zip(column, is_live, strict=True)) if live}
+    want = [twin.get(h, kernels.NONE) for h in handles]
+    assert row.tolist() == want
+    assert missing == want.count(kernels.NONE)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_new_handles_are_those_of_a_set(seed: int) -> None:
     """Until the table is half full, then from where it stopped."""
