@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, U32
+from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.space.prefetch import prefetch
 
@@ -180,32 +180,55 @@ def part_updates(
 
 
 @njit(inline="always")
-def _hash_handle(handle: int) -> np.uint64:
-    return (np.uint64(handle) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)
+def _find_home(key: np.uint64, mask: np.uint64) -> np.uint64:
+    """Returns the row where a key is looked for first: neighbours for neighbours, so that they do
+    not collide, from a place that differs for every len(table) keys."""
+    high = (key & ~mask) * np.uint64(0x9E3779B97F4A7C15)
+    return (key + (high >> np.uint64(32))) & mask
 
 
 @njit(cache=True, nogil=True)
-def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[int, int, int]:
-    """Puts handles (>= 1) from index `start` on into the open-addressing set `table` (a power
-    of two long, 0 = empty) and writes those that were not in it to `new`. Stops when the table
-    is half full. Returns (next index, elements in the table, how many are new)."""
+def add_new(table: U64, used: int, handle: I64, start: int, new: I64) -> tuple[int, int, int]:
+    """Puts handles (>= 1) from index `start` on into the set `table` and writes those that were not
+    in it to `new`. Stops when the table is half full. Returns (next index, rows of the table in
+    use, how many are new).
+
+    table: uint64[n, 2] with open addressing, n a power of two. A row has the handles of one block
+    of 64, which most often are close together: the number of the block + 1, 0 in an empty row, and
+    a bit for each."""
     mask = np.uint64(len(table) - 1)
     found = 0
     i = start
     while i < len(handle) and 2 * used < len(table):
-        h = handle[i]
         if i + _AHEAD < len(handle):
-            prefetch(table, np.int64(_hash_handle(handle[i + _AHEAD]) & mask))
-        at = _hash_handle(h) & mask
-        while table[at] != 0 and table[at] != h:
+            next_key = np.uint64((handle[i + _AHEAD] >> 6) + 1)
+            prefetch(table, np.int64(_find_home(next_key, mask)))
+        key = np.uint64((handle[i] >> 6) + 1)
+        bit = np.uint64(1) << np.uint64(handle[i] & 63)
+        at = _find_home(key, mask)
+        while table[at, 0] != 0 and table[at, 0] != key:
             at = (at + np.uint64(1)) & mask
-        if table[at] == 0:
-            table[at] = h
+        if table[at, 0] == 0:
+            table[at, 0] = key
             used += 1
-            new[found] = h
+        if not table[at, 1] & bit:
+            table[at, 1] |= bit
+            new[found] = handle[i]
             found += 1
         i += 1
     return i, used, found
+
+
+@njit(cache=True, nogil=True)
+def copy_rows(old: U64, table: U64) -> None:
+    """Puts the rows of a table of add_new into an empty larger one."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(len(old)):
+        if old[i, 0]:
+            at = _find_home(old[i, 0], mask)
+            while table[at, 0]:
+                at = (at + np.uint64(1)) & mask
+            table[at, 0], table[at, 1] = old[i, 0], old[i, 1]
 
 
 @njit(cache=True, nogil=True)
