@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, U32
+from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.rows import UpdateKind
+from ps2stream.space.prefetch import prefetch
+
+Bool = NDArray[np.bool_]
+
+NONE = np.int64(-1)
+"""The row of a handle that has none."""
 
 OBJECT_BYTES = 48
 """The bytes that an object counts with besides its id, its text and what is opaque."""
 
 _INSERT = np.uint8(UpdateKind.INSERT)
+_AHEAD = 8  # elements between that which is handled and that whose cache lines are asked for
 
 
 @njit(cache=True, nogil=True)
@@ -88,13 +96,62 @@ def runs(row: U32) -> tuple[I64, U32]:
 @njit(cache=True, nogil=True)
 def take_spans(start: I64, end: I64, data: U8, rows: I64) -> tuple[I64, U8]:
     """Returns the byte strings data[start[r]:end[r]] of the rows as a string column."""
-    off = np.zeros(len(rows) + 1, np.int64)
-    for i in range(len(rows)):
+    n = len(rows)
+    off = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(start, rows[i + _AHEAD])
+            prefetch(end, rows[i + _AHEAD])
+        prefetch(data, start[rows[i]])
         off[i + 1] = off[i] + end[rows[i]] - start[rows[i]]
-    out = np.empty(off[-1], np.uint8)
-    for i in range(len(rows)):
-        out[off[i] : off[i + 1]] = data[start[rows[i]] : end[rows[i]]]
+    out = np.empty(off[n], np.uint8)
+    for i in range(n):
+        to, begin = np.uint64(off[i]), np.uint64(start[rows[i]])
+        for k in range(np.uint64(off[i + 1] - off[i])):
+            out[to + k] = data[begin + k]
     return off, out
+
+
+@njit(cache=True, nogil=True)
+def find_rows(column: I64, is_live: Bool, handles: I64) -> tuple[I64, int]:
+    """Returns the row of each handle in a column that rises, or NONE for one that is not there or
+    not live, and how many these are. Handles that rise are found fastest."""
+    row, missing = np.empty(len(handles), np.int64), 0
+    at, last = 0, len(column) - 1
+    for i in range(len(handles)):
+        h = handles[i]
+        if last >= 0 and h < column[at]:
+            at = 0
+        if last < 0 or h < column[at]:
+            row[i] = NONE
+            missing += 1
+            continue
+        # As handles are different integers, so many rows at most lie between two of them.
+        top = at + min(h - column[at], last - at)
+        if i + _AHEAD < len(handles):
+            guess = top + handles[i + _AHEAD] - h
+            if 0 <= guess <= last:
+                prefetch(column, guess)
+                prefetch(is_live, guess)
+        if column[top] <= h:
+            at = top
+        else:
+            step = 1
+            while top - step > at and column[top - step] > h:
+                top -= step
+                step *= 2
+            at = max(at, top - step)
+            while top - at > 1:
+                middle = (at + top) // 2
+                if column[middle] <= h:
+                    at = middle
+                else:
+                    top = middle
+        row[i] = at
+        if column[at] != h or not is_live[at]:
+            row[i] = NONE
+            missing += 1
+    return row, missing
 
 
 @njit(cache=True, nogil=True)
@@ -122,26 +179,56 @@ def part_updates(
     return inserts[:born], deletes[:gone], rise
 
 
+@njit(inline="always")
+def _find_home(key: np.uint64, mask: np.uint64) -> np.uint64:
+    """Returns the row where a key is looked for first: neighbours for neighbours, so that they do
+    not collide, from a place that differs for every len(table) keys."""
+    high = (key & ~mask) * np.uint64(0x9E3779B97F4A7C15)
+    return (key + (high >> np.uint64(32))) & mask
+
+
 @njit(cache=True, nogil=True)
-def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[int, int, int]:
-    """Puts handles (>= 1) from index `start` on into the open-addressing set `table` (a power
-    of two long, 0 = empty) and writes those that were not in it to `new`. Stops when the table
-    is half full. Returns (next index, elements in the table, how many are new)."""
-    mask = len(table) - 1
+def add_new(table: U64, used: int, handle: I64, start: int, new: I64) -> tuple[int, int, int]:
+    """Puts handles (>= 1) from index `start` on into the set `table` and writes those that were not
+    in it to `new`. Stops when the table is half full. Returns (next index, rows of the table in
+    use, how many are new).
+
+    table: uint64[n, 2] with open addressing, n a power of two. A row has the handles of one block
+    of 64, which most often are close together: the number of the block + 1, 0 in an empty row, and
+    a bit for each."""
+    mask = np.uint64(len(table) - 1)
     found = 0
     i = start
     while i < len(handle) and 2 * used < len(table):
-        h = handle[i]
-        at = ((np.uint64(h) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & np.uint64(mask)
-        while table[at] != 0 and table[at] != h:
-            at = (at + np.uint64(1)) & np.uint64(mask)
-        if table[at] == 0:
-            table[at] = h
+        if i + _AHEAD < len(handle):
+            next_key = np.uint64((handle[i + _AHEAD] >> 6) + 1)
+            prefetch(table, np.int64(_find_home(next_key, mask)))
+        key = np.uint64((handle[i] >> 6) + 1)
+        bit = np.uint64(1) << np.uint64(handle[i] & 63)
+        at = _find_home(key, mask)
+        while table[at, 0] != 0 and table[at, 0] != key:
+            at = (at + np.uint64(1)) & mask
+        if table[at, 0] == 0:
+            table[at, 0] = key
             used += 1
-            new[found] = h
+        if not table[at, 1] & bit:
+            table[at, 1] |= bit
+            new[found] = handle[i]
             found += 1
         i += 1
     return i, used, found
+
+
+@njit(cache=True, nogil=True)
+def copy_rows(old: U64, table: U64) -> None:
+    """Puts the rows of a table of add_new into an empty larger one."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(len(old)):
+        if old[i, 0]:
+            at = _find_home(old[i, 0], mask)
+            while table[at, 0]:
+                at = (at + np.uint64(1)) & mask
+            table[at, 0], table[at, 1] = old[i, 0], old[i, 1]
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.merger.kernels import take_spans
+from ps2stream.merger.kernels import NONE, find_rows, take_spans
 from ps2stream.protocol.frame import I64, U8, sealed
 from ps2stream.protocol.wire import StringColumn
 from ps2stream.tenants import own_start
@@ -44,13 +44,21 @@ class QueryNames:
 
     def known(self, handles: I64) -> NDArray[np.bool_]:
         """Returns bool[n]: which of these handles have a name here."""
-        return self._find_rows(handles)[1]
+        known: NDArray[np.bool_] = self._find_rows(handles)[0] != NONE
+        return known
 
     def of(self, handles: I64) -> StringColumn:
         """Returns the ids of these handles, without tenants. Raises KeyError for an unknown one."""
-        at, known = self._find_rows(handles)
-        if not known.all():
-            raise KeyError(f"no name for query {int(handles[~known][0])}")
+        found = self.find(handles)
+        if found is None:
+            raise self._unknown_error(handles)
+        return found
+
+    def find(self, handles: I64) -> StringColumn | None:
+        """Returns the ids of these handles, without tenants; None if one is unknown."""
+        at, missing = self._find_rows(handles)
+        if missing:
+            return None
         out: StringColumn = take_spans(
             sealed(self._start.view()), sealed(self._end.view()), sealed(self._data.view()), at
         )
@@ -58,29 +66,31 @@ class QueryNames:
 
     def kept(self, handles: I64) -> StringColumn:
         """Returns the stored ids of these handles, with tenants. Raises KeyError as `of` does."""
-        at, known = self._find_rows(handles)
-        if not known.all():
-            raise KeyError(f"no name for query {int(handles[~known][0])}")
+        at, missing = self._find_rows(handles)
+        if missing:
+            raise self._unknown_error(handles)
         return self._take_stored_ids(at)
 
     def forget(self, handles: I64) -> None:
         """Drops the names of these handles; unknown ones are ignored."""
-        at, known = self._find_rows(handles)
-        at = at[known]
+        at, _ = self._find_rows(handles)
+        at = at[at != NONE]
         alive = self._alive.view()
         self._dead += int(alive[at].sum())
         alive[at] = False
         if self._dead > MIN_COMPACT and 2 * self._dead > self._handle.size:
             self._drop_dead_rows()
 
-    def _find_rows(self, handles: I64) -> tuple[I64, NDArray[np.bool_]]:
-        """Returns the row of each handle, and whether the handle has a name there."""
-        column = self._handle.view()
-        at = np.searchsorted(column, handles)
-        known = at < len(column)
-        known[known] = column[at[known]] == handles[known]
-        known[known] = self._alive.view()[at[known]]
-        return at, known
+    def _find_rows(self, handles: I64) -> tuple[I64, int]:
+        """Returns the row of each handle, NONE for one without a name, and how many have none."""
+        found: tuple[I64, int] = find_rows(
+            sealed(self._handle.view()), sealed(self._alive.view()), sealed(handles)
+        )
+        return found
+
+    def _unknown_error(self, handles: I64) -> KeyError:
+        unknown = handles[~self.known(handles)]
+        return KeyError(f"no name for query {int(unknown[0])}")
 
     def _drop_dead_rows(self) -> None:
         """Rewrites the columns without the rows of dropped names."""

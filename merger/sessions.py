@@ -16,7 +16,7 @@ import numpy as np
 from ps2stream.merger import fanout
 from ps2stream.merger.backlog import SessionBacklog
 from ps2stream.merger.journal import MatchJournal
-from ps2stream.merger.kernels import add_new
+from ps2stream.merger.kernels import add_new, copy_rows
 from ps2stream.merger.records import MatchedRecord, MissingRecord
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import I64, sealed
@@ -29,14 +29,14 @@ from ps2stream.protocol.messages.sessions import (
 )
 from ps2stream.protocol.wire import DeliveryColumns, StringColumn, deliver_batch
 
-MAX_KNOWN = 1 << 22  # handles; beyond that, a stream is sent all names anew
+MAX_KNOWN = 1 << 22  # blocks of 64 handles; beyond that, a stream is sent all names anew
 
 
 class KnownHandles:
     """The handles whose names a stream has been sent."""
 
     def __init__(self) -> None:
-        self._table = np.zeros(64, np.int64)
+        self._table = np.zeros((32, 2), np.uint64)  # see add_new
         self._used = 0
 
     @property
@@ -56,9 +56,9 @@ class KnownHandles:
             found += more
             if at == len(handles):
                 return new[:found]
-            old = self._table[self._table != 0]
-            self._table = np.zeros(4 * len(self._table), np.int64)
-            _, self._used, _ = add_new(self._table, 0, sealed(old), 0, np.empty_like(old))
+            old = self._table
+            self._table = np.zeros((4 * len(old), 2), np.uint64)
+            copy_rows(old, self._table)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -82,9 +82,9 @@ class MergerUpdates:
 
     def of(self, handles: I64) -> StringColumn:
         """Returns the ids of these handles. Raises KeyError for an unknown one."""
+        if (found := self.names.find(handles)) is not None:
+            return found
         known = self.names.known(handles)
-        if known.all():
-            return self.names.of(handles)
         parts = [self.names.of(handles[known]), self._forgotten.of(handles[~known])]
         order = np.argsort(np.concatenate([np.flatnonzero(known), np.flatnonzero(~known)]))
         return take_ragged(*concat_ragged(parts), order)

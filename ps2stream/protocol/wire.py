@@ -153,6 +153,9 @@ def put_strings(tag: int, off: I64, data: U8, out: U8) -> int:
     """Writes each string as tag, length, bytes; returns the number of bytes written. `out` has
     six more a string than the data. WTF-8 surrogates (ED A0..BF xx) become EF BF BD."""
     at = 0
+    is_plain = True
+    for k in range(off[0], off[len(off) - 1]):
+        is_plain &= data[k] != 0xED
     for i in range(len(off) - 1):
         out[at] = tag
         at += 1
@@ -165,6 +168,12 @@ def put_strings(tag: int, off: I64, data: U8, out: U8) -> int:
         at += 1
         j = off[i]
         end = off[i + 1]
+        if is_plain:
+            to, begin = np.uint64(at), np.uint64(j)
+            for k in range(np.uint64(end - j)):
+                out[to + k] = data[begin + k]
+            at += end - j
+            continue
         while j < end:
             byte = data[j]
             if byte == 0xED and j + 2 < end and data[j + 1] >= 0xA0:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps2stream.merger import kernels
-from ps2stream.protocol.frame import sealed
+from ps2stream.protocol.frame import U64, sealed
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -51,23 +51,57 @@ def test_spans_are_taken_as_by_the_twin(seed: int) -> None:
     assert off[-1] == len(out)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_of_handles_are_found_as_by_the_twin(seed: int) -> None:
+    """In columns with few gaps and with many, of handles that rise, fall, repeat or are far off."""
+    rng = np.random.default_rng(seed)
+    share = (1.0, 0.8, 0.05)[seed % 3]
+    size = (0, 1, 40, 3_000)[seed % 4]
+    column = np.flatnonzero(rng.random(int(size / share)) < share) + 1
+    is_live = rng.random(len(column)) < 0.9
+    handles = np.r_[rng.integers(0, int(size / share) + 3, 500), np.iinfo(np.int64).max, column]
+    if seed % 2:
+        handles.sort()
+    row, missing = kernels.find_rows(sealed(column), sealed(is_live), sealed(handles))
+    twin = {h: r for r, (h, live) in enumerate(zip(column, is_live, strict=True)) if live}
+    want = [twin.get(h, kernels.NONE) for h in handles]
+    assert row.tolist() == want
+    assert missing == want.count(kernels.NONE)
+
+
+def _list_handles(table: U64) -> set[int]:
+    """Returns the handles of a set in blocks of 64."""
+    return {
+        64 * (int(key) - 1) + bit
+        for key, bits in table.tolist()
+        for bit in range(64)
+        if int(bits) >> bit & 1
+    }
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_new_handles_are_those_of_a_set(seed: int) -> None:
-    """Until the table is half full, then from where it stopped."""
-    rng, table, twin = np.random.default_rng(seed), np.zeros(32, np.int64), set[int]()
-    handles = rng.choice([1, 2**63 - 1, *range(5, 25)], 60)
+    """Until the table is half full, then from where it stopped, and again once it has grown."""
+    rng, table, twin = np.random.default_rng(seed), np.zeros((16, 2), np.uint64), set[int]()
+    few = [1, 63, 64, 2**63 - 1, *range(70, 80), *range(0, 1_500, 64)[1:], *range(1024, 2**20, 2**16)]
+    handles = rng.choice(few, 200)
     at = used = 0
-    new = np.zeros(60, np.int64)
-    while at < len(handles) and 2 * used < len(table):
+    new = np.zeros(200, np.int64)
+    while at < len(handles):
         end = min(at + int(rng.integers(1, 9)), len(handles))
         to, used, found = kernels.add_new(table, used, handles[:end], at, new)
         want = [h for h in dict.fromkeys(handles[at:to].tolist()) if h not in twin]
         assert new[:found].tolist() == want
         twin |= set(want)
-        assert to == end or 2 * used == len(table)
-        assert used == len(twin)
-        assert set(table[table != 0].tolist()) == twin
+        assert _list_handles(table) == twin
+        assert used == len({h // 64 for h in twin})
+        if to < end:
+            assert 2 * used == len(table)
+            old, table = table, np.zeros((2 * len(table), 2), np.uint64)
+            kernels.copy_rows(old, table)
+            assert _list_handles(table) == twin
         at = to
+    assert len(table) > 16
 
 
 @pytest.mark.parametrize("seed", range(4))

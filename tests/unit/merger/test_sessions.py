@@ -153,6 +153,15 @@ def test_a_stream_learns_each_handle_once(calls: list[list[int]]) -> None:
 def test_a_stream_that_knows_too_much_is_told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ps2stream.merger.sessions.MAX_KNOWN", 100)
     known = KnownHandles()
-    assert len(known.learn(np.arange(1, 151))) == 150
-    assert len(known.learn(np.arange(1, 151))) == 150
+    handles = 64 * np.arange(1, 151)
+    assert len(known.learn(handles)) == 150
+    assert len(known.learn(handles)) == 150
     assert len(known._table) <= 1_024
+
+
+def test_a_stream_knows_a_million_handles_in_little_memory() -> None:
+    known = KnownHandles()
+    handles = np.arange(1, 1_000_001)
+    assert len(known.learn(handles)) == 1_000_000
+    assert not len(known.learn(handles))
+    assert known.held_bytes <= 1 << 20

@@ -209,17 +209,17 @@ def test_a_thousand_stalled_sessions_take_little_memory(tmp_path: Path) -> None:
 
 def test_names_of_a_stream_without_credits_are_told_again() -> None:
     r = rig()
-    many = range(1, 2_001)
-    assert 8 * len(many) > IDLE_NAMES
-    r.send(inserts(1, [1] * 2_000), attach(1, batches=1))
-    r.send(release(0, 4, 2_000, [(0, h, 1) for h in many]))
-    r.send(release(4, 4, 2_000, [(0, h, 1) for h in many]))
+    many = range(1, 40_001, 64)  # so that no two are of one block
+    assert 16 * len(many) > IDLE_NAMES
+    r.send(inserts(1, [1] * 40_000), attach(1, batches=1))
+    r.send(release(0, 4, 40_000, [(0, h, 1) for h in many]))
+    r.send(release(4, 4, 40_000, [(0, h, 1) for h in many]))
     before = r.machine.held_bytes
     r.tick(10)
     assert r.machine.held_bytes < before - 16_000
     r.clients[1].names.clear()
     r.send(credit(1, 1, 1, MANY, 0))
-    assert len(r.clients[1].pairs) == 4_000
+    assert len(r.clients[1].pairs) == 2 * len(many)
     assert r.clients[1].gapless()
 
 
