@@ -66,22 +66,29 @@ class UpdateScratch(NamedTuple):
 class RadixScratch(NamedTuple):
     """The memory of a match between its stages, C-contiguous and writable.
 
-    keys uint32[keys of a block, 4]; leaves uint32[leaves of a block, 4]; inner uint32[keys, 3];
-    at uint32[block, 2]: steps; prints uint64[block, 4]: fingerprints;
-    groups uint32[groups, 4]; cands uint32[3, candidates + 16]; checks uint32[candidates, 3]; later
-    int64[candidates]:
-    those with more to check; stack uint8[program].
+    keys uint64[keys of a block, 2]; leaves uint64[leaves of a block, 2]; inner uint64[keys, 2];
+    points float64[block, 2]; at uint32[block, 2]: steps; prints uint64[block, 4] and bits
+    uint32[block, 8], one memory: fingerprints; spots uint64[block, 2]; groups uint64[groups, 2];
+    cands uint32[3, candidates + 16]; checks uint32[candidates, 3]; later int64[candidates]: those
+    with more to check; hits uint64[hits]; tally int64[block]: hits by object, and flags int64[1]:
+    those of all hits, zero between blocks; stack uint8[program].
     """
 
-    keys: U32
-    leaves: U32
-    inner: U32
+    keys: U64
+    leaves: U64
+    inner: U64
+    points: F64
     at: U32
     prints: U64
-    groups: U32
+    bits: U32
+    spots: U64
+    groups: U64
     cands: U32
     checks: U32
     later: I64
+    hits: U64
+    tally: I64
+    flags: I64
     stack: U8
 
 
@@ -183,23 +190,32 @@ def restore_arrays(parts: Parts) -> RadixArrays:
 def make_key_columns(keys: int) -> dict[str, Array]:
     """Returns the memory of a match for this many keys a block, by the names of the fields."""
     return {
-        "keys": np.zeros((keys, 4), np.uint32),
-        "leaves": np.zeros((kl.LEAVES_A_KEY * keys + 1, 4), np.uint32),
-        "inner": np.zeros((keys + 1, 3), np.uint32),
+        "keys": np.zeros((keys, 2), np.uint64),
+        "leaves": np.zeros((kl.LEAVES_A_KEY * keys + 1, 2), np.uint64),
+        "inner": np.zeros((keys + 1, 2), np.uint64),
     }
 
 
-def make_match_scratch(batch: int, keys: int, groups: int, candidates: int) -> RadixScratch:
-    """Returns memory for matches by blocks of `batch` objects, with room for as many keys, groups
-    and candidates."""
+def make_match_scratch(
+    batch: int, keys: int, groups: int, candidates: int, hits: int
+) -> RadixScratch:
+    """Returns memory for matches by blocks of `batch` objects, with room for as many keys, groups,
+    candidates and hits."""
+    prints: U64 = np.zeros((batch, 4), np.uint64)
     return RadixScratch(
         **make_key_columns(keys),
+        points=np.zeros((batch, 2)),
         at=np.zeros((batch, 2), np.uint32),
-        prints=np.zeros((batch, 4), np.uint64),
-        groups=np.zeros((groups, 4), np.uint32),
+        prints=prints,
+        bits=prints.view(np.uint32),
+        spots=np.zeros((batch, 2), np.uint64),
+        groups=np.zeros((groups, 2), np.uint64),
         cands=np.zeros((3, candidates + kl.LANES), np.uint32),
         checks=np.zeros((candidates, 3), np.uint32),
         later=np.zeros(candidates, np.int64),
+        hits=np.zeros(hits, np.uint64),
+        tally=np.zeros(batch, np.int64),
+        flags=np.zeros(1, np.int64),
         stack=np.zeros(64, np.uint8),
     )
 

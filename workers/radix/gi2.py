@@ -91,7 +91,7 @@ class RadixGI2:
         self._held = False
         self._polygons = PolygonCache()
         self._updates = make_update_scratch(1 << 12)
-        self._scratch = make_match_scratch(km.BATCH, km.KEYS, kf.GROUPS, kv.CANDIDATES)
+        self._scratch = make_match_scratch(kv.BATCH, km.KEYS, kf.GROUPS, kv.CANDIDATES, kv.HITS)
         self._room = make_room(_ROOM)
         self._met = MetPostings(np.zeros(0, np.int64), np.zeros(16, np.int64))
         self._resume = np.zeros(km.RESUME, np.int64)
@@ -335,7 +335,9 @@ class RadixGI2:
             found = self._keep_exact(found, at, extras, lon, lat)
         if self._state[kl.SHARED]:
             found = self._list_holding(lsn, found)
-        return _order_matches(found, len(lon))
+        if self._resume[km.R_PARTS]:
+            return _order_matches(found, len(lon))
+        return MatchColumns(found.row.copy(), found.handle.copy(), found.session.copy())
 
     def _list_holding(self, lsn: int, found: MatchColumns) -> MatchColumns:
         """Returns the matches with all live holders of the shared slots among them."""

@@ -130,6 +130,18 @@ def follow_buckets(directory, size, where, term, root):
     return held, where
 
 
+@njit(cache=True, nogil=True)
+def look_further(directory, size, where, term, root):
+    """Returns the word of a term with a root cell, or 0, from this bucket on: behind a full one
+    that does not have it, it may be in the next."""
+    held = find_in_bucket(directory, BUCKET * where, term, root)
+    if held == FULL:
+        held, where = follow_buckets(directory, size, where, term, root)
+    if held & HELD == NO_WORD:
+        return NO_WORD
+    return directory[BUCKET * where + ENTRIES + lowest_bit(held)]
+
+
 @njit(inline="always")
 def find_entry(directory, size, term, root):
     """Returns where the word of a term with a root cell is in the directory, ENTRIES behind its

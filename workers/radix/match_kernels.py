@@ -7,7 +7,8 @@ scan    the leaves: sixteen rectangles at once. A group in which one holds the o
         its slots and fingerprints.
 filter  the groups by fingerprints. A survivor is a candidate and prefetches its slot's line.
 verify  the candidates: exact region, LSNs, whole terms or the expression, canonical emitter
-        (algorithms.md 6.6).
+        (algorithms.md 6.6). A hit is counted for its object.
+emit    the hits of a block, in the order of their objects.
 
 The cache misses of a stage do not depend on each other, so they overlap. Each stage is a function
 that is compiled on its own: in one large one the registers would not suffice. Nothing is changed.
@@ -27,19 +28,29 @@ from ps2stream.workers.radix.pointers import (
     point_objects,
     pointer_to,
 )
-from ps2stream.workers.radix.probe_kernels import descend_trees, list_keys, probe_keys
-from ps2stream.workers.radix.verify_kernels import FULL_CANDIDATES, verify_candidates
+from ps2stream.workers.radix.probe_kernels import (
+    descend_trees,
+    list_keys,
+    place_objects,
+    probe_keys,
+)
+from ps2stream.workers.radix.verify_kernels import (
+    BATCH,
+    FULL_CANDIDATES,
+    FULL_HITS,
+    emit_hits,
+    verify_candidates,
+)
 
-BATCH = 64  # objects a block: what is between its stages stays in the second-level cache
 KEYS = 2048  # at first, of a block: a term has one, or two where it has a WIDE tree
 MATCHED, MORE_MATCHES, MORE_KEYS = 0, 1, 2
 
 # resume vector (int64): next object, next leaf, leaves of the block, block in the leaf, next group,
-# groups, candidates of which all is known, others, matches so far, those whose shape is not, first
-# object of the block
+# groups, candidates of which all is known, others, hits, matches so far, those whose shape is not
+# known, first object of the block, whether the matches of one came in parts
 R_OBJECT, R_LEAF, R_LEAVES, R_BLOCK, R_GROUP, R_GROUPS = 0, 1, 2, 3, 4, 5
-R_CANDS, R_CHECKS, R_OUT, R_SHAPED, R_BEGIN = 6, 7, 8, 9, 10
-RESUME = 11
+R_CANDS, R_CHECKS, R_HITS, R_OUT, R_SHAPED, R_BEGIN, R_PARTS = 6, 7, 8, 9, 10, 11, 12
+RESUME = 13
 
 
 @njit(cache=True, nogil=True)
@@ -66,42 +77,50 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
     term_off = objects.term_off
     leaf, last, ref = resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK]
     group, filled = resume[R_GROUP], resume[R_GROUPS]
-    cands, checks, out = resume[R_CANDS], resume[R_CHECKS], resume[R_OUT]
+    cands, checks, hits, out = (
+        resume[R_CANDS], resume[R_CHECKS], resume[R_HITS], resume[R_OUT],
+    )  # fmt: skip
     while True:
-        done = group == filled and leaf == last and resume[R_OBJECT] >= end
-        if done or cands > FULL_CANDIDATES or checks > FULL_CANDIDATES:
-            if room - out <= cands + checks:
-                resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK] = leaf, last, ref
-                resume[R_GROUP], resume[R_GROUPS] = group, filled
-                resume[R_CANDS], resume[R_CHECKS], resume[R_OUT] = cands, checks, out
-                return MORE_MATCHES
-            ends = verify_candidates(
-                cands, checks, lsn, bits, objects, index, scratch, out, resume[R_SHAPED], found,
-                met,
-            )  # fmt: skip
-            out = ends[0]
-            resume[R_SHAPED] = ends[1]
-            cands = checks = 0
-            if done:
-                met.levels[0] = 0  # counted by object
-                resume[R_OUT] = out
-                return MATCHED
+        done = group == filled and leaf == last
+        if done or cands > FULL_CANDIDATES or checks > FULL_CANDIDATES or hits > FULL_HITS:
+            o0 = resume[R_BEGIN]
+            if cands + checks > 0:
+                hits = verify_candidates(
+                    cands, checks, o0, lsn, bits, objects, index, scratch, hits, met
+                )
+                cands = checks = 0
+            if done or hits > FULL_HITS:
+                if room - out < hits:
+                    resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK] = leaf, last, ref
+                    resume[R_GROUP], resume[R_GROUPS] = group, filled
+                    resume[R_CANDS], resume[R_CHECKS] = cands, checks
+                    resume[R_HITS], resume[R_OUT] = hits, out
+                    return MORE_MATCHES
+                resume[R_SHAPED] = emit_hits(hits, o0, index, scratch, out, resume[R_SHAPED], found)
+                out += hits
+                hits = 0
+                resume[R_PARTS] |= not done
         if group < filled:
             group, cands, checks = filter_groups(
-                group, filled, resume[R_BEGIN], index, scratch, cands, checks
+                group, filled, resume[R_BEGIN], index, scratch, met, cands, checks
             )
             continue
         if leaf == last:
             o0 = resume[R_OBJECT]
+            if o0 >= end:
+                met.levels[0] = 0  # counted by object
+                resume[R_OUT] = out
+                return MATCHED
             o1, full_at = min(o0 + BATCH, end), term_off[o0] + keys // 2
             while o1 > o0 and term_off[o1] > full_at:
                 o1 -= 1
             if o1 == o0:
-                resume[R_CANDS], resume[R_CHECKS], resume[R_OUT] = cands, checks, out
+                resume[R_CANDS], resume[R_CHECKS], resume[R_HITS], resume[R_OUT] = 0, 0, 0, out
                 resume[R_GROUP] = resume[R_GROUPS] = resume[R_LEAF] = resume[R_LEAVES] = 0
                 return MORE_KEYS
+            place_objects(o0, o1, objects, scratch)
             n = list_keys(o0, o1, any_term, size, objects, index, scratch)
-            found_leaves, deep = probe_keys(n, o0, size, objects, index, scratch)
+            found_leaves, deep = probe_keys(n, size, objects, index, scratch)
             last = descend_trees(found_leaves, deep, o0, index, scratch)
             leaf = ref = 0
             resume[R_BEGIN], resume[R_OBJECT] = o0, o1

@@ -166,14 +166,16 @@ def point_addresses(addresses):
         pointer_at(a[15], np.int64), pointer_at(a[16], np.int64),
     )  # fmt: skip
     scratch = RadixScratch(
-        pointer_at(a[17], np.uint32), pointer_at(a[18], np.uint32), pointer_at(a[19], np.uint32),
-        pointer_at(a[20], np.uint32), pointer_at(a[21], np.uint64), pointer_at(a[22], np.uint32),
-        pointer_at(a[23], np.uint32), pointer_at(a[24], np.uint32), pointer_at(a[25], np.int64),
-        pointer_at(a[26], np.uint8),
+        pointer_at(a[17], np.uint64), pointer_at(a[18], np.uint64), pointer_at(a[19], np.uint64),
+        pointer_at(a[20], np.float64), pointer_at(a[21], np.uint32), pointer_at(a[22], np.uint64),
+        pointer_at(a[23], np.uint32), pointer_at(a[24], np.uint64), pointer_at(a[25], np.uint64),
+        pointer_at(a[26], np.uint32), pointer_at(a[27], np.uint32), pointer_at(a[28], np.int64),
+        pointer_at(a[29], np.uint64), pointer_at(a[30], np.int64), pointer_at(a[31], np.int64),
+        pointer_at(a[32], np.uint8),
     )  # fmt: skip
     matches = RadixMatches(
-        pointer_at(a[27], np.int64), pointer_at(a[28], np.int64), pointer_at(a[29], np.uint32),
-        pointer_at(a[30], np.int64), pointer_at(a[31], np.int64),
+        pointer_at(a[33], np.int64), pointer_at(a[34], np.int64), pointer_at(a[35], np.uint32),
+        pointer_at(a[36], np.int64), pointer_at(a[37], np.int64),
     )  # fmt: skip
     return index, scratch, matches
 

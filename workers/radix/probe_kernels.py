@@ -1,5 +1,11 @@
 """The first stages of a match: the directory for all (object, term) of a block, then the trees,
-level by level, to the leaves at the place of the object (see `match_kernels`)."""
+level by level, to the leaves at the place of the object (see `match_kernels`).
+
+What is between the stages is packed in words of 64 bits, as each of these loops is bound by the
+number of its instructions. A pair is object | term << 32. A spot is what the directory is asked for
+an object: point relative to the root cell | shift of its area << 32 | its child in a root << 40 |
+root << 48; the second one of an object is for WIDE trees.
+"""
 
 # mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
 # mypy: no-check-untyped-defs, no-warn-unreachable
@@ -13,18 +19,18 @@ from ps2stream.workers.radix.layout import (
     CELL_BITS,
     DEEPEST,
     ENTRIES,
-    FULL,
-    HELD,
+    LINE,
     LOW,
     NO_WORD,
     REF_MASK,
+    ROOT_BITS,
     STEP_BITS,
     WIDE,
     WIDE_USED,
     area_at,
     fingerprint,
-    follow_buckets,
     home,
+    look_further,
     pack_point,
     root_at,
     step_x,
@@ -32,27 +38,49 @@ from ps2stream.workers.radix.layout import (
     wide_bit,
 )
 from ps2stream.workers.radix.pointers import prefetch
-from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
+from ps2stream.workers.radix.vectors import find_term, lowest_bit
 
 _ONE_BIT = np.uint64(1)
 _LAST_ENTRY = np.uint64(1 << ENTRIES - 1)
+_AREA_BYTE = 40  # bit where the areas of a word of the directory begin
+
+
+@njit(inline="always")
+def _pack_spot(point, area, child, root):
+    """Returns a spot; `area` is that of the directory."""
+    rest = np.uint64(_AREA_BYTE + area | child << 8 | root << 16)
+    return np.uint64(point) | rest << np.uint64(32)
+
+
+@njit(cache=True, nogil=True)
+def place_objects(o0, o1, objects, scratch):
+    """Fills the places and spots of the objects. A loop of its own, which becomes one over
+    vectors."""
+    lon, lat, at, spots = objects.lon, objects.lat, scratch.at, scratch.spots
+    points = scratch.points
+    below = STEP_BITS - CELL_BITS[2]
+    for b in range(o1 - o0):
+        x, y = step_x(lon[o0 + b]), step_y(lat[o0 + b])
+        points[2 * b], points[2 * b + 1] = lon[o0 + b], lat[o0 + b]
+        at[2 * b], at[2 * b + 1] = np.uint32(x), np.uint32(y)
+        child = 1 + (((y >> below) & 7) << ROOT_BITS) + ((x >> below) & 7)
+        point = pack_point(x, y, STEP_BITS - CELL_BITS[1] - 8)
+        spots[2 * b] = _pack_spot(point, area_at(x, y), child, root_at(x, y))
+        spots[2 * b + 1] = _pack_spot(pack_point(x, y, STEP_BITS - 8), 0, LINE, WIDE)
 
 
 @njit(cache=True, nogil=True)
 def list_keys(o0, o1, any_term, size, objects, index, scratch):
-    """Fills keys (object in the block, term, bucket, root) and the places and fingerprints of the
-    objects; returns the number of keys."""
-    lon, lat, term_off, term = objects.lon, objects.lat, objects.term_off, objects.term
-    chosen = objects.chosen
+    """Fills keys (pair, bucket | number of the spot << 32) and the fingerprints of the objects,
+    which `place_objects` has placed; returns the number of keys."""
+    term_off, term, chosen = objects.term_off, objects.term, objects.chosen
     directory, wide = index.directory, index.wide
-    keys, at, prints = scratch.keys, scratch.at, scratch.prints
+    keys, prints, spots = scratch.keys, scratch.prints, scratch.spots
     any_wide = index.state[WIDE_USED] != 0
     n = 0
     for o in range(o0, o1):
         b = o - o0
-        x, y = step_x(lon[o]), step_y(lat[o])
-        root = root_at(x, y)
-        at[2 * b], at[2 * b + 1] = np.uint32(x), np.uint32(y)
+        root = spots[2 * b] >> np.uint64(48)
         p = 4 * b
         prints[p] = prints[p + 1] = prints[p + 2] = prints[p + 3] = NO_WORD
         for t in range(term_off[o], term_off[o + 1]):
@@ -60,54 +88,52 @@ def list_keys(o0, o1, any_term, size, objects, index, scratch):
             prints[p + (print_ >> 6)] |= _ONE_BIT << np.uint64(print_ & 63)
             if not (any_term or chosen[t >> 3] >> np.uint8(t & 7) & np.uint8(1)):
                 continue
+            pair = np.uint64(o | t << 32)
             where = home(term[t], root, size)
             prefetch(directory, BUCKET * where)
-            keys[4 * n], keys[4 * n + 1] = np.uint32(b), np.uint32(t)
-            keys[4 * n + 2], keys[4 * n + 3] = np.uint32(where), np.uint32(root)
+            keys[2 * n], keys[2 * n + 1] = pair, np.uint64(where | b << 33)
             n += 1
             if any_wide:
                 bit = wide_bit(term[t])
                 if wide[bit >> 6] >> np.uint64(bit & 63) & _ONE_BIT != NO_WORD:
                     where = home(term[t], WIDE, size)
                     prefetch(directory, BUCKET * where)
-                    keys[4 * n], keys[4 * n + 1] = np.uint32(b), np.uint32(t)
-                    keys[4 * n + 2], keys[4 * n + 3] = np.uint32(where), np.uint32(WIDE)
+                    keys[2 * n], keys[2 * n + 1] = pair, np.uint64(where | 2 * b + 1 << 32)
                     n += 1
     return n
 
 
 @njit(cache=True, nogil=True)
-def probe_keys(n, o0, size, objects, index, scratch):
-    """Looks up the n keys; fills leaves (object, term, ref, point) with the trees that are leaves,
-    and inner (object, term, ref) with the others; returns their numbers."""
+def probe_keys(n, size, objects, index, scratch):
+    """Looks up the n keys; fills leaves (pair, ref | point << 32) with the trees that are leaves,
+    and inner (pair, ref) with the others; returns their numbers."""
     term, directory, nodes = objects.term, index.directory, index.nodes
-    keys, leaves, inner, at = scratch.keys, scratch.leaves, scratch.inner, scratch.at
+    keys, leaves, inner, spots = scratch.keys, scratch.leaves, scratch.inner, scratch.spots
     found = deep = 0
-    top, below = STEP_BITS - CELL_BITS[1] - 8, STEP_BITS - CELL_BITS[2]
     for k in range(n):
-        b, t = np.int64(keys[4 * k]), np.int64(keys[4 * k + 1])
-        where, root = np.int64(keys[4 * k + 2]), np.uint64(keys[4 * k + 3])
-        o = np.uint32(b + o0)
-        x, y = np.int64(at[2 * b]), np.int64(at[2 * b + 1])
-        held = find_in_bucket(directory, BUCKET * where, term[t], root)
-        if held == FULL:  # its postings may be in the next one
-            held, where = follow_buckets(directory, size, where, term[t], root)
-        word = directory[BUCKET * where + ENTRIES + (lowest_bit(held | _LAST_ENTRY))]
+        pair, key = keys[2 * k], keys[2 * k + 1]
+        spot = spots[np.int64(key >> np.uint64(32))]
+        root = spot >> np.uint64(48)
+        wanted, where = term[np.int64(pair >> np.uint64(32))], BUCKET * np.int64(key & LOW)
+        held = find_term(directory, where, wanted)
+        word = directory[where + ENTRIES + lowest_bit(held | _LAST_ENTRY)]
+        is_held = (held != NO_WORD) & (word >> np.uint64(32) & np.uint64(255) == root)
+        if not is_held and (held != NO_WORD or directory[where + BUCKET - 1] != NO_WORD):
+            # Another root was first, or the bucket is full: its postings may be in the next one.
+            word = look_further(directory, size, where // BUCKET, wanted, root)
+            is_held = word != NO_WORD
         ref = np.int64(word & LOW)
-        here = np.int64(held & HELD != NO_WORD) & np.int64(ref != 0)
-        here &= np.int64(word >> np.uint64(40 + area_at(x, y)) & _ONE_BIT)
+        here = np.int64(word >> (spot >> np.uint64(32) & np.uint64(255)) & _ONE_BIT)
+        here &= np.int64(is_held) & np.int64(ref != 0)
         branches = ref >> 31
-        ref = ref & REF_MASK if here else 0  # of others nothing is fetched
-        child = 1 + ((y >> below) & 7) * 8 + ((x >> below) & 7)
+        ref &= REF_MASK & -here  # of others nothing is fetched
         prefetch(nodes, ref)
-        prefetch(nodes, ref + (child if branches else 8))
+        prefetch(nodes, ref + (np.int64(spot >> np.uint64(40)) & 255 if branches else LINE))
         # What is no leaf, or nothing, is written and not counted: that cannot be foreseen.
-        leaves[4 * found], leaves[4 * found + 1] = o, np.uint32(t)
-        leaves[4 * found + 2] = np.uint32(ref)
-        leaves[4 * found + 3] = pack_point(x, y, STEP_BITS - 8 if root == WIDE else top)
+        found_at = np.uint64(ref) | spot << np.uint64(32)
+        leaves[2 * found], leaves[2 * found + 1] = pair, found_at
         found += here & (branches ^ 1)
-        inner[3 * deep], inner[3 * deep + 1] = o, np.uint32(t)
-        inner[3 * deep + 2] = np.uint32(ref)
+        inner[2 * deep], inner[2 * deep + 1] = pair, found_at & LOW
         deep += here & branches
     return found, deep
 
@@ -115,7 +141,7 @@ def probe_keys(n, o0, size, objects, index, scratch):
 @njit(cache=True, nogil=True)
 def descend_trees(found, deep, o0, index, scratch):
     """Goes down the trees of the first `deep` of `inner`; adds the leaves at the place of their
-    objects to the `found` ones in `leaves`, and returns their number."""
+    objects to the `found` ones in `leaves`, and returns their number. o0: first object."""
     nodes = index.nodes
     leaves, inner, at = scratch.leaves, scratch.inner, scratch.at
     depth = 1
@@ -129,31 +155,29 @@ def descend_trees(found, deep, o0, index, scratch):
         below, fan = STEP_BITS - bits, bits - next_bits
         last = (1 << fan) - 1
         for k in range(n):
-            o, t = inner[3 * k], inner[3 * k + 1]
-            ref, b = np.int64(inner[3 * k + 2]), np.int64(o) - o0
+            pair, ref = inner[2 * k], np.int64(inner[2 * k + 1])
+            b = np.int64(pair & LOW) - o0
             x, y = np.int64(at[2 * b]), np.int64(at[2 * b + 1])
-            kept = np.int64(nodes[ref] & LOW)
-            prefetch(nodes, kept)
-            leaves[4 * found], leaves[4 * found + 1] = o, t
-            leaves[4 * found + 2] = np.uint32(kept)
-            leaves[4 * found + 3] = pack_point(x, y, STEP_BITS - 8 - own)
-            found += kept != 0
+            kept = nodes[ref] & LOW
+            prefetch(nodes, np.int64(kept))
+            point = np.uint64(pack_point(x, y, STEP_BITS - 8 - own))
+            leaves[2 * found], leaves[2 * found + 1] = pair, kept | point << np.uint64(32)
+            found += kept != NO_WORD
             child = ref + 1 + (((y >> shift) & mask) << line) + ((x >> shift) & mask)
             word = nodes[child]
             area = ((x >> (shift - 3)) & 7) + 8 * ((y >> (shift - 2)) & 3)
             ref = np.int64(word & LOW)
             here = np.int64(word >> np.uint64(32 + area) & _ONE_BIT) & np.int64(ref != 0)
             branches = ref >> 31
-            ref = ref & REF_MASK if here else 0
+            ref &= REF_MASK & -here
             child = 1 + (((y >> below) & last) << fan) + ((x >> below) & last)
             prefetch(nodes, ref)
-            prefetch(nodes, ref + (child if branches else 8))
-            leaves[4 * found], leaves[4 * found + 1] = o, t
-            leaves[4 * found + 2] = np.uint32(ref)
-            leaves[4 * found + 3] = pack_point(x, y, shift - 8)
+            prefetch(nodes, ref + (child if branches else LINE))
+            point = np.uint64(pack_point(x, y, shift - 8))
+            leaves[2 * found] = pair
+            leaves[2 * found + 1] = np.uint64(ref) | point << np.uint64(32)
             found += here & (branches ^ 1)
             # Not before what is at k was read: deep is k at most.
-            inner[3 * deep], inner[3 * deep + 1] = o, t
-            inner[3 * deep + 2] = np.uint32(ref)
+            inner[2 * deep], inner[2 * deep + 1] = pair, np.uint64(ref)
             deep += here & branches
     return found

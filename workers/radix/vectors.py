@@ -13,6 +13,7 @@ _LANES = 16
 _I32 = ir.IntType(32)
 _WORDS = ir.VectorType(_I32, _LANES)
 _BYTES = ir.VectorType(ir.IntType(8), 4 * _LANES)
+_FLAGS = ir.VectorType(ir.IntType(1), _LANES)
 _intrinsic: Any = intrinsic  # or mypy takes the context for an argument
 
 
@@ -67,18 +68,6 @@ def find_equal(_context: Any, words: Any, at: Any, want: Any, bits: Any) -> Any:
 
 
 @_intrinsic
-def find_below(_context: Any, words: Any, at: Any, bound: Any) -> Any:
-    """Returns bit i set for each of the 16 words words[at + i] below `bound`. words: a pointer to
-    uint32, readable to at + 15."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        words = _load_words(builder, args[0], args[1])
-        return _mask_of(builder, builder.icmp_unsigned("<", words, _repeat_word(builder, args[2])))
-
-    return types.uint64(words, types.intp, types.uint32), codegen
-
-
-@_intrinsic
 def repeat_word(_context: Any, words: Any, at: Any, value: Any) -> Any:
     """Sets words[at] to words[at + 15] to `value`. words: a pointer to uint32."""
 
@@ -93,21 +82,109 @@ def repeat_word(_context: Any, words: Any, at: Any, value: Any) -> Any:
 @_intrinsic
 def pack_words(_context: Any, words: Any, at: Any, chosen: Any, out: Any, to: Any) -> Any:
     """Copies those of the 16 words words[at + i] whose bit i is chosen to out[to] and the places
-    behind it, without gaps. words, out: pointers to uint32, readable to at + 15."""
+    behind it, without gaps; what is behind them to out[to + 15] may be overwritten. words, out:
+    pointers to uint32, readable to at + 15."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         source = _load_words(builder, args[0], args[1])
-        lanes = ir.IntType(_LANES)
-        flags = ir.VectorType(ir.IntType(1), _LANES)
-        mask = builder.bitcast(builder.trunc(args[2], lanes), flags)
-        where = builder.gep(args[3], [args[4]])
-        name = f"llvm.masked.compressstore.v{_LANES}i32"
-        kind = ir.FunctionType(ir.VoidType(), [_WORDS, where.type, flags])
+        mask = builder.bitcast(builder.trunc(args[2], ir.IntType(_LANES)), _FLAGS)
+        # Not compressstore, which is dear on some machines: it may not write behind its words.
+        name = f"llvm.experimental.vector.compress.v{_LANES}i32"
+        kind = ir.FunctionType(_WORDS, [_WORDS, _FLAGS, _WORDS])
         call = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(call, [source, where, mask])
+        packed = builder.call(call, [source, mask, ir.Constant(_WORDS, ir.Undefined)])
+        where = builder.bitcast(builder.gep(args[3], [args[4]]), _WORDS.as_pointer())
+        builder.store(packed, where).align = 4
         return context.get_dummy_value()
 
     return types.void(words, types.intp, types.uint64, out, types.intp), codegen
+
+
+def _look_up_bits(builder: Any, numbers: Any, bits: Any) -> Any:
+    """Returns for each of 16 numbers below 256 whether that bit is set in `bits`, eight words
+    twice."""
+
+    def constant(value: int) -> Any:
+        return ir.Constant(_WORDS, [value] * _LANES)
+
+    which = builder.lshr(numbers, constant(5))
+    chosen = ir.Constant(_WORDS, ir.Undefined)
+    for i in range(_LANES):  # which becomes one permutation
+        one = builder.extract_element(bits, builder.extract_element(which, _I32(i)))
+        chosen = builder.insert_element(chosen, one, _I32(i))
+    shifted = builder.lshr(chosen, builder.and_(numbers, constant(31)))
+    return builder.trunc(shifted, _FLAGS)
+
+
+@_intrinsic
+def judge_postings(
+    _context: Any, words: Any, at: Any, prints: Any, print_at: Any, bits: Any, bit_at: Any
+) -> Any:
+    """Judges 16 postings by the fingerprints of an object, given as eight words of bits, of which
+    bit 0 is not set. Returns bit i set for each mode << 30 | slot words[at + i] of which nothing is
+    left to be checked, and bit 16 + i for each of which something is. words, bits: pointers to
+    uint32, prints: a pointer to uint16, both readable for 16 postings.
+
+    The modes are those of `layout`. The fingerprint 0 stands for none: of a conjunction it is
+    there, of a disjunction not.
+    """
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        def constant(value: int) -> Any:
+            return ir.Constant(_WORDS, [value] * _LANES)
+
+        eight = ir.VectorType(_I32, _LANES // 2)
+        halves = ir.VectorType(ir.IntType(16), _LANES)
+        own = builder.load(builder.bitcast(builder.gep(args[4], [args[5]]), eight.as_pointer()))
+        own.align = 4
+        twice = ir.Constant(_WORDS, [*range(_LANES // 2), *range(_LANES // 2)])
+        own = builder.shuffle_vector(own, ir.Constant(eight, ir.Undefined), twice)
+        both = builder.load(builder.bitcast(builder.gep(args[2], [args[3]]), halves.as_pointer()))
+        both.align = 2
+        both = builder.zext(both, _WORDS)
+        second = builder.lshr(both, constant(8))
+        has_first = _look_up_bits(builder, builder.and_(both, constant(255)), own)
+        has_second = _look_up_bits(builder, second, own)
+        modes = builder.lshr(_load_words(builder, args[0], args[1]), constant(30))
+        free, every, any_, general = (
+            builder.icmp_unsigned("==", modes, constant(mode)) for mode in range(4)
+        )
+        either = builder.or_(has_first, has_second)
+        none = builder.icmp_unsigned("==", second, constant(0))
+        whole = builder.and_(has_first, builder.or_(has_second, none))
+        kept = builder.or_(free, builder.and_(any_, builder.not_(either)))
+        left = builder.or_(builder.and_(every, whole), builder.and_(any_, either))
+        left = builder.or_(left, general)
+        high = builder.shl(_mask_of(builder, left), ir.IntType(64)(_LANES))
+        return builder.or_(_mask_of(builder, kept), high)
+
+    sig = types.uint64(words, types.intp, prints, types.intp, bits, types.intp)
+    return sig, codegen
+
+
+@_intrinsic
+def is_in_box(_context: Any, boxes: Any, at: Any, points: Any, point_at: Any) -> Any:
+    """Returns whether the point (points[point_at], points[point_at + 1]) lies in the box of four
+    bounds from boxes[at] on: west, south, east, north. boxes, points: pointers to float64."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        def load(pointer: Any, at: Any, kind: Any) -> Any:
+            where = builder.bitcast(builder.gep(pointer, [at]), kind.as_pointer())
+            value = builder.load(where)
+            value.align = 8
+            return value
+
+        two, four = (ir.VectorType(ir.DoubleType(), n) for n in (2, 4))
+        box, point = load(args[0], args[1], four), load(args[2], args[3], two)
+        twice = ir.Constant(ir.VectorType(_I32, 4), [0, 1, 0, 1])
+        point = builder.shuffle_vector(point, ir.Constant(two, ir.Undefined), twice)
+        halves = ir.VectorType(_I32, 4)
+        low = builder.shuffle_vector(box, point, ir.Constant(halves, [0, 1, 4, 5]))
+        high = builder.shuffle_vector(box, point, ir.Constant(halves, [4, 5, 2, 3]))
+        flags = builder.bitcast(builder.fcmp_ordered("<=", low, high), ir.IntType(4))
+        return builder.icmp_unsigned("==", flags, ir.Constant(ir.IntType(4), 15))
+
+    return types.boolean(boxes, types.intp, points, types.intp), codegen
 
 
 @_intrinsic
@@ -155,6 +232,26 @@ def find_in_bucket(_context: Any, words: Any, at: Any, term: Any, root: Any) -> 
         return builder.or_(builder.zext(held, i64), builder.shl(builder.zext(full, i64), i64(8)))
 
     return types.uint64(words, types.intp, types.uint64, types.uint64), codegen
+
+
+@_intrinsic
+def find_term(_context: Any, words: Any, at: Any, term: Any) -> Any:
+    """Returns bit i, below 4, set where words[at + i] is the term. words: a pointer to uint64,
+    readable to at + 3."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        lanes = ir.VectorType(ir.IntType(64), 4)
+        empty = ir.Constant(lanes, ir.Undefined)
+        zeros = ir.Constant(ir.VectorType(_I32, 4), [0] * 4)
+        one = builder.insert_element(empty, args[2], _I32(0))
+        wanted = builder.shuffle_vector(one, empty, zeros)
+        where = builder.gep(args[0], [args[1]])
+        terms = builder.load(builder.bitcast(where, lanes.as_pointer()))
+        terms.align = 8
+        same = builder.icmp_unsigned("==", terms, wanted)
+        return builder.zext(builder.bitcast(same, ir.IntType(4)), ir.IntType(64))
+
+    return types.uint64(words, types.intp, types.uint64), codegen
 
 
 @_intrinsic

@@ -23,6 +23,7 @@ from ps2stream.workers.radix.layout import (
     LEVEL_MASK,
     LEVEL_SHIFT,
     LINE,
+    LOW,
     NO_WORD,
     SECOND,
     SESSION,
@@ -39,12 +40,20 @@ from ps2stream.workers.radix.layout import (
 )
 from ps2stream.workers.radix.pointers import advance, prefetch
 from ps2stream.workers.radix.raster_kernels import look_up_point
+from ps2stream.workers.radix.vectors import is_in_box
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _RECT, _CIRCLE = int(RegionShape.RECT), int(RegionShape.CIRCLE)
 _ONE_BIT = np.uint64(1)
+_AHEAD = 48  # candidates
+BATCH = 64  # objects a block: what is between its stages stays in the second-level cache
 CANDIDATES = 512
+HITS = 1 << 14
+FULL_HITS = HITS - 2 * CANDIDATES  # behind so many there is no room for those of full candidates
+HIT_SHAPED, HIT_HELD = 1 << SLOT_BITS, 2 << SLOT_BITS
+"""Flags of a hit, slot | flags | object in the block << 32: its shape is still to be checked, or it
+stands for all holders of its slot."""
 FULL_CANDIDATES = CANDIDATES - LANES  # behind so many there is no room for those of another group
 C_TERM, C_SLOT = CANDIDATES + LANES, 2 * (CANDIDATES + LANES)
 """Where the columns of `cands` begin that are behind the first, of the objects: the terms, and
@@ -158,60 +167,66 @@ def _is_in_region(slots_f, pool, pool_f, slot, extras, x, y):
     return inside, False
 
 
-@njit(inline="always")
-def _count_candidate(o, word, met):
-    """Counts a candidate for the level of its query, and on level 0 for its object."""
-    level = word >> LEVEL_SHIFT & LEVEL_MASK
-    met.base[o] += level == 0
-    met.levels[level] += 1
+@njit(cache=True, nogil=True)
+def _count_levels(count, rows, row_step, words, word_step, slots_i, met):
+    """Counts candidates for the levels of their queries, and those of other levels than 0 not for
+    their objects any more."""
+    for c in range(count):
+        slot = np.int64(words[word_step * c]) & SLOT_MASK
+        level = slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
+        met.base[np.int64(rows[row_step * c])] -= level != 0
+        met.levels[level] += 1
 
 
 @njit(inline="always")
-def _is_in_box(slots_f, slot, x, y):
-    """Returns whether a point lies in the first box of a slot."""
-    s = 8 * slot
-    return (slots_f[s] <= x) & (slots_f[s + 1] <= y) & (x <= slots_f[s + 2]) & (y <= slots_f[s + 3])
+def _note_hit(hits, tally, n, b, slot, is_hit):
+    """Writes a hit, which counts if it is one: that cannot be foreseen. Returns the new end."""
+    hits[n] = np.uint64(slot | b << 32)
+    tally[b] += is_hit
+    return n + is_hit
 
 
 @njit(cache=True, nogil=True)
-def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, found, met):
+def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
     """Appends the matches among the first n in the columns of `cands`, whose expressions hold, and
-    the first m of `checks` to `found` at `out`, behind which there is room for one more, and those
-    whose shape is still to be checked to the others there at `shaped`; returns the new ends.
-    Counts each candidate."""
+    the first m of `checks` to the `found` ones in `hits`; returns the new end. o0: first object of
+    the block. Candidates are counted as of level 0; those that are not are corrected."""
     slots_f, slots_i, pool = index.slots_f, index.slots_i, index.pool
     cands, checks, later = scratch.cands, scratch.checks, scratch.later
-    more = 0
+    hits, tally, points = scratch.hits, scratch.tally, scratch.points
+    more = levels = 0
+    for c in range(min(n, _AHEAD)):
+        prefetch(slots_i, 8 * (np.int64(cands[c + C_SLOT]) & SLOT_MASK))
     for c in range(n):
-        o, slot = np.int64(cands[c]), np.int64(cands[c + C_SLOT]) & SLOT_MASK
+        ahead = cands[min(c + _AHEAD, n - 1) + C_SLOT]
+        prefetch(slots_i, 8 * (np.int64(ahead) & SLOT_MASK))
+        b, slot = np.int64(cands[c]) - o0, np.int64(cands[c + C_SLOT]) & SLOT_MASK
         word = slots_i[8 * slot + SESSION]
-        _count_candidate(o, word, met)
+        levels |= word
         if (word & KIND_MASK == BLOCK) & (slots_i[8 * slot + SECOND] != 0):
             prefetch(pool, slots_i[8 * slot + SECOND])
             prefetch(pool, slots_i[8 * slot + SECOND] + X_GEOM - 1)
             later[more] = c
             more += 1
             continue
-        here = _is_in_box(slots_f, slot, objects.lon[o], objects.lat[o])
-        handle = slots_i[8 * slot + HANDLE]
-        found.row[out] = np.uint32(o)
-        found.handle[out] = handle
-        found.session[out] = word >> SESSION_SHIFT
-        out += here & (handle <= lsn)
+        is_hit = is_in_box(slots_f, 8 * slot, points, 2 * b) & (slots_i[8 * slot + HANDLE] <= lsn)
+        found = _note_hit(hits, tally, found, b, slot, np.int64(is_hit))
     for k in range(more):
         c = later[k]
-        ends = _verify_block(
-            cands[c], cands[c + C_TERM], cands[c + C_SLOT], True, lsn, bits, objects, index,
-            scratch.stack, out, shaped, found,
+        found = _verify_block(
+            cands[c], cands[c + C_TERM], cands[c + C_SLOT], True, o0, lsn, bits, objects, index,
+            scratch, found,
         )  # fmt: skip
-        out += ends[0]
-        shaped += ends[1]
     more = 0
+    for c in range(min(m, _AHEAD)):
+        prefetch(slots_i, 8 * (np.int64(checks[3 * c + 2]) & SLOT_MASK))
     for c in range(m):
+        ahead = checks[3 * min(c + _AHEAD, m - 1) + 2]
+        prefetch(slots_i, 8 * (np.int64(ahead) & SLOT_MASK))
         o, slot = np.int64(checks[3 * c]), np.int64(checks[3 * c + 2]) & SLOT_MASK
         mode = np.int64(checks[3 * c + 2]) >> SLOT_BITS
         word = slots_i[8 * slot + SESSION]
-        _count_candidate(o, word, met)
+        levels |= word
         if word & KIND_MASK == BLOCK:
             prefetch(pool, slots_i[8 * slot + FIRST])
             prefetch(pool, slots_i[8 * slot + FIRST] + LINE)
@@ -220,51 +235,83 @@ def verify_candidates(n, m, lsn, bits, objects, index, scratch, out, shaped, fou
             later[more] = 3 * c
             more += 1
             continue
-        here = _is_in_box(slots_f, slot, objects.lon[o], objects.lat[o])
-        handle = slots_i[8 * slot + HANDLE]
         # BOTH has the term beside its key in SECOND, EITHER the smaller one in FIRST.
         want = np.uint64(slots_i[8 * slot + (SECOND if mode == ALL else FIRST)])
         has = contains_term(objects.term, objects.term_off[o], objects.term_off[o + 1], want)
-        found.row[out] = np.uint32(o)
-        found.handle[out] = handle
-        found.session[out] = word >> SESSION_SHIFT
-        out += here & (handle <= lsn) & (has == (mode == ALL))
+        is_hit = is_in_box(slots_f, 8 * slot, points, 2 * (o - o0))
+        is_hit &= (slots_i[8 * slot + HANDLE] <= lsn) & (has == (mode == ALL))
+        found = _note_hit(hits, tally, found, o - o0, slot, np.int64(is_hit))
     for k in range(more):
         c = later[k]
-        ends = _verify_block(
-            checks[c], checks[c + 1], checks[c + 2], False, lsn, bits, objects, index,
-            scratch.stack, out, shaped, found,
+        found = _verify_block(
+            checks[c], checks[c + 1], checks[c + 2], False, o0, lsn, bits, objects, index, scratch,
+            found,
         )  # fmt: skip
-        out += ends[0]
-        shaped += ends[1]
-    return out, shaped
+    if levels >> LEVEL_SHIFT & LEVEL_MASK != 0:
+        _count_levels(n, cands, 1, advance(cands, C_SLOT), 1, slots_i, met)
+        _count_levels(m, checks, 3, advance(checks, 2), 3, slots_i, met)
+    return found
 
 
 @njit(inline="always")
-def _verify_block(o, t, word, holds, lsn, bits, objects, index, stack, out, shaped, found):
-    """Writes a candidate of a query with blocks to `found` at `out`; returns 1 if it is a match,
-    and 1 if its shape is still to be checked. holds: the expression needs no check."""
+def _verify_block(o, t, word, holds, o0, lsn, bits, objects, index, scratch, found):
+    """Writes a candidate of a query with blocks to `hits` at `found`; returns the new end. holds:
+    the expression needs no check."""
     slots_i, pool, term = index.slots_i, index.pool, objects.term
     o, t, slot = np.int64(o), np.int64(t), np.int64(word) & SLOT_MASK
     x, y = objects.lon[o], objects.lat[o]
     expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
     inside, has_shape = _is_in_region(index.slots_f, pool, index.pool_f, slot, extras, x, y)
-    session = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
+    flags = np.int64(has_shape) * HIT_SHAPED
     matched = inside and slots_i[8 * slot + HANDLE] <= lsn
     if matched and extras != 0:
         deleted = np.int64(pool[extras + X_DELETED])
         matched = deleted > lsn or deleted < 0
         if deleted < 0:  # -chunk stands for all holders; see `holder_kernels`
-            session = deleted
+            flags |= HIT_HELD
         if matched and pool[extras + X_LIST] != NO_WORD:
             matched = is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1])
     if matched and not holds:
         matched = satisfies_expression(
             pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1],
-            objects.value, objects.value_off[o], objects.value_off[o + 1], stack,
+            objects.value, objects.value_off[o], objects.value_off[o + 1], scratch.stack,
         )  # fmt: skip
-    found.row[out] = np.uint32(o)
-    found.handle[out] = slots_i[8 * slot + HANDLE]
-    found.session[out] = session
-    found.shaped[shaped], found.extras[shaped] = out, extras
-    return np.int64(matched), np.int64(matched and has_shape)
+    scratch.flags[0] |= flags * np.int64(matched)
+    return _note_hit(scratch.hits, scratch.tally, found, o - o0, slot | flags, np.int64(matched))
+
+
+@njit(cache=True, nogil=True)
+def emit_hits(count, o0, index, scratch, out, shaped, found):
+    """Writes the first `count` of `hits` to `found` from `out` on, where there is room for them,
+    in the order of their objects, and those whose shape is still to be checked to the others there
+    at `shaped`; returns the new end of these. o0: first object of the block, whose tally begins
+    anew."""
+    slots_i, hits, tally = index.slots_i, scratch.hits, scratch.tally
+    for b in range(BATCH):
+        tally[b], out = out, out + tally[b]
+    if scratch.flags[0] == 0:
+        for k in range(count):
+            b, slot = np.int64(hits[k] >> np.uint64(32)), np.int64(hits[k] & LOW)
+            at = tally[b]
+            tally[b] = at + 1
+            found.row[at] = np.uint32(o0 + b)
+            found.handle[at] = slots_i[8 * slot + HANDLE]
+            found.session[at] = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
+    else:
+        for k in range(count):
+            b, word = np.int64(hits[k] >> np.uint64(32)), np.int64(hits[k] & LOW)
+            slot, at = word & SLOT_MASK, tally[b]
+            extras = slots_i[8 * slot + SECOND]
+            tally[b] = at + 1
+            found.row[at] = np.uint32(o0 + b)
+            found.handle[at] = slots_i[8 * slot + HANDLE]
+            found.session[at] = slots_i[8 * slot + SESSION] >> SESSION_SHIFT
+            if word & HIT_HELD:
+                found.session[at] = np.int64(index.pool[extras + X_DELETED])
+            if word & HIT_SHAPED:
+                found.shaped[shaped], found.extras[shaped] = at, extras
+                shaped += 1
+        scratch.flags[0] = 0
+    for b in range(BATCH):
+        tally[b] = 0
+    return shaped

@@ -12,8 +12,13 @@ from ps2stream.workers.radix import layout
 from ps2stream.workers.radix.arrays import make_arrays, make_match_scratch, make_room, view_nodes
 from ps2stream.workers.radix.filter_kernels import GROUPS, filter_groups, scan_leaves
 from ps2stream.workers.radix.leaf_kernels import append_posting
-from ps2stream.workers.radix.pointers import list_addresses, point_addresses, pointer_to
-from ps2stream.workers.radix.verify_kernels import C_SLOT, C_TERM, CANDIDATES, FULL_CANDIDATES
+from ps2stream.workers.radix.pointers import (
+    list_addresses,
+    point_addresses,
+    point_met,
+    pointer_to,
+)
+from ps2stream.workers.radix.verify_kernels import C_SLOT, C_TERM, CANDIDATES, FULL_CANDIDATES, HITS
 
 
 @njit
@@ -41,9 +46,9 @@ def call_scan(addresses: Any, leaf: int, last: int, ref: int) -> Any:
 
 
 @njit
-def call_filter(addresses: Any, group: int, filled: int, n: int, m: int) -> Any:
+def call_filter(addresses: Any, group: int, filled: int, met: Any, n: int, m: int) -> Any:
     index, scratch, _ = point_addresses(addresses)
-    return filter_groups(group, filled, 0, index, scratch, n, m)
+    return filter_groups(group, filled, 0, index, scratch, point_met(met), n, m)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -53,11 +58,13 @@ def test_candidates_are_those_whose_bytes_and_fingerprints_allow_it(seed: int) -
     arrays = make_arrays()
     nodes = np.zeros(1 << 16, np.uint64)
     arrays = arrays._replace(nodes=nodes, **view_nodes(nodes))
-    scratch = make_match_scratch(64, 64, GROUPS, CANDIDATES)
+    scratch = make_match_scratch(64, 64, GROUPS, CANDIDATES, HITS)
     prints = rng.integers(0, 1 << 63, (64, 4), np.uint64) & rng.integers(
         0, 1 << 63, (64, 4), np.uint64
     )
+    prints[:, 0] &= ~np.uint64(1)  # as the fingerprint 0 stands for none
     scratch.prints[:] = prints
+    met = np.zeros(64, np.int64), np.zeros(16, np.int64)
     has = [{p for p in range(256) if int(prints[o, p >> 6]) >> (p & 63) & 1} for o in range(64)]
     want_free: list[tuple[int, int, int]] = []
     want_check: list[tuple[int, int, int]] = []
@@ -88,7 +95,7 @@ def test_candidates_are_those_whose_bytes_and_fingerprints_allow_it(seed: int) -
             elif mode != layout.ALL or (first in has[o] and (second == 0 or second in has[o])):
                 want_check.append((o, t, word))
         point = x | y << 8 | 255 - x << 16 | 255 - y << 24
-        scratch.leaves[number] = o, t, ref, point
+        scratch.leaves[number] = o | t << 32, ref | point << 32
     addresses = list_addresses(arrays, scratch, make_room(1))
     leaf = ref = 0
     free: list[tuple[int, int, int]] = []
@@ -98,7 +105,7 @@ def test_candidates_are_those_whose_bytes_and_fingerprints_allow_it(seed: int) -
         assert filled <= GROUPS
         group = 0
         while group < filled:
-            group, n, m = call_filter(addresses, group, filled, 0, 0)
+            group, n, m = call_filter(addresses, group, filled, met, 0, 0)
             assert max(n, m) <= CANDIDATES
             assert group == filled or max(n, m) > FULL_CANDIDATES
             flat = scratch.cands.ravel()
@@ -106,3 +113,5 @@ def test_candidates_are_those_whose_bytes_and_fingerprints_allow_it(seed: int) -
             checks += map(tuple, scratch.checks[:m].tolist())
     assert sorted(free) == sorted(want_free)
     assert sorted(checks) == sorted(want_check)
+    own = [o for o, _, _ in want_free + want_check]
+    assert met[0].tolist() == np.bincount(own, minlength=64).tolist()

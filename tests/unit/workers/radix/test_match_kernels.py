@@ -7,8 +7,8 @@ import pytest
 
 from ps2stream.workers.radix.arrays import RadixMatches
 from ps2stream.workers.radix.gi2 import RadixGI2
-from ps2stream.workers.radix.match_kernels import BATCH, KEYS
-from ps2stream.workers.radix.verify_kernels import CANDIDATES
+from ps2stream.workers.radix.match_kernels import KEYS
+from ps2stream.workers.radix.verify_kernels import BATCH, CANDIDATES, HITS
 from tests.support.crowds import GRID as CROWD_GRID
 from tests.support.crowds import brute_force, draw_crowd, draw_objects, pairs_of
 from tests.support.postings import GRID, check, columns, objects, random_query
@@ -72,6 +72,19 @@ def test_matches_come_in_the_order_of_their_rows() -> None:
         found = index.match(2000, *draw_objects(rng, crowd, count)[0])
         assert (np.diff(found.row.astype(np.int64)) >= 0).all()
     assert len(np.unique(found.row)) > 50
+
+
+def test_matches_are_in_order_where_those_of_a_block_come_in_parts() -> None:
+    """So many that `hits` is full amid a block."""
+    rng = np.random.default_rng(9)
+    crowd = draw_crowd(rng, HITS, 0.1, 3.0)
+    index = RadixGI2(CROWD_GRID)
+    index.insert(*crowd.rows(0, HITS))
+    some, has = draw_objects(rng, crowd, 60)
+    found = index.match(HITS, *some)
+    assert (np.diff(found.row.astype(np.int64)) >= 0).all()
+    assert len(found.row) > 2 * HITS
+    assert pairs_of(found) == brute_force(crowd, HITS, some, has)
 
 
 def test_a_match_changes_nothing() -> None:

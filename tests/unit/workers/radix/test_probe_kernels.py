@@ -13,7 +13,12 @@ from ps2stream.workers.index import ALL_TERMS
 from ps2stream.workers.radix import layout
 from ps2stream.workers.radix.gi2 import RadixGI2
 from ps2stream.workers.radix.pointers import list_addresses, point_addresses, point_objects
-from ps2stream.workers.radix.probe_kernels import descend_trees, list_keys, probe_keys
+from ps2stream.workers.radix.probe_kernels import (
+    descend_trees,
+    list_keys,
+    place_objects,
+    probe_keys,
+)
 from tests.support.crowds import GRID, brute_force, draw_crowd, draw_objects
 
 
@@ -21,8 +26,9 @@ from tests.support.crowds import GRID, brute_force, draw_crowd, draw_objects
 def call_stages(addresses: Any, objects: Any, count: int, any_term: bool, size: int) -> Any:
     index, scratch, _ = point_addresses(addresses)
     of = point_objects(objects)
+    place_objects(0, count, of, scratch)
     keys = list_keys(0, count, any_term, size, of, index, scratch)
-    found, deep = probe_keys(keys, 0, size, of, index, scratch)
+    found, deep = probe_keys(keys, size, of, index, scratch)
     return keys, descend_trees(found, deep, 0, index, scratch)
 
 
@@ -52,15 +58,19 @@ def test_a_leaf_with_each_match_is_found_once(side: float, chosen: bool) -> None
     addresses = list_addresses(index._arrays, index._scratch, index._room)
     size = len(index._arrays.directory)
     keys, found = call_stages(addresses, tuple(objects), 60, not chosen, size)
-    leaves = index._scratch.leaves[:found].tolist()
-    assert len({(o, t, ref) for o, t, ref, _ in leaves}) == found
+    low = (1 << 32) - 1
+    leaves = [
+        (pair & low, pair >> 32, leaf & low)
+        for pair, leaf in index._scratch.leaves[:found].tolist()
+    ]
+    assert len(set(leaves)) == found
     terms = range(len(some[3]))
     allowed = {t for t in terms if not chosen or bits[t >> 3] >> (t & 7) & 1}
-    assert {t for _, t, _, _ in leaves} <= allowed
+    assert {t for _, t, _ in leaves} <= allowed
     assert len(allowed) <= keys <= 2 * len(allowed)
     met: set[tuple[int, int]] = set()
     handles = index._arrays.slots_i[:, layout.HANDLE]
-    for o, t, ref, _ in leaves:
+    for o, t, ref in leaves:
         assert some[2][o] <= t < some[2][o + 1]
         met |= {(o, int(handles[slot])) for slot in slots_of(index, ref)}
     if not chosen:

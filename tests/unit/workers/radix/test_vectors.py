@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from numba import njit
 
-from ps2stream.workers.radix.layout import pack_point, pack_rect
+from ps2stream.workers.radix.layout import ALL, ANY, FREE, GENERAL, pack_point, pack_rect
 from ps2stream.workers.radix.pointers import pointer_to
 from ps2stream.workers.radix.vectors import (
     count_bits,
-    find_below,
     find_equal,
     find_holding,
     find_in_bucket,
+    find_term,
+    is_in_box,
+    judge_postings,
     lowest_bit,
     pack_words,
     repeat_word,
@@ -43,8 +45,20 @@ def call_bucket(words: Any, at: int, term: Any, root: Any) -> Any:
 
 
 @njit
-def call_below(words: Any, at: int, bound: Any) -> Any:
-    return find_below(pointer_to(words), at, bound)
+def call_term(words: Any, at: int, term: Any) -> Any:
+    return find_term(pointer_to(words), at, term)
+
+
+@njit
+def call_judge(words: Any, at: int, prints: Any, print_at: int, bits: Any, bit_at: int) -> Any:
+    return judge_postings(
+        pointer_to(words), at, pointer_to(prints), print_at, pointer_to(bits), bit_at
+    )
+
+
+@njit
+def call_box(boxes: Any, at: int, points: Any, point_at: int) -> Any:
+    return is_in_box(pointer_to(boxes), at, pointer_to(points), point_at)
 
 
 @njit
@@ -119,20 +133,61 @@ def test_an_entry_of_a_bucket_is_found_by_term_and_root() -> None:
                 assert found >> 4 == (16 if filled == 4 else 0)
 
 
-def test_words_below_a_bound_are_found_and_packed() -> None:
+def test_a_term_is_found_among_four() -> None:
+    words = np.array([7, 7, 5, 7, 5, 1 << 63, 7], np.uint64)
+    for at in range(4):
+        for term in (5, 7, 1 << 63, 6):
+            found = int(call_term(words, at, np.uint64(term)))
+            held = [int(word) == term for word in words[at : at + 4]]
+            assert [bool(found >> i & 1) for i in range(4)] == held
+            assert found < 16
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_postings_are_judged_as_their_modes_say(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ends = [0, 1, 31, 32, 255]
+    for _ in range(200):
+        has = set(rng.choice([*ends[1:], *range(60, 100)], 9).tolist())
+        bits = np.full(24, (1 << 32) - 1, np.uint32)
+        bits[8:16] = [sum(1 << i for i in range(32) if 32 * k + i in has) for k in range(8)]
+        mode = rng.integers(0, 4, 40)
+        words = (mode << 30 | rng.integers(0, 1 << 30, 40)).astype(np.uint32)
+        print_ = rng.choice([*ends, *range(60, 100)], (40, 2))
+        prints = (print_[:, 0] | print_[:, 1] << 8).astype(np.uint16)
+        at, print_at = (int(v) for v in rng.integers(0, 24, 2))
+        judged = int(call_judge(words, at, prints, print_at, bits, 8))
+        kept, left = [], []
+        for i in range(16):
+            first, second = (int(p) in has for p in print_[print_at + i])
+            way = int(mode[at + i])
+            whole = first and (second or print_[print_at + i, 1] == 0)
+            kept.append(way == FREE or (way == ANY and not first and not second))
+            left.append(way == GENERAL or (whole if way == ALL else way == ANY and not kept[i]))
+        assert [bool(judged >> i & 1) for i in range(32)] == kept + left
+
+
+def test_a_point_is_in_a_box_with_its_bounds() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(500):
+        boxes, points = rng.integers(-2, 3, 9).astype(float), rng.integers(-2, 3, 5).astype(float)
+        at, point_at = int(rng.integers(6)), int(rng.integers(4))
+        (west, south, east, north), (x, y) = boxes[at : at + 4], points[point_at : point_at + 2]
+        held = west <= x <= east and south <= y <= north
+        assert bool(call_box(boxes, at, points, point_at)) == held
+
+
+def test_words_are_packed_without_gaps() -> None:
     rng = np.random.default_rng(3)
-    for _ in range(50):
+    for chosen in (0, (1 << 16) - 1, *rng.integers(0, 1 << 16, 50).tolist()):
         words = rng.integers(0, 1 << 32, 40, np.uint32)
         at, to = (int(v) for v in rng.integers(0, 20, 2))
-        bound = np.uint32(rng.choice([0, 1 << 30, 1 << 31, (1 << 32) - 1]))
-        found = int(call_below(words, at, bound))
-        want = words[at : at + 16] < bound
-        assert [bool(found >> i & 1) for i in range(16)] == want.tolist()
+        want = [words[at + i] for i in range(16) if chosen >> i & 1]
         out = np.full(40, 7, np.uint32)
-        n = int(call_pack(words, at, np.uint64(found), out, to))
-        assert n == want.sum()
-        assert out[to : to + n].tolist() == words[at : at + 16][want].tolist()
-        assert (np.delete(out, range(to, to + n)) == 7).all()
+        n = int(call_pack(words, at, np.uint64(chosen), out, to))
+        assert n == len(want)
+        assert out[to : to + n].tolist() == want
+        assert (np.delete(out, range(to, to + 16)) == 7).all()
 
 
 def test_a_word_is_repeated_sixteen_times() -> None:
