@@ -69,6 +69,12 @@ def file_names(
     help="File of queries; may be given repeatedly.",
 )
 @click.option(
+    "--attributes",
+    metavar="NAME[:TYPE],...",
+    help="Members and columns of the files of objects that are attributes, as `publish` takes "
+    "them.  [default: all that can]",
+)
+@click.option(
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
@@ -189,6 +195,7 @@ def plan(
     /,
     objects: tuple[str, ...],
     queries: tuple[str, ...],
+    attributes: str | None,
     from_service: tuple[str, ...],
     path: str,
     base: str | None,
@@ -258,6 +265,7 @@ def plan(
         job = PlanJob(
             objects=objects,
             queries=queries,
+            attributes=attributes,
             posts=posts,
             updates=updates,
             workers=workers,
