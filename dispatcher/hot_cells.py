@@ -1,7 +1,7 @@
 """A dispatcher's report on a few cells: recent objects, and the units where they meet queries.
 
 The dispatcher answers while it works, so everything is bounded: the rows of the sample that are
-searched, the objects, and the bytes of their texts.
+searched, the objects, and the bytes of their texts and attributes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
 from ps2stream.protocol.frame import I64, U32, U64, row_of
 from ps2stream.protocol.messages.loads import SampleReport, SampleRequest
+from ps2stream.protocol.opaque import split_opaque
 
 LOOKED_AT = 4_096
 BATCHES = 128
@@ -29,9 +30,11 @@ def report(
 ) -> SampleReport:
     """Returns the newest objects in these cells, and the units under which they meet queries."""
     sample, cell = _select_objects(reservoir.newest(LOOKED_AT, BATCHES), gridt, ask.cell)
+    attributes = split_opaque(sample.opaque_off, sample.opaque, len(sample.lon))
     return SampleReport(
         dispatcher, ask.epoch, ask.number, route, sample.since, sample.lon, sample.lat,
-        sample.text_off, sample.text, sample.weight, sample.accepted,
+        sample.text_off, sample.text, attributes.attributes_off, attributes.attributes,
+        sample.weight, sample.accepted,
         *_find_units(gridt, cell[row_of(sample.term_off)], sample.term),
     )  # fmt: skip
 
@@ -40,7 +43,10 @@ def _select_objects(sample: ObjectSample, gridt: Gridt, cells: U32) -> tuple[Obj
     """Returns the newest objects of a sample that are in `cells`, and the cell of each."""
     cell = gridt.grid.cells(sample.lon, sample.lat, 0)
     rows = np.flatnonzero(np.isin(cell, cells))
-    size_bytes = np.cumsum((sample.text_off[rows + 1] - sample.text_off[rows])[::-1])
+    sizes = sample.text_off[rows + 1] - sample.text_off[rows]
+    if len(sample.opaque_off):
+        sizes = sizes + sample.opaque_off[rows + 1] - sample.opaque_off[rows]
+    size_bytes = np.cumsum(sizes[::-1])
     many = min(OBJECTS, int(np.searchsorted(size_bytes, TEXT_BYTES, "right")))
     kept = rows[len(rows) - many :]
     found = sample.take(kept)

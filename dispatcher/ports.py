@@ -3,7 +3,7 @@ queries are explained and priced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ps2stream.dispatcher.gridt import Gridt
@@ -51,6 +51,8 @@ class RouterPort(PublishingRouter, Protocol):
 
     @property
     def plan_version(self) -> int: ...
+    @property
+    def term_counts(self) -> Mapping[str, int] | None: ...
     @property
     def route(self) -> int: ...
     def owned_by(self, handle: int) -> int: ...

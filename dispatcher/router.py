@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -158,6 +158,15 @@ class RouterMachine:
         strategy = self._strategist.strategy
         plan = strategy.following if 0 < strategy.apart < handle else None
         return (plan or strategy.serving).version
+
+    @property
+    def term_counts(self) -> Mapping[str, int] | None:
+        """The frequencies of the newest plan, by which new queries choose their posting terms; None
+        without a strategist."""
+        if self._strategist is None:
+            return None
+        strategy = self._strategist.strategy
+        return (strategy.following or strategy.plan).frequencies
 
     @property
     def route(self) -> int:

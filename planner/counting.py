@@ -6,6 +6,7 @@ and `planner/spark.py` add them up.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,24 @@ import pyarrow as pa
 
 from ps2stream.errors import invalid, short
 from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.language.attribute_kernels import list_attributes
+from ps2stream.language.attribute_values import values_of
 from ps2stream.language.expression import CompiledColumn, compile_column, hash_literals
-from ps2stream.language.lexemes import split_lexemes
+from ps2stream.language.lexemes import Lexeme, LexemeKind, split_lexemes
+from ps2stream.language.parser import read_predicate_literals
+from ps2stream.language.predicates import (
+    COUNTED_LETTERS,
+    EQUAL,
+    EXISTS,
+    Predicate,
+    predicate_text,
+    unit_text,
+)
+from ps2stream.planner.objects import opaque_of
 from ps2stream.planner.statistics import TOP_TERM
-from ps2stream.protocol.frame import F64, I64, U8, U64, Array, column_to_strings, row_of
+from ps2stream.protocol.frame import F64, I64, U8, U64, Array, column_to_strings, row_of, sealed
 from ps2stream.space.grid import Grid
+from ps2stream.v1 import object_pb2
 
 QUERIES = pa.schema(
     [
@@ -43,6 +57,7 @@ POSTINGS = pa.schema(
 )
 SIDES = pa.schema([("axis", pa.int64()), ("side", pa.int64()), ("queries", pa.int64())])
 COARSE = -1
+_NEEDS_LEXER = re.compile(r'["=<>]| EXISTS\b')  # of phrases and predicates
 _STEPS = 16  # classes of a side's length per doubling
 
 
@@ -58,13 +73,40 @@ def ragged(column: Any, kind: Any = None) -> tuple[I64, U8]:
 
 
 def object_terms(objects: Any, analyzer: Analyzer) -> Any:
-    """Returns TERMS: how many objects of a batch (posts.SCHEMA) have each term."""
+    """Returns TERMS: how many objects of a batch (objects.OBJECTS) have each word, each attribute,
+    and each attribute with a value."""
     _, found = analyzer.analyse(*ragged(objects.column("text")))
     term, count = np.unique(found, return_counts=True)
     # Tokens do not cross line ends, so the joined text has exactly the tokens of its lines.
     words = analyzer.tokens("\n".join(objects.column("text").to_pylist()))
     at, held = find(term, analyzer.hash_terms(words))
-    return pa.table([np.array(words, object)[held], count[at[held]]], schema=TERMS)
+    names, counts = _count_attributes(*opaque_of(objects), analyzer)
+    return pa.table(
+        [
+            np.concatenate([np.array(words, object)[held], np.array(names, object)]),
+            np.concatenate([count[at[held]], counts]),
+        ],
+        schema=TERMS,
+    )
+
+
+def _count_attributes(off: I64, data: U8, analyzer: Analyzer) -> tuple[list[str], I64]:
+    """Returns the literals that attributes are there and equal their values, and how many objects
+    of an opaque column satisfy each."""
+    if not len(off):
+        return [], np.zeros(0, np.int64)
+    present, equal, begin, end = list_attributes(sealed(off), sealed(data), sealed(analyzer.keys))
+    literals, counts = list[str](), list[int]()
+    for term, op in ((present, EXISTS), (equal, EQUAL)):
+        _, first, count = np.unique(term, return_index=True, return_counts=True)
+        for at, objects in zip(first.tolist(), count.tolist(), strict=True):
+            entry = object_pb2.Attributes.FromString(data[begin[at] : end[at]].tobytes())
+            ((name, value),) = values_of(entry).items()
+            literal = predicate_text(Predicate(name, op, value if op == EQUAL else None))
+            if len(literal) <= COUNTED_LETTERS:
+                literals.append(literal)
+                counts.append(objects)
+    return literals, np.array(counts, np.int64)
 
 
 def sides(queries: Any) -> Any:
@@ -162,12 +204,9 @@ def _name_hashes(
 ) -> tuple[list[str], I64]:
     """Returns (the terms with these hashes, in order of the strings; the place of each hash
     there)."""
-    canonical = " ".join(column_to_strings(compiled.canonical_off, compiled.canonical))
-    if '"' in canonical:
-        found = {x.text for x in split_lexemes(canonical)}
-    else:  # which takes a tenth of the time
-        found = {*canonical.replace("(", " ").replace(")", " ").split()}
-    known = sorted(found - {"AND", "OR", "NOT", "(", ")", ""})
+    # Parentheses keep the words of one row apart from a predicate of the next.
+    canonical = " ) ( ".join(column_to_strings(compiled.canonical_off, compiled.canonical))
+    known = sorted(_list_unit_names(canonical) - {"AND", "OR", "NOT", "(", ")", ""})
     at, held = find(hashes, hash_literals(analyzer, known))
     name: list[str] = [TOP_TERM] * len(hashes)
     for i in np.flatnonzero(held).tolist():
@@ -175,6 +214,22 @@ def _name_hashes(
     names = sorted(set(name))
     place = {word: i for i, word in enumerate(names)}
     return names, np.fromiter(map(place.__getitem__, name), np.int64, len(name))
+
+
+def _list_unit_names(canonical: str) -> set[str]:
+    """Returns the names of the units under which canonical expressions may be posted, among
+    others."""
+    if not _NEEDS_LEXER.search(canonical):  # which takes a tenth of the time
+        return {*canonical.replace("(", " ").replace(")", " ").split()}
+    found, predicates = set[str](), dict[str, Lexeme]()
+    for lexeme in split_lexemes(canonical):
+        if lexeme.kind is LexemeKind.PREDICATE:
+            predicates[lexeme.text] = lexeme
+        else:
+            found.add(lexeme.text)
+    for lexeme in predicates.values():
+        found.update(map(unit_text, read_predicate_literals(lexeme)))
+    return found
 
 
 def find(ordered: Array, wanted: Array) -> tuple[I64, Array]:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,13 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting, updates
 from ps2stream.planner.hits import UnitHits, UnitNumbers
+from ps2stream.planner.objects import pack_columns, pack_rows
 from ps2stream.planner.sample import COUNTS, summed
-from ps2stream.posts.arrow_columns import SCHEMA, of_records, post_column
-from ps2stream.posts.post import bad
-from ps2stream.posts.readers import Format, json_record
+from ps2stream.posts.arrow_columns import SCHEMA, post_column
+from ps2stream.posts.attribute_columns import convert_column
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.post import bad, check_records
+from ps2stream.posts.readers import Format, json_record, make_rows, read_cells
 from ps2stream.space.grid import Grid
 
 HITS = pa.schema(
@@ -64,17 +67,36 @@ def refused(text: str) -> InvalidArgument | None:
     return InvalidArgument([Violation(*pair) for pair in json.loads(found[1])])
 
 
+class ObjectSource(NamedTuple):
+    """A file of objects. columns: the file's column for each of ours, more: the type of each column
+    that is an attribute (both of Parquet); attributes: the choice of these, as PlanJob has it."""
+
+    kind: Format
+    path: str
+    columns: dict[str, str]
+    more: dict[str, str]
+    attributes: str | None = None
+
+
 @_encode_refusals
-def read_objects(kind: Format, path: str, columns: dict[str, str], parts: Batches) -> Batches:
-    """Yields posts.SCHEMA without ids. columns: the file's column for each of ours (Parquet)."""
-    row = 0
+def read_objects(source: ObjectSource, parts: Batches) -> Batches:
+    """Yields objects.OBJECTS without ids."""
+    kind, path, columns, more, spec = source
+    choice, row = AttributeChoice(spec), 0
     for part in parts:
         if kind == "parquet":
             where = f"{path} (a partition)"
-            found = [post_column(where, name, columns, part, row) for name in SCHEMA.names[1:]]
+            found = {n: post_column(where, n, columns, part, row) for n in SCHEMA.names[1:]}
+            found["id"] = pa.nulls(len(part), pa.string())
+            for name, type_ in more.items():
+                found[name] = convert_column(where, name, type_, part, row, choice)
+            yield pack_columns(pa.RecordBatch.from_pydict(found))
         else:
-            found = of_records(_read_records(kind, path, part, row)).columns[1:]
-        yield pa.record_batch([pa.nulls(len(found[0]), pa.string()), *found], SCHEMA)
+            records = _read_records(kind, path, part, row)
+            if kind == "csv":
+                records = [(where, read_cells(where, record)) for where, record in records]
+            posts = make_rows(check_records(records, 0, "", choice))
+            yield pack_rows([post | {"id": None} for post in posts])
         row += len(part)
 
 

@@ -13,7 +13,9 @@ import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.expression import watch_literals
+from ps2stream.language.object_terms import find_terms
 from ps2stream.planner.counting import find, ragged
+from ps2stream.planner.objects import opaque_of
 from ps2stream.planner.statistics import SIGNATURES
 from ps2stream.protocol.frame import F64, I64, U64, row_of, take_ragged
 from ps2stream.routing.plan import hash_units
@@ -25,7 +27,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 class UnitNumbers:
     """Finds the number of the unit of a cell and a term. cell int64[u], term[u]. `literals` are the
-    phrases and prefixes among the terms."""
+    phrases, prefixes and predicates among the terms."""
 
     def __init__(self, cell: I64, term: Sequence[str], analyzer: Analyzer) -> None:
         words = sorted(set(term))
@@ -74,7 +76,7 @@ class ObjectSignatures:
 
 
 class UnitHits:
-    """Adds up batches of objects (posts.SCHEMA): how many are in each cell of `grid`, how many
+    """Adds up batches of objects (objects.OBJECTS): how many are in each cell of `grid`, how many
     have the term of each unit in its cell, and the signatures of those that have any."""
 
     KEEP = 1 << 17  # signatures, before they are cut to the smallest
@@ -92,8 +94,8 @@ class UnitHits:
         cell = self._grid.cells(lon, lat, 0).astype(np.int64)
         some, count = np.unique(cell, return_counts=True)
         self.cells[some] += count
-        texts = ragged(objects.column("text"))
-        off, term = self._analyzer.analyse(*texts, literals=self._known.literals)
+        texts, opaque = ragged(objects.column("text")), opaque_of(objects)
+        off, term = find_terms(self._analyzer, texts, opaque, self._known.literals)
         row = row_of(off)
         unit = self._known.find(cell[row], term)
         hit = unit >= 0

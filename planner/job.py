@@ -17,10 +17,10 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.files import read_updates
+from ps2stream.planner.objects import read_objects
 from ps2stream.planner.partition import PartitionOptions, predicted, to_plan
 from ps2stream.planner.sample import PlannerSample
 from ps2stream.posts.post import bad
-from ps2stream.posts.readers import read_posts
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.space.grid import Grid
@@ -35,14 +35,17 @@ class PlanJob:
     """The input and the settings of a plan.
 
     objects, queries: files (Spark: also directories and URLs). posts, updates: further batches of
-    posts.SCHEMA and updates.UPDATES. grid: by default the one for the queries' median box. salt:
-    the one that the plan is predicted under; a service hashes with its own.
+    objects.OBJECTS and updates.UPDATES. attributes: which members and columns of the files of
+    objects are attributes, as `publish` takes it; None: all that can. grid: by default the one for
+    the queries' median box. salt: the one that the plan is predicted under; a service hashes with
+    its own.
     """
 
     objects: Sequence[str] = ()
     queries: Sequence[str] = ()
     posts: Sequence[Any] = ()
     updates: Sequence[Any] = ()
+    attributes: str | None = None
     workers: int = 8
     algorithm: str = "hybrid"
     options: PartitionOptions = dataclasses.field(default_factory=PartitionOptions)
@@ -78,7 +81,9 @@ def sample_of(job: PlanJob) -> PlannerSample:
         progress = job.options.progress
         progress("starting Spark")
         with session() as running:
-            files = spark.SampleFiles(job.objects, job.queries, job.posts, job.updates)
+            files = spark.SampleFiles(
+                job.objects, job.queries, job.posts, job.updates, job.attributes
+            )
             return spark.take(running, files, job.analysis, job.grid, progress)
     return _sample_by_numpy(job)
 
@@ -143,7 +148,7 @@ def _sample_by_numpy(job: PlanJob) -> PlannerSample:
     def objects() -> Iterator[Any]:
         yield from job.posts
         for path in job.objects:
-            yield from read_posts(path, batch=twin.BATCH)
+            yield from read_objects(path, job.attributes)
 
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
     return twin.take(objects, updates, job.analysis, job.grid, job.options.progress)

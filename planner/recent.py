@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.posts.arrow_columns import SCHEMA
+from ps2stream.planner.objects import OBJECTS
 from ps2stream.posts.sample import since_of
 from ps2stream.protocol.frame import F64, I64
 
 
 def together(samples: Sequence[pa.Table], seed: int = 0) -> pa.Table:
-    """Returns the objects (posts.SCHEMA) of tables of answers.SAMPLE, each dispatcher's in
+    """Returns the objects (OBJECTS) of tables of posts.sample.SAMPLE, each dispatcher's in
     proportion to what it accepted in the period that all of them cover."""
     import pyarrow.compute as pc  # not for the actors that only import `copies`
 
@@ -21,9 +21,9 @@ def together(samples: Sequence[pa.Table], seed: int = 0) -> pa.Table:
     rows = pa.concat_tables([t.replace_schema_metadata(None) for t in samples])
     rows = rows.filter(pc.greater_equal(rows["accepted"], since))
     if not len(rows):
-        return SCHEMA.empty_table()
+        return OBJECTS.empty_table()
     times = copies(rows["weight"].to_numpy(), seed)
-    return rows.take(np.repeat(np.arange(len(rows)), times)).select(SCHEMA.names).cast(SCHEMA)
+    return rows.take(np.repeat(np.arange(len(rows)), times)).select(OBJECTS.names).cast(OBJECTS)
 
 
 def copies(weight: F64, seed: int = 0) -> I64:

@@ -16,16 +16,16 @@ import pyarrow as pa
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting
 from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
+from ps2stream.planner.objects import BATCH, OBJECTS
 from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.planner.updates import UPDATES, standing
-from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.post import bad
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.space.grid import Grid
 
 MAX_FREQUENCIES = 100_000
-"""Commonest terms of a sample, whose frequencies a plan keeps; all others are rarer."""
-BATCH = 50_000
+"""Commonest words, attributes and values of a sample, whose frequencies a plan keeps; all others
+are rarer."""
 COUNTS = ("live", "inserts", "deletes")
 
 
@@ -49,13 +49,20 @@ class PlannerSample:
     collected: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def posts(lon: F64, lat: F64, text: list[str], time: I64 | None = None) -> Any:
-    """Returns objects as an Arrow batch of posts.SCHEMA. lon, lat float64[n] degrees, valid; time
-    int64[n], Unix ms."""
+def posts(
+    lon: F64,
+    lat: F64,
+    text: list[str],
+    time: I64 | None = None,
+    attributes: list[bytes] | None = None,
+) -> Any:
+    """Returns objects as an Arrow batch of OBJECTS. lon, lat float64[n] degrees, valid; time
+    int64[n], Unix ms; attributes: messages, empty for none."""
     n = len(lon)
     times = pa.nulls(n, pa.int64()) if time is None else pa.array(time, pa.int64())
     columns = [pa.nulls(n, pa.string()), times, pa.array(lon), pa.array(lat)]
-    return pa.record_batch([*columns, pa.array(text, pa.string())], SCHEMA)
+    held = pa.array([None] * n if attributes is None else attributes, pa.large_binary())
+    return pa.record_batch([*columns, pa.array(text, pa.string()), held], OBJECTS)
 
 
 def take(
@@ -65,7 +72,7 @@ def take(
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> PlannerSample:
-    """Samples `objects()` (batches of posts.SCHEMA; iterated twice) and `updates` (batches of
+    """Samples `objects()` (batches of objects.OBJECTS; iterated twice) and `updates` (batches of
     updates.UPDATES). grid: by default the one for the queries' median box.
 
     Raises InvalidArgument if there are no objects, and for a wrong expression.

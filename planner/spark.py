@@ -25,6 +25,7 @@ from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
 from ps2stream.planner.hits import ObjectSignatures
+from ps2stream.planner.objects import OBJECTS
 from ps2stream.planner.sample import (
     COUNTS,
     MAX_FREQUENCIES,
@@ -36,8 +37,10 @@ from ps2stream.planner.sample import (
 )
 from ps2stream.planner.statistics import SIGNATURES, CellTable
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
-from ps2stream.posts.arrow_columns import SCHEMA, post_columns
-from ps2stream.posts.post import POSTS, bad, check_head
+from ps2stream.posts.arrow_columns import post_columns
+from ps2stream.posts.attribute_columns import choose_columns
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.post import KNOWN, POSTS, bad, check_head
 from ps2stream.posts.readers import Format, format_of
 from ps2stream.space.grid import Grid
 
@@ -47,12 +50,14 @@ _WRAPPING = ("Exception thrown in awaitResult", "Job aborted", "None")
 
 
 class SampleFiles(NamedTuple):
-    """Files of objects and of queries, with further batches of posts.SCHEMA and UPDATES."""
+    """Files of objects and of queries, with further batches of OBJECTS and UPDATES; which of the
+    former's members and columns are attributes."""
 
     objects: Sequence[str]
     queries: Sequence[str]
     posts: Sequence[Any] = ()
     updates: Sequence[Any] = ()
+    attributes: str | None = None
 
 
 def take(
@@ -87,8 +92,8 @@ class _SamplingJob:
 
     def take(self, files: SampleFiles, grid: Grid | None) -> PlannerSample:
         spark, analysis = self._spark, self._analysis
-        read = [self._read_objects(path) for path in files.objects]
-        posts = self._union_parts([*read, *self._convert_batches(files.posts, SCHEMA)], SCHEMA)
+        read = [self._read_objects(path, files.attributes) for path in files.objects]
+        posts = self._union_parts([*read, *self._convert_batches(files.posts, OBJECTS)], OBJECTS)
         self._progress("Spark: counting the terms of the objects")
         terms = _map_rows(posts, partial(on.count_terms, analysis), counting.TERMS)
         top = _sum_rows(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
@@ -154,19 +159,23 @@ class _SamplingJob:
         number, objects = cells["cell"].to_numpy(), cells["objects"].to_numpy()
         return CellTable(number, objects.astype(np.float64)), unit_objects, signatures
 
-    def _read_objects(self, path: str) -> DataFrame:
+    def _read_objects(self, path: str, attributes: str | None) -> DataFrame:
         kind, rows = self._read_file(path)
         columns: dict[str, str] = {}
+        more: dict[str, str] = {}
         if kind == "parquet":
-            columns = post_columns(path, to_arrow_schema(rows.schema))
+            schema, choice = to_arrow_schema(rows.schema), AttributeChoice(attributes)
+            columns = post_columns(path, schema)
+            choice.check_columns(path, schema.names)
+            more = choose_columns(path, schema, KNOWN, choice)
             columns.pop("id", None)
-            rows = rows.select(*{f"`{name}`" for name in columns.values()})
+            rows = rows.select(*{f"`{name}`" for name in (*columns.values(), *more)})
         elif kind == "csv":
             check_head(path, rows.columns, POSTS)
+            AttributeChoice(attributes).check_columns(path, rows.columns)
             rows = rows.fillna("", ["text"])
-        return _map_rows(
-            self._spread_rows(rows), partial(on.read_objects, kind, path, columns), SCHEMA
-        )
+        source = on.ObjectSource(kind, path, columns, more, attributes)
+        return _map_rows(self._spread_rows(rows), partial(on.read_objects, source), OBJECTS)
 
     def _read_updates(self, path: str) -> DataFrame:
         kind, rows = self._read_file(path)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.planner.counting import POSTINGS, find
+from ps2stream.language.predicates import (
+    COMPARED,
+    EXISTS,
+    is_predicate,
+    predicate_of,
+    predicate_text,
+)
+from ps2stream.planner.counting import POSTINGS, find, object_terms
 from ps2stream.planner.hits import UnitHits
 from ps2stream.planner.recent import copies
 from ps2stream.planner.sample import build_sample, ordered, posts, units_of
 from ps2stream.planner.statistics import CellTable, Statistics
-from ps2stream.protocol.frame import column_to_strings
+from ps2stream.protocol.frame import I64, U8, column_to_strings
 from ps2stream.protocol.messages.loads import SampleReport
 from ps2stream.routing.plan import TOP_TERM, hash_units
 from ps2stream.space.grid import Grid
@@ -29,7 +38,8 @@ def statistics(
 
     They hold the objects that several dispatchers reported in the period that all of them cover,
     each dispatcher's in proportion to what it accepted, and the queries under the terms of these
-    objects. Terms that no sampled object has are not known by name and are left out.
+    objects. Terms that no sampled object has are not known by name, nor are phrases and prefixes:
+    they are left out.
     """
     since = max(report.since for report in reports)
     lon, lat, weight, accepted = (
@@ -40,8 +50,10 @@ def statistics(
     rows = np.flatnonzero(accepted >= since)
     rows = np.repeat(rows, copies(weight[rows], seed))
     texts = [text[row] for row in rows.tolist()]
-    # Tokens do not cross line ends, so the joined text has exactly the tokens of its lines.
-    words = [TOP_TERM, *analyzer.tokens("\n".join(texts))]
+    every = [a for r in reports for a in _split_bytes(r.attributes_off, r.attributes)]
+    attributes = [every[row] for row in rows.tolist()]
+    objects = posts(lon[rows], lat[rows], texts, attributes=attributes)
+    words = [TOP_TERM, *_list_units(objects, analyzer)]
     hashes = hash_units(analyzer, words)
     order = np.argsort(hashes)
     cell, term, queries = (
@@ -58,8 +70,20 @@ def statistics(
     columns = [*map(list, zip(*count, strict=True)), list(count.values()), none, none]
     postings = ordered(pa.table(columns, schema=POSTINGS))
     hits = UnitHits(units_of(postings, analyzer), analyzer, grid)
-    hits.add(posts(lon[rows], lat[rows], texts))
+    hits.add(objects)
     held = np.flatnonzero(hits.cells)
     cells = CellTable(held, hits.cells[held].astype(np.float64))
     numbers = {"live": 0, "inserts": 0, "deletes": 0}
     return build_sample(grid, {}, numbers, postings, cells, hits.units, hits.signatures()).stats
+
+
+def _split_bytes(off: I64, data: U8) -> list[bytes]:
+    held = data.tobytes()
+    return [held[a:b] for a, b in itertools.pairwise(off.tolist())]
+
+
+def _list_units(objects: Any, analyzer: Analyzer) -> list[str]:
+    """Returns the names of units that objects have, but for phrases and prefixes."""
+    names: list[str] = object_terms(objects, analyzer)["term"].to_pylist()
+    present = [p for p in map(predicate_of, filter(is_predicate, names)) if p.op == EXISTS]
+    return names + [predicate_text(p._replace(op=COMPARED)) for p in present]

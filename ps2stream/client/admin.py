@@ -33,8 +33,9 @@ class AdminCaller(Caller):
     def sample(self) -> pa.Table:
         """Returns a sample of the objects that the dispatcher accepted lately, as a table with the
         columns id, time (Unix ms), lon, lat (degrees), text, weight (how many objects the row
-        stands for) and accepted (Unix ms). `ps2stream.posts.sample.since_of` returns the time since
-        which the table covers all objects. Needs the scope admin."""
+        stands for), accepted (Unix ms) and attributes (bytes of an Attributes message, empty for
+        none). `ps2stream.posts.sample.since_of` returns the time since which the table covers all
+        objects. Needs the scope admin."""
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
 
         def attempt(left: float) -> list[bytes]:

@@ -184,9 +184,20 @@ def read_sample(parts: Sequence[bytes]) -> pa.Table:
     since_ms."""
     messages = [admin_pb2.SampleObjectsResponse.FromString(data) for data in parts]
     batches = [batch for m in messages for batch in pa.ipc.open_stream(m.arrow)]
-    table = pa.Table.from_batches(batches, SAMPLE)
+    table = pa.concat_tables(
+        [SAMPLE.empty_table(), *map(_add_attributes, batches)], promote_options="none"
+    )
     since = max((m.since_ms for m in messages), default=0)
     return table.replace_schema_metadata({SINCE: b"%d" % since})
+
+
+def _add_attributes(batch: pa.RecordBatch) -> pa.Table:
+    """Returns a batch of a sample as a table of SAMPLE; services of earlier versions send no
+    attributes."""
+    table, last = pa.Table.from_batches([batch]), SAMPLE.field("attributes")
+    if last.name not in table.schema.names:
+        table = table.append_column(last, pa.array([b""] * len(batch), last.type))
+    return table
 
 
 def _cast_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:

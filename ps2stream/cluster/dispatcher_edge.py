@@ -42,6 +42,7 @@ from ps2stream.dispatcher.gateway import (
 )
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.language.analyzer import Frequencies
 from ps2stream.language.literals import LiteralView
 from ps2stream.observability.process import wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address
@@ -127,7 +128,8 @@ class DispatcherEdge:
     ) -> None:
         self.machine = machine
         self.analyzer = topology.analyzer()
-        self.frequencies = topology.frequencies(self.analyzer)
+        self._counts = topology.plan.frequencies
+        self._frequencies = topology.frequencies(self.analyzer)
         self.grid = topology.plan.grid
         self.clock_ms = wall_clock_ms
         self.incarnation = incarnation
@@ -137,6 +139,17 @@ class DispatcherEdge:
         self._costs = topology.policy.rules.costs
         self._put = put
         self._noted: dict[str, Any] = {}  # figures of other parts, which `status` includes
+
+    @property
+    def frequencies(self) -> Frequencies:
+        """The statistics of the newest plan. Hashed anew on any thread where a change of the plan
+        brings others, which is rare."""
+        counts = self.machine.router.term_counts
+        if counts is not None and counts is not self._counts:
+            if counts != self._counts:
+                self._frequencies = Frequencies.of(counts, self.analyzer)
+            self._counts = counts
+        return self._frequencies
 
     @property
     def literals(self) -> LiteralView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
     CommandOutput,
+    F,
     FiniteRange,
     guard_output_file,
     json_option,
@@ -53,20 +54,20 @@ def file_names(
     return value
 
 
+def files_option(name: str, what: str) -> Callable[[F], F]:
+    """Returns an option for files of something."""
+    more = f"File of {what}; may be given repeatedly."
+    return click.option(name, metavar="FILE", multiple=True, callback=file_names, help=more)
+
+
 @click.group(invoke_without_command=True)
+@files_option("--objects", "objects")
+@files_option("--queries", "queries")
 @click.option(
-    "--objects",
-    metavar="FILE",
-    multiple=True,
-    callback=file_names,
-    help="File of objects; may be given repeatedly.",
-)
-@click.option(
-    "--queries",
-    metavar="FILE",
-    multiple=True,
-    callback=file_names,
-    help="File of queries; may be given repeatedly.",
+    "--attributes",
+    metavar="NAME[:TYPE],...",
+    help="Members and columns of the files of objects that are attributes, as `publish` takes "
+    "them.  [default: all that can]",
 )
 @click.option(
     "--from-service",
@@ -189,6 +190,7 @@ def plan(
     /,
     objects: tuple[str, ...],
     queries: tuple[str, ...],
+    attributes: str | None,
     from_service: tuple[str, ...],
     path: str,
     base: str | None,
@@ -258,6 +260,7 @@ def plan(
         job = PlanJob(
             objects=objects,
             queries=queries,
+            attributes=attributes,
             posts=posts,
             updates=updates,
             workers=workers,
@@ -285,20 +288,8 @@ def plan(
 @plan.command()
 @click.argument("file")
 @click.option("--png", metavar="FILE", help="File that a map of the plan is drawn to.")
-@click.option(
-    "--objects",
-    metavar="FILE",
-    multiple=True,
-    callback=file_names,
-    help="File of objects whose density is drawn; may be given repeatedly.",
-)
-@click.option(
-    "--queries",
-    metavar="FILE",
-    multiple=True,
-    callback=file_names,
-    help="File of queries whose density is drawn; may be given repeatedly.",
-)
+@files_option("--objects", "objects whose density is drawn")
+@files_option("--queries", "queries whose density is drawn")
 @click.option(
     "--outlines",
     metavar="FILE",

@@ -20,8 +20,9 @@ LISTED = 10_000
 def recent(
     output: CommandOutput, targets: tuple[str, ...], seed: int, report: Callable[[str], None]
 ) -> tuple[list[Any], list[Any]]:
-    """Fetches recent objects of these dispatchers and the live queries, as batches of posts.SCHEMA
-    and updates.UPDATES. Raises Unavailable naming the dispatcher that does not answer."""
+    """Fetches recent objects of these dispatchers and the live queries, as batches of
+    objects.OBJECTS and updates.UPDATES. Raises Unavailable naming the dispatcher that does not
+    answer."""
     from ps2stream.planner.recent import together
     from ps2stream.planner.updates import of_records
 

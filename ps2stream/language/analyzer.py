@@ -30,7 +30,7 @@ from ps2stream.language.hash_kernels import KEYS, TOP, hash_rows
 from ps2stream.language.literal_kernels import HEADS
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
-from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes
+from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes, is_predicate
 from ps2stream.language.simple_characters import ASCII_FOLD, simple_characters
 from ps2stream.protocol.frame import (
     I64,
@@ -295,13 +295,16 @@ class Analyzer:
 
 
 class Frequencies:
-    """The numbers of times that terms occur in a sample: an immutable value; unseen terms count
-    0."""
+    """The numbers of times that terms occur in a sample: an immutable value; unseen words count
+    0. Predicates, `source = "usgs"` and `source EXISTS`, are counted beside words."""
 
-    def __init__(self, counts: Mapping[str, int], term: U64) -> None:
-        """Stores the counts; `term` uint64[n] holds the hashes of the keys of `counts`, in their
-        order."""
+    def __init__(
+        self, counts: Mapping[str, int], term: U64, predicates: Mapping[str, int] | None = None
+    ) -> None:
+        """Stores the counts of words and of predicates; `term` uint64[n] holds the hashes of the
+        keys of `counts`, in their order."""
         self.counts: Mapping[str, int] = MappingProxyType(dict(counts))
+        self.predicates: Mapping[str, int] = MappingProxyType(dict(predicates or {}))
         size = 1 << max(3, (2 * len(term)).bit_length())
         self.table_term: U64 = np.zeros(size, np.uint64)
         self.table_count: I64 = np.zeros(size, np.int64)
@@ -312,9 +315,13 @@ class Frequencies:
 
     @classmethod
     def of(cls, counts: Mapping[str, int], analyzer: Analyzer) -> Frequencies:
-        """Makes the frequencies of analysed tokens and their counts, hashed with the analyser's
-        salt."""
-        return cls(counts, analyzer.hash_terms(list(counts)))
+        """Makes the frequencies of analysed tokens and predicates, and their counts, hashed with
+        the analyser's salt."""
+        predicates = {term: count for term, count in counts.items() if is_predicate(term)}
+        words = counts
+        if predicates:
+            words = {term: count for term, count in counts.items() if term not in predicates}
+        return cls(words, analyzer.hash_terms(list(words)), predicates)
 
     def get(self, token: str) -> int:
         """Returns the count of a token."""

@@ -199,6 +199,28 @@ def search_attributes(
 
 
 @njit(cache=True, nogil=True)
+def list_attributes(off: I64, data: U8, keys: U64) -> tuple[U64, U64, I64, I64]:
+    """Returns, of each attribute of objects (off and data: the opaque column), the term that it is
+    there, the term that it equals its value, and where in `data` its entry begins and ends."""
+    room, key = np.zeros(1, np.uint64), np.zeros(_KEY, np.uint8)
+    most = data.shape[0] // 8 + 1
+    present, equal = np.empty(most, np.uint64), np.empty(most, np.uint64)
+    begin, end, n = np.empty(most, np.int64), np.empty(most, np.int64), 0
+    for row in range(off.shape[0] - 1):
+        at, last = _find_attributes(data, off[row], off[row + 1])
+        while at < last:
+            one = read_attribute(data, at, last, room, key)
+            sum_ = _sum_name(keys, data, one.name, one.name_end)
+            held = data if one.type == _TEXT else key
+            present[n] = finish_phrase(sum_, PRESENT)
+            equal[n] = _finish_equal(keys, sum_, one.type, held, one.key, one.key_end)
+            begin[n], end[n] = at, one.next
+            at = one.next
+            n += 1
+    return present[:n].copy(), equal[:n].copy(), begin[:n].copy(), end[:n].copy()
+
+
+@njit(cache=True, nogil=True)
 def list_values(off: I64, data: U8, table: U64, keys: U64) -> tuple[I64, U64]:
     """Returns the values that queries compare, as a ragged column of words: for each attribute
     whose COMPARED term is in the table that term, the type << TYPE_SHIFT | bytes of the key, and

@@ -33,7 +33,15 @@ from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words,
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.language.parser import ExpressionError, parse, parse_canonical
 from ps2stream.language.predicate_terms import hash_predicate, kind_of, put_comparison
-from ps2stream.language.predicates import EQUAL, is_predicate, predicate_of
+from ps2stream.language.predicates import (
+    COUNTED_LETTERS,
+    EQUAL,
+    EXISTS,
+    Predicate,
+    is_predicate,
+    predicate_of,
+    predicate_text,
+)
 from ps2stream.protocol.frame import (
     I16,
     I64,
@@ -176,17 +184,29 @@ def frequency_of(literal: str, frequencies: Frequencies) -> int:
     word, which more objects have. A text has a prefix by any word that begins with it, so these
     counts add up: never too few, or a short prefix of many rare words would look cheap. (The
     sample has stems, and prefixes find words: with a stemmer a prefix longer than the stem counts
-    too low.) What the sample does not know is rare, as a word is. It knows no attributes, which
-    many objects may share: an equality counts as more common than any word, and that an attribute
-    is there at all, as more common still.
+    too low.) What the sample does not know is rare, as a word is. Of attributes see
+    `_frequency_of_predicate`.
     """
     if is_predicate(literal):
-        return _COMMON if predicate_of(literal).op == EQUAL else _MORE_COMMON
+        return _frequency_of_predicate(literal, frequencies.predicates)
     if is_phrase(literal):
         return min(map(frequencies.get, phrase_words(literal)))
     if is_prefix(literal):
         return frequencies.count_prefix(prefix_of(literal))
     return frequencies.get(literal)
+
+
+def _frequency_of_predicate(literal: str, counts: Mapping[str, int]) -> int:
+    """Returns the objects of the sample that have the term of a predicate: for a comparison, the
+    attribute. Of an attribute that the sample has, a value that it has not is rare. What it does
+    not know, many objects may share: an equality counts as more common than any word, and that an
+    attribute is there at all, as more common still."""
+    name, op, _ = predicate_of(literal)
+    present = counts.get(predicate_text(Predicate(name, EXISTS)))
+    if op != EQUAL:
+        return _MORE_COMMON if present is None else present
+    is_known = present is not None and len(literal) <= COUNTED_LETTERS
+    return counts.get(literal, 0 if is_known else _COMMON)
 
 
 _COMMON, _MORE_COMMON = 1 << 40, 1 << 50  # more objects than any sample has

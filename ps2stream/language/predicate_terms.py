@@ -25,7 +25,7 @@ def hash_predicate(keys: U64, predicate: Predicate) -> int:
     if predicate.op == EQUAL and value is not None:
         of_value = int(value.type), _bytes_of(value.key), 0, len(value.key)
         return int(kernels.equal_term(sealed(keys), name, 0, len(name), *of_value))
-    kind = kernels.PRESENT if value is None else kernels.COMPARED
+    kind = kernels.PRESENT if predicate.op == EXISTS else kernels.COMPARED
     return int(kernels.name_term(sealed(keys), name, 0, len(name), kind))
 
 

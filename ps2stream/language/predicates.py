@@ -15,10 +15,14 @@ from typing import Final, NamedTuple
 
 from ps2stream.language.values import Value, read_bare_value, text_value, write_value
 
-EQUAL, EXISTS = "=", "EXISTS"
+EQUAL, EXISTS, COMPARED = "=", "EXISTS", "COMPARED"
+"""COMPARED stands in no expression: `mag COMPARED` names the unit of all comparisons of `mag`."""
 COMPARISONS: Final = ("<", "<=", ">", ">=", "!=")
 """The operators that are checked of an object's value, in the order of their numbers in
 programs."""
+
+COUNTED_LETTERS: Final = 256
+"""Longer equalities are not counted in samples, and so are not known by them."""
 
 Attributes = Mapping[str, Value]
 NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
@@ -61,6 +65,14 @@ def predicate_text(predicate: Predicate) -> str:
     name, op, value = predicate
     shown = name if _BARE_NAME.match(name) else f"`{name}`"
     return f"{shown} {op}" if value is None else f"{shown} {op} {write_value(value)}"
+
+
+def unit_text(literal: str) -> str:
+    """Returns the name of the unit that a literal is posted under: its text, but of a comparison
+    `mag COMPARED`, since all of an attribute share a term."""
+    if is_predicate(literal) and (predicate := predicate_of(literal)).op in COMPARISONS:
+        return predicate_text(Predicate(predicate.name, COMPARED))
+    return literal
 
 
 def is_predicate(literal: str) -> bool:

@@ -73,13 +73,13 @@ def read_rows(
             if not first:
                 head = [n for n, v in records[0][1].items() if n not in KNOWN or v is not None]
                 choice.check_columns(f"{path}:1", head)
-            records = [(where, _read_cells(where, record)) for where, record in records]
+            records = [(where, read_cells(where, record)) for where, record in records]
             if not first:
                 choice.look_for_numbers((record for _, record in records), KNOWN)
         yield from split_rows(make_rows(check_records(records, first, run, choice)))
 
 
-def _read_cells(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
+def read_cells(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row of CSV with its payload read, and without empty cells of attributes."""
     found = {name: value for name, value in record.items() if value or name in KNOWN}
     if cell := found.pop("payload", None):

@@ -13,6 +13,7 @@ SAMPLE = pa.schema(
         ("text", pa.large_string()),
         ("weight", pa.float64()),
         ("accepted", pa.int64()),
+        ("attributes", pa.large_binary()),  # bytes of an `Attributes` message, empty for none
     ]
 )
 SINCE = b"since_ms"

@@ -21,6 +21,14 @@ import numpy as np
 from ps2stream.errors import PlanError, Ps2StreamError
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.language.expression import hash_literals, watch_literals
+from ps2stream.language.predicates import (
+    COMPARED,
+    EQUAL,
+    EXISTS,
+    is_predicate,
+    predicate_of,
+    predicate_text,
+)
 from ps2stream.language.tokenizer import VERSION, unicode_version
 from ps2stream.protocol.frame import F64, U32, U64, row_of, strings_to_column
 from ps2stream.routing.h1 import H1, HashedLeaf
@@ -243,16 +251,29 @@ def _check_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
             )
 
 
+def _is_attribute_unit(number: int, term: str) -> bool:
+    """Returns whether a term of a leaf is a predicate, as `unit_text` names it. Raises PlanError
+    for one whose value cannot be read."""
+    if not is_predicate(term):
+        return False
+    try:
+        predicate = predicate_of(term)
+    except ValueError as error:
+        raise PlanError(f"plan: leaf {number} lists {term!r}, whose value {error}") from None
+    is_unit = predicate.op in ((EXISTS, COMPARED) if predicate.value is None else (EQUAL,))
+    return is_unit and predicate_text(predicate) == term
+
+
 def _hash_leaf(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
     if isinstance(leaf, Space):
         return HashedLeaf((leaf.worker,))
     terms = list(leaf.terms)
+    itself = np.array([_is_attribute_unit(number, term) for term in terms], np.bool_)
     hashes = hash_units(analyzer, terms)
     # The analysis must yield the term itself, beside TOP, or no object would ever have it.
     texts = strings_to_column([term.strip('"*') for term in terms])
     off, found = analyzer.analyse(*texts, literals=watch_literals(analyzer, terms).view())
     row = row_of(off)
-    itself = np.zeros(len(terms), bool)
     itself[row[found == hashes[row]]] = True
     if len(strange := np.flatnonzero(~itself)):
         term = terms[strange[0]]

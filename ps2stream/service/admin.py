@@ -17,6 +17,7 @@ from ps2stream.limits import REQUEST_BYTES
 from ps2stream.observability.census import ServiceCensus, find_problems
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import I64, U8
+from ps2stream.protocol.opaque import split_opaque
 from ps2stream.service.auth import CallGuard
 from ps2stream.service.calls import UnaryBehaviour, parse, wait
 from ps2stream.service.listing import page
@@ -125,6 +126,7 @@ def _census_to_proto(census: ServiceCensus) -> admin_pb2.Census:
 
 
 def _encode_sample(sample: ObjectSample) -> bytes:
+    attributes = split_opaque(sample.opaque_off, sample.opaque, len(sample.lon))
     columns = {
         "id": _wrap_strings(sample.id_off, sample.id),
         "time": pa.array(sample.time),
@@ -133,6 +135,7 @@ def _encode_sample(sample: ObjectSample) -> bytes:
         "text": _wrap_strings(sample.text_off, sample.text),
         "weight": pa.array(sample.weight),
         "accepted": pa.array(sample.accepted),
+        "attributes": _wrap_strings(*attributes[:2]).view(pa.large_binary()),
     }
     return to_ipc(pa.RecordBatch.from_pydict(columns))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ps2stream.dispatcher.gateway import DispatcherGateway, QueryEstimate
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation, invalid
+from ps2stream.language.attribute_values import values_of
 from ps2stream.language.boolean import ANY_TEXT, Expr, terms_of
 from ps2stream.language.expression import hash_literals
 from ps2stream.language.expression import parse as parse_expression
@@ -16,7 +17,6 @@ from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.service import query_columns
-from ps2stream.service.attribute_values import values_of
 from ps2stream.service.calls import name_problem, parse, wait
 from ps2stream.service.explanation import reason_of, region_test, unit_of
 from ps2stream.service.objects import read_objects

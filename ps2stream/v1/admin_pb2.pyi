@@ -359,7 +359,8 @@ class SampleObjectsResponse(_message.Message):
     arrow: _builtins.bytes
     """Objects as one Arrow IPC stream with one record batch: id, text (large_string), time (int64
     Unix milliseconds), lon, lat (double), weight (double; the number of objects that a row
-    represents), and accepted (int64 Unix milliseconds).
+    represents), accepted (int64 Unix milliseconds), and attributes (large_binary; an Attributes
+    message, empty for an object without attributes).
     """
     since_ms: _builtins.int
     """Start of the sampled time, Unix milliseconds: every object that the dispatcher accepted later

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.language.literals import WatchedLiterals
+from ps2stream.language.object_terms import find_terms
 from ps2stream.language.query_rows import build_rows
 from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply
@@ -25,13 +27,16 @@ from ps2stream.planner.partition import PartitionOptions
 from ps2stream.planner.sample import PlannerSample, posts, take
 from ps2stream.planner.updates import of_records
 from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.opaque import split_opaque
 from ps2stream.routing.leaves import Moved, holders
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Rect, Region, World
 from tests import naive
+from tests.naive_predicates import Scalar
 from tests.sim.hostile import some_expression
 from tests.sim.interleavings import ANALYSIS, LATS, SPOTS, WORDS, run, some_region
+from tests.support.attributes import opaque_column
 
 SETTINGS = {"plain": ANALYSIS, "stemmed": dataclasses.replace(ANALYSIS, stemmer="english")}
 
@@ -59,6 +64,15 @@ def analysis(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     naive.parsed.cache_clear()
 
 
+ATTRIBUTES: dict[str, list[Scalar]] = {
+    "source": ["usgs", "usgs", "usgs", "noaa"], "mag": [1, 2, 2, 2.5, 3], "new": [True, False]
+}  # fmt: skip
+PREDICATES = [
+    *('source = "usgs"', 'source = "noaa"', 'source IN ("noaa", "x")', "mag > 2", "mag = 2"),
+    *("mag EXISTS", "mag != 3", "new = true", 'source = "unseen"', "other = 1"),
+]
+
+
 def some_posts(rng: random.Random, count: int, words: Sequence[str] = WORDS) -> list[naive.Obj]:
     """Half of them at the few spots where everything happens."""
     return [
@@ -66,6 +80,7 @@ def some_posts(rng: random.Random, count: int, words: Sequence[str] = WORDS) -> 
             rng.choice([rng.choice(SPOTS), rng.uniform(-180, 180)]),
             rng.choice([rng.choice(LATS), rng.uniform(-90, 90)]),
             " ".join(rng.choices(words, k=rng.randrange(6))),
+            {n: rng.choice(values) for n, values in ATTRIBUTES.items() if rng.random() < 0.6},
         )
         for _ in range(count)
     ]
@@ -82,8 +97,17 @@ def some_queries(
             lon, lat = rng.uniform(-180, 170), rng.uniform(-90, 80)
             region = Rect(lon, lat, lon + rng.uniform(0, 10), lat + rng.uniform(0, 10))
         wordless = rng.random() < 0.1 and not isinstance(region, World)
-        found.append(("" if wordless else some_expression(rng, words), region))
+        found.append(
+            ("" if wordless else some_expression(rng, words, predicates=PREDICATES), region)
+        )
     return found
+
+
+def attribute_messages(objects: Sequence[naive.Obj]) -> list[bytes]:
+    off, data = opaque_column([o.attributes for o in objects])
+    columns = split_opaque(off, data, len(objects))
+    whole = columns.attributes.tobytes()
+    return [whole[a:b] for a, b in itertools.pairwise(columns.attributes_off.tolist())]
 
 
 def some_sample(rng: random.Random, analysis: Analysis, grid: Grid) -> PlannerSample:
@@ -94,6 +118,7 @@ def some_sample(rng: random.Random, analysis: Analysis, grid: Grid) -> PlannerSa
         np.array([o.lon for o in objects]),
         np.array([o.lat for o in objects]),
         [o.text for o in objects],
+        attributes=attribute_messages(objects),
     )
     records: list[tuple[str, dict[str, Any]]] = []
     for i, (expression, region) in enumerate(some_queries(rng, 60, words)):
@@ -136,7 +161,8 @@ def test_an_object_and_a_query_that_it_matches_meet(
     gridt.insert(tags)
     lon, lat = np.array([o.lon for o in objects]), np.array([o.lat for o in objects])
     texts, literals = strings_to_column([o.text for o in objects]), WatchedLiterals.of(rows).view()
-    term_off, term = analyzer.analyse(*texts, literals=literals)
+    opaque = opaque_column([o.attributes for o in objects])
+    term_off, term = find_terms(analyzer, texts, opaque, literals)
     shares, _ = gridt.route(lon, lat, term_off, term)
     gets: list[set[int]] = [set() for _ in objects]
     for share in shares:

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ps2stream.cli import main
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_file import load_plan
 from ps2stream.space.regions import Rect
 
 EVERYWHERE = Rect(-180.0, -90.0, 180.0, 90.0)
@@ -94,15 +98,67 @@ def insert(client: Client, id: str, text: str) -> bool:
     return True
 
 
+def make_plan(target: str, path: Path) -> RoutingPlan:
+    """Makes a plan from the recent objects and the queries of a service."""
+    run("plan", "--from-service", target, "--engine", "numpy", "-o", str(path))
+    return load_plan(path)
+
+
+def run(*arguments: str) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+
+
+def test_queries_are_posted_under_what_is_rarest_in_the_sample(tmp_path: Path) -> None:
+    settings = Settings(runtime="local", port=0, workers=2, data_dir=tmp_path / "data")
+    posts = [
+        {"lon": i % 9, "lat": 0.0, "text": "flood" if i % 2 else "flood creek", "id": str(i)}
+        | {"attributes": {"source": "usgs" if i % 50 == 0 else "noaa", "type": "quake"}}
+        | ({"attributes": {"type": "fire", "mag": i % 9}} if i % 8 == 0 else {})
+        for i in range(400)
+    ]
+    rarest = {
+        'flood AND source = "usgs"': 'source = "usgs"',
+        'flood AND source = "noaa"': 'source = "noaa"',
+        'creek AND type = "quake"': "creek",
+        'type = "fire" AND mag > 6': "mag > 6",
+        'type = "quake" AND mag > 6': "mag > 6",
+        'source = "none" AND creek': 'source = "none"',
+        "creek AND depth = 3": "creek",
+    }
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        client.insert("early", 'flood AND source = "usgs"', EVERYWHERE, session="s")
+        client.publish(posts)
+        plan = make_plan(service.targets[0], tmp_path / "plan.json")
+        run("apply", str(tmp_path / "plan.json"), "--wait", "--server", service.targets[0])
+        assert plan.frequencies["flood"] == 400
+        assert plan.frequencies["mag EXISTS"] == 50
+        for number, expression in enumerate(rarest):
+            client.insert(f"q{number}", expression, EVERYWHERE, session="s")
+        terms = [
+            {unit["term"] for unit in client.explain(f"q{number}", posts[0])["units"]}
+            for number in range(len(rarest))
+        ]
+        assert terms == [{unit} for unit in rarest.values()]
+        early = client.explain("early", posts[0])["units"]
+        assert {unit["term"] for unit in early} == {"flood"}, "as it was at its insertion"
+        checks = [client.price(x, EVERYWHERE)["checks_per_second"] for x in [*rarest][:2]]
+        assert 0 < checks[0] < checks[1] / 10
+
+
 @pytest.mark.parametrize("index", ["gi2-radix", "gi2-flat"])
 def test_matches_are_those_of_brute_force(index: str, tmp_path: Path) -> None:
     rng = random.Random(f"{index} 1")
     live, expected, found = dict[str, Test](), set[tuple[str, str]](), set[tuple[str, str]]()
     published = dict[str, Attributes]()
     serial = 0
-    settings = Settings(runtime="local", port=0, workers=2, data_dir=tmp_path, index=index)
-    for _ in range(2):  # the second after a restart
-        with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+    settings = Settings(runtime="local", port=0, workers=2, data_dir=tmp_path / "data", index=index)
+    plan = tmp_path / "plan.json"
+    for path in (None, plan):  # the second after a restart, with statistics
+        with (
+            start(settings.model_copy(update={"plan": path})) as service,
+            Client(service.targets[0], timeout=90) as client,
+        ):
             for _ in range(12):
                 for _ in range(rng.randrange(1, 8)):
                     serial += 1
@@ -137,4 +193,5 @@ def test_matches_are_those_of_brute_force(index: str, tmp_path: Path) -> None:
                     assert match.attributes == published[match.object_id]
             assert found == expected
             assert len({*seen}) == len(seen)
+            make_plan(service.targets[0], plan)
     assert len(found) > 1000

@@ -9,9 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream import AsyncClient, Client
+from ps2stream.client.attributes import read_attributes
+from ps2stream.client.frames import read_sample
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.posts.sample import SAMPLE, since_of
+from ps2stream.protocol.arrow_ipc import to_ipc
+from ps2stream.v1.admin_pb2 import SampleObjectsResponse
+from ps2stream.v1.object_pb2 import Attributes
 
 ROWS = [{"id": f"o{i}", "lon": i / 99, "lat": 1, "text": "é" * (i % 9)} for i in range(5000)]
 
@@ -41,6 +46,33 @@ def test_a_sample_of_what_was_published(tmp_path: Path) -> None:
         assert (np.diff(accepted) >= 0).all()
         assert accepted[0] > 10**12
         assert asyncio.run(_asked(service.targets[0])).equals(found)
+
+
+def test_attributes_are_in_the_sample(tmp_path: Path) -> None:
+    held = [{"kind": "quake", "mag": i} if i % 3 else {} for i in range(9)]
+    rows = [
+        {"lon": 1, "lat": 1, "text": "a"} | ({"attributes": each} if each else {}) for each in held
+    ]
+    rows[4]["payload"] = {"not": "sampled"}
+    with (
+        start(settings(tmp_path, 100)) as service,
+        Client(service.targets[0], timeout=90) as client,
+    ):
+        client.publish(rows)
+        found = client.sample()["attributes"].to_pylist()
+    assert [read_attributes(Attributes.FromString(raw)) for raw in found] == held
+
+
+def test_a_sample_of_an_earlier_version_has_no_attributes() -> None:
+    columns = SAMPLE.names[:-1]
+    old = pa.RecordBatch.from_pylist(
+        [{"id": "a", "time": 1, "lon": 1.0, "lat": 1.0, "text": "b", "weight": 1.0, "accepted": 5}],
+        pa.schema([SAMPLE.field(name) for name in columns]),
+    )
+    message = SampleObjectsResponse(arrow=to_ipc(old)).SerializeToString()
+    found = read_sample([message])
+    assert found.schema == SAMPLE
+    assert found["attributes"].to_pylist() == [b""]
 
 
 async def _asked(target: str) -> pa.Table:

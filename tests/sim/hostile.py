@@ -34,6 +34,16 @@ PREDICATES = [
     *('source = "usgs"', 'source > "n"', 'source IN ("usgs", "noaa", 3)', "Source EXISTS"),
     *("tsunami = true", "seen >= 2026-11-24T10:00:00Z", "`two words` <= 9007199254740993"),
 ]
+FREQUENCIES = {
+    "flood": 3,
+    "the": 9,
+    "severity EXISTS": 7,
+    "severity = 3": 1,
+    "source EXISTS": 5,
+    'source = "usgs"': 2,
+    "tsunami EXISTS": 8,
+    "tsunami = true": 4,
+}
 _VALUES: Mapping[str, Sequence[Scalar]] = {
     "severity": [2, 3, 3.0, 3.5, -0.0, float("inf"), "3"],
     "source": ["usgs", "noaa", "n", "n\0", 3, "z" * 300],
@@ -158,7 +168,7 @@ def _some_plan(rng: random.Random, given: Grid | None) -> RoutingPlan:
     kind = rng.randrange(3)
     if kind == 0:
         sample = np.array([-74.0, 0.0, 12.5]), np.array([40.7, 0.0, -33.0])
-        return built_in_plan(ANALYSIS, grid, workers, sample, {"flood": 3, "the": 9})
+        return built_in_plan(ANALYSIS, grid, workers, sample, FREQUENCIES)
     if kind == 1:
         return text_plan(ANALYSIS, grid, workers, {"flood": workers - 1})
     every = tuple(range(workers))

@@ -39,6 +39,7 @@ WORDS = [
     "e\u0301te",
     "a\u200db",
 ]
+KINDS = ["quake", "fire", "fire", 'a "b"']
 
 
 def objects(rng: np.random.Generator, n: int) -> list[dict[str, Any]]:
@@ -46,6 +47,7 @@ def objects(rng: np.random.Generator, n: int) -> list[dict[str, Any]]:
     lon[: n // 20], lat[: n // 40] = 180.0, 90.0
     return [
         {"text": " ".join(rng.choice(WORDS, rng.integers(0, 6))), "lon": x, "lat": y, "ts": t}
+        | {"kind": str(rng.choice(KINDS))}
         for t, (x, y) in enumerate(zip(lon.tolist(), lat.tolist(), strict=True))
     ]
 
@@ -55,6 +57,8 @@ def queries(rng: np.random.Generator, n: int) -> list[dict[str, Any]]:
     for i in range(n):
         west, south, side = rng.uniform(-170, 100), rng.uniform(-80, 20), rng.choice([0, 1, 5, 70])
         words = " OR ".join(rng.choice(WORDS, rng.integers(1, 4)))
+        if rng.random() < 0.3:
+            words = f"({words}) AND kind = {json.dumps(rng.choice(KINDS))}"
         if rng.random() < 0.3:
             words = f"({words}) AND river"
         rect = [float(west), float(south), float(west + side), float(south + side)]
@@ -210,7 +214,8 @@ def test_the_sample_of_a_service(spark: SparkSession, tmp_path: Path) -> None:
             with Client(target, timeout=90) as client:
                 client.insert("everything", "flood")
                 rows = [
-                    {("time" if k == "ts" else k): v for k, v in row.items()}
+                    {("time" if k == "ts" else k): v for k, v in row.items() if k != "kind"}
+                    | {"attributes": {"kind": row["kind"]}}
                     for row in objects(rng, n)
                 ]
                 for first in range(0, n, 300):

@@ -56,6 +56,7 @@ class Router:
     applied = 5
     ready = True
     plan_version = 1
+    term_counts = None
     route = 0
     stall_report = ""
     answers_due = math.inf

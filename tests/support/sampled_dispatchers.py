@@ -8,9 +8,12 @@ from ps2stream.dispatcher import hot_cells
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.protocol.frame import decode, strings_to_column
+from ps2stream.language.literals import NO_LITERALS, LiteralView
+from ps2stream.language.object_terms import find_terms
+from ps2stream.protocol.frame import I64, U8, decode, strings_to_column
 from ps2stream.protocol.messages.loads import SampleReport, SampleRequest
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.plan import hash_units
 from ps2stream.routing.tags import QueryTags
 from ps2stream.space.grid import Grid
 from tests.support.controller_world import halves
@@ -27,15 +30,22 @@ def inside(cell: int) -> tuple[float, float]:
     return west + width / 2, south + height / 2
 
 
-def objects(texts: list[str], cells: list[int]) -> ObjectRows:
+def objects(
+    texts: list[str],
+    cells: list[int],
+    opaque: tuple[I64, U8] | None = None,
+    literals: LiteralView = NO_LITERALS,
+) -> ObjectRows:
     text = strings_to_column(texts)
     lon, lat = (np.array(side) for side in zip(*map(inside, cells), strict=True))
     ids = strings_to_column([str(i) for i in range(len(texts))])
-    return ObjectRows(*ids, np.arange(len(texts)), lon, lat, *text, *ANALYZER.analyse(*text))
+    opaque = opaque or (np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    terms = find_terms(ANALYZER, text, opaque, literals)
+    return ObjectRows(*ids, np.arange(len(texts)), lon, lat, *text, *terms, *opaque)
 
 
 class SampledDispatcher:
-    """A dispatcher with `posted` live queries by cell and word."""
+    """A dispatcher with `posted` live queries by cell and unit."""
 
     def __init__(self, index: int, posted: dict[tuple[int, str], int]) -> None:
         self.index = index
@@ -43,7 +53,7 @@ class SampledDispatcher:
         self.gridt = Gridt(h1, GRID)
         cell = np.array([c for (c, _), n in posted.items() for _ in range(n)], np.uint32)
         words = [w for (_, w), n in posted.items() for _ in range(n)]
-        term = ANALYZER.hash_terms(words)
+        term = hash_units(ANALYZER, words)
         off = np.arange(len(cell) + 1)
         self.gridt.insert(QueryTags(off, cell, term, h1.owners(cell, term)))
         self.reservoir = ObjectReservoir(5000, seed=index)

@@ -90,8 +90,9 @@ class SampleReport(Frame):
     """dispatcher -> controller: reports a sample of the cells that were requested. `route` is
     the number of the plan that it follows.
 
-    n rows of objects that were lately accepted in these cells: degrees, text (UTF-8), how many
-    objects a row stands for, and when it was accepted, ms; all that was accepted after `since`
+    n rows of objects that were lately accepted in these cells: degrees, text (UTF-8), attributes
+    (bytes of an `Attributes` message, ragged; empty for none), how many objects a row stands for,
+    and when it was accepted, ms; all that was accepted after `since`
     is in the sample or stood for. u rows of units of these cells, by cell and term, in which
     some of the objects met queries: the hash of the term, and live queries.
     """
@@ -106,6 +107,8 @@ class SampleReport(Frame):
     lat: F64
     text_off: I64
     text: U8
+    attributes_off: I64
+    attributes: U8
     weight: F64
     accepted: I64
     cell: U32

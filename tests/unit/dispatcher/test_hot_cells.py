@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from ps2stream.dispatcher import hot_cells
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.protocol.messages.loads import SampleReport, SampleRequest
+from ps2stream.protocol.opaque import split_opaque
+from tests.support.attributes import opaque_column
 from tests.support.routers import EAST, GRID, insert, machine
 from tests.support.routing import object_rows
 
@@ -65,6 +69,21 @@ def test_texts_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hot_cells, "TEXT_BYTES", 0)
     nothing = told(reservoir, WEST_CELL)
     assert (len(nothing.lon), nothing.since, units(nothing)) == (0, 10, [])
+
+
+def test_attributes_are_told_without_payloads_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    reservoir = ObjectReservoir(100)
+    off, data = opaque_column([{"kind": "quake"}], b"\x0a\x03 \xff ")
+    size = len(split_opaque(off, data, 1).attributes)
+    for ms in range(1, 6):
+        rows = object_rows([-20.0], [0.0], [(7,)])
+        if ms > 1:
+            rows = dataclasses.replace(rows, opaque_off=off, opaque=data)
+        reservoir.add(rows, ms)
+    report = told(reservoir, WEST_CELL)
+    assert np.diff(report.attributes_off).tolist() == [0, size, size, size, size]
+    monkeypatch.setattr(hot_cells, "TEXT_BYTES", 2 * (1 + len(data)))
+    assert told(reservoir, WEST_CELL).accepted.tolist() == [4, 5]
 
 
 def test_a_dispatcher_that_has_just_begun_has_nothing_to_tell() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -142,6 +143,55 @@ def test_forms_and_postings(source: str, form: str, posted: set[str]) -> None:
         {int(TOP)} if ANY_TEXT in posted else set()
     )
     assert {t for i, t in enumerate(c.term.tolist()) if c.post >> i & 1} == want
+
+
+KNOWN = Frequencies.of(
+    {
+        "a": 5,
+        "b": 900,
+        "kind EXISTS": 800,
+        'kind = "quake"': 40,
+        'kind = "flood"': 700,
+        "mag EXISTS": 300,
+        "mag = 3": 2,
+    },
+    ANALYZER,
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "posted"),
+    [
+        ('a kind = "quake"', {"a"}),
+        ('b kind = "quake"', {'kind = "quake"'}),
+        ('b kind = "flood"', {'kind = "flood"'}),
+        ('kind = "quake" mag > 6', {'kind = "quake"'}),
+        ('kind = "flood" mag > 6', {"mag > 6"}),
+        ("b mag <= 6", {"mag <= 6"}),
+        ("a mag = 3", {"mag = 3"}),
+        ("a mag = 4", {"mag = 4"}),
+        ('kind = "flood" mag EXISTS', {"mag EXISTS"}),
+        ('b (kind = "quake" OR mag = 3)', {'kind = "quake"', "mag = 3"}),
+        ("b depth = 3", {"b"}),
+        ("b depth EXISTS", {"b"}),
+        ('kind = "flood" depth = 3', {'kind = "flood"'}),
+        ("depth = 3 mag > 6", {"mag > 6"}),
+        ("depth = 3 depth > 2", {"depth = 3"}),
+        (f'b kind = "{"x" * 300}"', {"b"}),
+        ("b NOT mag = 3", {"b"}),
+    ],
+)
+def test_the_rarest_word_or_equality_is_posted(source: str, posted: set[str]) -> None:
+    known = partial(frequency_of, frequencies=KNOWN)
+    assert posting_set(parse(source, ANALYZER), known) == posted
+    column = compile_column(*strings_to_column([source]), ANALYZER, KNOWN)
+    terms = {t for i, t in enumerate(column.term.tolist()) if int(column.post[0]) >> i & 1}
+    assert terms == set(hash_literals(ANALYZER, sorted(posted)).tolist())
+
+
+def test_predicates_are_no_words_of_a_sample() -> None:
+    assert KNOWN.count_prefix("ki") == KNOWN.get("kind EXISTS") == 0
+    assert KNOWN.lookup(ANALYZER.hash_terms(["b", "mag = 3"])).tolist() == [900, 0]
 
 
 def test_each_literal_has_a_term_of_its_own() -> None:

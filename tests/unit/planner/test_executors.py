@@ -16,16 +16,17 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting, executors
 from ps2stream.planner.hits import ObjectSignatures, UnitHits
+from ps2stream.planner.objects import OBJECTS
 from ps2stream.planner.sample import COUNTS, ordered, summed, units_of
 from ps2stream.planner.updates import UPDATES, standing
-from ps2stream.posts.arrow_columns import SCHEMA
+from ps2stream.v1.object_pb2 import Attributes, AttributeValue
 from tests.support.samples import GRID, batch, some_sample
 
 ANALYSIS = Analysis(0)
 ANALYZER = Analyzer(ANALYSIS)
 RECORDS = [
-    {"text": "flood", "lon": 1.5, "lat": 2.5, "time": 7},
-    {"text": "a river", "lon": -3.0, "lat": 4.0, "time": None},
+    {"text": "flood", "lon": 1.5, "lat": 2.5, "time": 7, "kind": "quake"},
+    {"text": "a river", "lon": -3.0, "lat": 4.0, "time": None, "kind": None},
 ]
 
 
@@ -51,23 +52,33 @@ def some_queries() -> Any:
 # --- rows -------------------------------------------------------------------------------
 
 
+def read_objects(
+    kind: Any, columns: dict[str, str], parts: Iterator[Any], more: dict[str, str] | None = None
+) -> Any:
+    return executors.read_objects(
+        executors.ObjectSource(kind, f"o.{kind}", columns, more or {}), parts
+    )
+
+
 def test_formats_give_the_same_posts() -> None:
     texts = [json.dumps(record) for record in RECORDS]
-    as_json = executors.read_objects("jsonl", "o.jsonl", {}, lines(texts[0], " ", texts[1]))
+    as_json = read_objects("jsonl", {}, lines(texts[0], " ", texts[1]))
     as_text = [{k: None if v is None else str(v) for k, v in r.items()} for r in RECORDS]
-    as_csv = executors.read_objects(
-        "csv", "o.csv", {}, iter([pa.RecordBatch.from_pylist([row]) for row in as_text])
-    )
-    renamed = [{"text": r["text"], "lng": r["lon"], "lat": r["lat"], "ts": r["time"]}
-               for r in RECORDS]  # fmt: skip
+    parts = [pa.RecordBatch.from_pylist([row]) for row in as_text]
+    as_csv = read_objects("csv", {}, iter(parts))
+    renamed = [{"text": r["text"], "lng": r["lon"], "lat": r["lat"], "ts": r["time"],
+                "kind": r["kind"]} for r in RECORDS]  # fmt: skip
     columns = {"text": "text", "lon": "lng", "lat": "lat", "time": "ts"}
-    as_parquet = executors.read_objects(
-        "parquet", "o.parquet", columns, iter([pa.RecordBatch.from_pylist(renamed)])
-    )
+    parts = [pa.RecordBatch.from_pylist(renamed)]
+    as_parquet = read_objects("parquet", columns, iter(parts), {"kind": ""})
+    attributes = Attributes(values={"kind": AttributeValue(text="quake")}).SerializeToString()
     for batches in (as_json, as_csv, as_parquet):
-        table = pa.Table.from_batches(batches, SCHEMA)
+        table = pa.Table.from_batches(batches, OBJECTS)
         assert table["id"].null_count == len(RECORDS)
-        assert table.select([*RECORDS[0]]).to_pylist() == RECORDS
+        names = ["text", "lon", "lat", "time"]
+        known = [{name: record[name] for name in names} for record in RECORDS]
+        assert table.select(names).to_pylist() == known
+        assert [held or None for held in table["attributes"].to_pylist()] == [attributes, None]
 
 
 def test_updates_are_read_as_the_twin_reads_them() -> None:
@@ -92,7 +103,7 @@ def test_a_refused_row_is_found_in_the_text_of_the_error(
 ) -> None:
     """Spark passes on nothing but the text of an executor's exception."""
     with pytest.raises(ValueError, match="<refused>") as raised:
-        [*executors.read_objects(kind, "o", {}, iter([pa.record_batch(part)]))]
+        [*read_objects(kind, {}, iter([pa.record_batch(part)]))]
     found = executors.refused(f"Job aborted: Traceback\n{raised.value}\nat java.lang")
     assert isinstance(found, InvalidArgument)
     with pytest.raises(InvalidArgument, match=message):

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ps2stream.planner.objects import OBJECTS
 from ps2stream.planner.recent import copies, together
-from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.sample import SAMPLE, SINCE
 from ps2stream.protocol.frame import F64
 
@@ -25,13 +25,14 @@ def sample(name: str, weight: list[float], since: int = 0, first: int = 0) -> An
         "text": [name] * n,
         "weight": weight,
         "accepted": np.arange(first, first + n),
+        "attributes": [b""] * n,
     }
     table = pa.table(columns, schema=SAMPLE)
     return table.replace_schema_metadata({SINCE: str(since)})
 
 
 def counts(found: Any) -> dict[str, int]:
-    assert found.schema == SCHEMA
+    assert found.schema == OBJECTS
     words, many = np.unique(np.array(found["text"].to_pylist(), object), return_counts=True)
     return dict(zip(words.tolist(), many.tolist(), strict=True))
 

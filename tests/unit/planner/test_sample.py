@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 
 from ps2stream.errors import InvalidArgument
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.planner.sample import take
+from ps2stream.planner.sample import posts, take
 from ps2stream.planner.statistics import TOP_TERM
+from ps2stream.protocol.opaque import split_opaque
 from ps2stream.space.grid import Grid
 from ps2stream.space.region_rows import boxes_of
 from ps2stream.space.regions import Rect
 from tests import naive
+from tests.support.attributes import opaque_column
 from tests.support.samples import GRID, batch, sampled, some_sample, standing_naively
 
 
@@ -113,3 +116,55 @@ def test_wrong_samples_are_refused() -> None:
         sampled(objects.slice(0, 0), rows)
     with pytest.raises(InvalidArgument, match=r"query 'x' expression: column 1: ~ is reserved"):
         sampled(objects, [{"id": "x", "expression": "~"}])
+
+
+def test_attributes_are_counted_and_posted_under_as_words_are() -> None:
+    rng = np.random.default_rng(4)
+    held = [
+        {"kind": str(rng.choice(["quake", "fire", "flood"], p=[0.1, 0.3, 0.6]))}
+        | ({"mag": float(rng.integers(0, 4))} if rng.random() < 0.7 else {})
+        for _ in range(300)
+    ]
+    texts = [str(rng.choice(["storm river", "river", "calm"])) for _ in range(300)]
+    off, data = opaque_column(held)
+    columns = split_opaque(off, data, 300)
+    messages = [
+        columns.attributes[a:b].tobytes() for a, b in itertools.pairwise(columns.attributes_off)
+    ]
+    objects = posts(np.full(300, 1.0), np.full(300, 1.0), texts, attributes=messages)
+    expressions = {
+        'river AND kind = "quake"': 'kind = "quake"',
+        'storm AND kind = "flood"': "storm",
+        'kind = "quake" AND mag > 1': 'kind = "quake"',
+        "mag >= 2": "mag COMPARED",
+        "mag != 7": "mag COMPARED",
+        "mag EXISTS": "mag EXISTS",
+        'NOT kind = "quake"': TOP_TERM,
+        "river AND mag = 9.5": "mag = 9.5",  # as the sample has no such object
+        "calm AND depth = 3": "calm",  # of which it knows nothing
+        'kind in ("quake", "fire")': 'kind = "fire"',
+    }
+    rows = [
+        {"id": str(i), "expression": expression, "region": {"rect": [0.9, 0.9, 1.1, 1.1]}}
+        for i, expression in enumerate(expressions)
+    ]
+    found = sampled(objects, rows)
+    for name, value in {("kind", "quake"), ("kind", "fire"), ("mag", 2.0)}:
+        many = sum(attributes.get(name) == value for attributes in held)
+        written = f'"{value}"' if isinstance(value, str) else f"{value:.0f}"
+        assert found.frequencies[f"{name} = {written}"] == many > 0
+    present = sum("mag" in attributes for attributes in held)
+    assert found.frequencies["mag EXISTS"] == present
+    assert found.frequencies["kind EXISTS"] == 300
+    units = dict(zip([found.stats.terms[t] for t in found.stats.term], found.stats.o, strict=True))
+    assert set(units) == {*expressions.values(), 'kind = "quake"'}
+    assert units["mag COMPARED"] == units["mag EXISTS"] == present
+    assert units['kind = "quake"'] == sum(a["kind"] == "quake" for a in held)
+    assert units["mag = 9.5"] == 0
+    mixed = take(
+        lambda: pa.Table.from_batches([objects]).to_batches(max_chunksize=70),
+        [batch(rows[::-1])], Analysis(0), GRID,
+    )  # fmt: skip
+    assert mixed.frequencies == found.frequencies
+    assert mixed.stats.terms == found.stats.terms
+    assert mixed.stats.o.tolist() == found.stats.o.tolist()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
+from ps2stream.language.expression import hash_literals
 from ps2stream.routing.plan import TOP_TERM, RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.routing.plan_file import load_plan, save_plan
 from ps2stream.space.grid import Grid
@@ -237,3 +238,23 @@ def test_a_foreign_service_is_refused(tmp_path: Path) -> None:
 def test_a_term_that_no_text_holds_is_refused(term: str) -> None:
     with pytest.raises(PlanError, match="which the text analysis turns into"):
         text_plan(ANALYSIS, GRID, 2, {term: 1}).compile(ANALYZER)
+
+
+@pytest.mark.parametrize(
+    "term", ["mag > 3", "mag =", "mag = 3.0", "mag ! 3", "`mag` = 3", "mag = x"]
+)
+def test_a_predicate_that_is_written_otherwise_is_refused(term: str) -> None:
+    with pytest.raises(PlanError, match="which the text analysis turns into"):
+        text_plan(ANALYSIS, GRID, 2, {term: 1}).compile(ANALYZER)
+    with pytest.raises(PlanError, match="whose value is beyond"):
+        text_plan(ANALYSIS, GRID, 2, {"mag = 1e999": 1}).compile(ANALYZER)
+
+
+def test_units_of_attributes_have_owners_as_words_have() -> None:
+    names = ['kind = "quake"', "mag EXISTS", "mag COMPARED", "`two words` = true", "flood"]
+    plan = text_plan(ANALYSIS, GRID, 7, {name: i + 1 for i, name in enumerate(names)})
+    plan = RoutingPlan.from_dict(json.loads(json.dumps(plan.to_dict())), ANALYSIS)
+    literals = ['kind = "quake"', "mag EXISTS", "mag > 3", "`two words` = true", "flood"]
+    terms = hash_literals(ANALYZER, literals)
+    owners = plan.compile(ANALYZER).owners(np.zeros(5, np.uint32), terms)
+    assert owners.tolist() == [1, 2, 3, 4, 5]

@@ -8,8 +8,11 @@ from collections import Counter
 import numpy as np
 
 from ps2stream.language.analyzer import TOP
+from ps2stream.language.expression import watch_literals
 from ps2stream.planner.adjust.cell_sample import statistics
 from ps2stream.routing.tags import QueryTags
+from tests.naive_predicates import Scalar
+from tests.support.attributes import opaque_column
 from tests.support.sampled_dispatchers import (
     ANALYZER,
     GRID,
@@ -41,6 +44,23 @@ def test_what_several_tell_is_joined() -> None:
     queries = posted() | {(20, "w1"): 2}
     assert units == {key: (seen[key], n) for key, n in queries.items()}
     assert found.objects.tolist() == [100.0, 100.0]
+
+
+def test_units_of_attributes_are_known_by_name() -> None:
+    names = ['kind = "quake"', "mag = 3", "mag EXISTS", "mag COMPARED"]
+    queries = {(HOT, name): 2 + i for i, name in enumerate(names)} | {(HOT, "w1"): 9}
+    both = [SampledDispatcher(i, queries) for i in range(2)]
+    held: list[dict[str, Scalar]] = [{"kind": "quake", "mag": 3}, {"mag": 4}, {}, {"kind": "fire"}]
+    literals = watch_literals(ANALYZER, names).view()
+    both[0].reservoir.add(objects(["w1"] * 4, [HOT] * 4, opaque_column(held), literals), 5)
+    both[1].reservoir.add(objects(["w2"] * 3, [HOT] * 3), 5)  # without attributes
+    found = statistics([d.told(ask(HOT)) for d in both], GRID, ANALYZER)
+    assert found is not None
+    units = {found.terms[t]: (o, q) for t, o, q in zip(found.term, found.o, found.q, strict=True)}
+    assert units == {
+        'kind = "quake"': (1, 2), "mag = 3": (1, 3), "mag EXISTS": (2, 4), "mag COMPARED": (2, 5),
+        "w1": (4, 9),
+    }  # fmt: skip
 
 
 def test_the_time_that_all_cover_counts() -> None:
