@@ -263,17 +263,20 @@ class ActorShell(abc.ABC):
 
     def take_turn(self, wait_ms: int) -> bool:
         """Handles the messages that come within `wait_ms`, changes of peers, and a tick that is
-        due. Returns whether it left messages for the next turn."""
+        due. Returns whether it may have left messages for the next turn."""
         data = self.links.receive(wait_ms)
         frames: list[Frame] = []
+        is_full = False
         with self.watched():
-            for _ in range(GROUP):
-                if data is None:
-                    break
+            taken = 0
+            while data is not None:
                 frames += map(decode, data)
+                taken += 1
+                if is_full := taken == GROUP:
+                    break
                 data = self.links.receive(0)
             if self.failure:
-                return data is not None
+                return is_full
             self._connect_peers()
             while self.links.gone:
                 self.lost(self.links.gone.popleft())
@@ -284,7 +287,7 @@ class ActorShell(abc.ABC):
                 self.tick()
                 if self._recorder is not None:
                     self._recorder.tick(self.status)
-        return data is not None
+        return is_full
 
     def _receive_messages(self) -> None:
         while not self._stopping.is_set():

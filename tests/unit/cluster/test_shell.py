@@ -14,7 +14,7 @@ import pytest
 
 from ps2stream.cluster.actor_shells import WorkerShell
 from ps2stream.cluster.links import PeerLinks
-from ps2stream.cluster.shell import GRACE_S, ActorIncarnation
+from ps2stream.cluster.shell import GRACE_S, GROUP, ActorIncarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.protocol.addresses import Address, Send
@@ -60,6 +60,23 @@ def test_a_message_that_a_machine_does_not_take_ends_its_shell(
         time.sleep(0.02)
     shell.stop()
     assert taken == []
+
+
+def test_no_message_is_lost_between_two_turns(tmp_path: Path) -> None:
+    shell = WorkerShell(HERE, 1, TOPOLOGY)
+    groups: list[list[int]] = []
+    shell.handle = lambda frames: groups.append([f.lsn for f in frames])  # type: ignore[assignment, method-assign, misc]
+    n = 3 * GROUP + 1
+    with closing(PeerLinks(PEER, 1)) as peer:
+        peer.connect(HERE, *shell.bind(tmp_path))
+        for lsn in range(n):
+            peer.post([Send(HERE, LedgerTip(lsn, 0))])
+        while sum(map(len, groups)) < n and shell.take_turn(0):
+            pass
+        shell.take_turn(0)
+    shell.stop()
+    assert [lsn for group in groups for lsn in group] == list(range(n))
+    assert max(map(len, groups)) == GROUP
 
 
 def test_a_failing_tick_ends_the_shell(worker: tuple[WorkerShell, PeerLinks]) -> None:
