@@ -117,22 +117,34 @@ def make_delivery(
 ) -> DeliveryColumns:
     """Returns a delivery of the pairs a..b of a record, numbered from `first`, with the `fields`
     that the stream wants and the names of the `new` handles."""
-    rows, index = runs(sealed(record.index[a:b]))
+    ids, texts = (record.id_off, record.id), (record.text_off, record.text)
+    offset, lon, lat, time = record.offset, record.lon, record.lat, record.time
+    attributes = payloads = None
+    if b - a == len(record.index):  # all pairs, with all objects
+        index = record.index
+        if fields & _OPAQUE:
+            attributes, payloads = _take_opaque(record, np.arange(len(time)))
+    else:
+        rows, index = runs(sealed(record.index[a:b]))
+        ids, offset = take(ids, rows), offset[rows]
+        texts = take(texts, rows) if fields & FIELD_TEXT else texts
+        lon, lat, time = lon[rows], lat[rows], time[rows]
+        if fields & _OPAQUE:
+            attributes, payloads = _take_opaque(record, rows)
     position = bool(fields & FIELD_POSITION)
-    attributes, payloads = _take_opaque(record, rows) if fields & _OPAQUE else (None, None)
     return DeliveryColumns(
         session_seq=first,
         new_handles=new,
         new_query_ids=names,
         pair_handles=record.handle[a:b],
         pair_objects=index,
-        object_ids=take((record.id_off, record.id), rows),
-        object_offsets=record.offset[rows],
+        object_ids=ids,
+        object_offsets=offset,
         partition=record.dispatcher,
-        lon=record.lon[rows] if position else None,
-        lat=record.lat[rows] if position else None,
-        time_ms=record.time[rows] if fields & FIELD_TIME else None,
-        text=take((record.text_off, record.text), rows) if fields & FIELD_TEXT else None,
+        lon=lon if position else None,
+        lat=lat if position else None,
+        time_ms=time if fields & FIELD_TIME else None,
+        text=texts if fields & FIELD_TEXT else None,
         attributes=attributes if fields & FIELD_ATTRIBUTES else None,
         payloads=payloads if fields & FIELD_PAYLOAD else None,
     )

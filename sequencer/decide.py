@@ -101,7 +101,7 @@ def decide(
     encoded = encode_rows(live.columns, place, columns, source, head)
     used = set(session.tolist()) if fresh else set()
     requests = durable = _collect_requests(asked[:kept], lsn, rows, request_ids)
-    if len(changing := _list_changing(asked[:kept], lsn, base)) < kept:
+    if kept and len(changing := _list_changing(asked[:kept], lsn, base)) < kept:
         durable = _collect_requests(changing, lsn, rows, request_ids)
     return UpdateVerdict(
         status,
@@ -160,7 +160,7 @@ def _list_sources(rows: QueryRows) -> tuple[I64, U8, I64]:
 
 def _list_changing(at: I64, lsn: I64, base: int) -> I64:
     """Returns those of the rows `at` that changed something: their LSNs are above all before."""
-    if not len(at):
+    if lsn[-1] == base + len(lsn):  # each row has
         return at
     highest = np.maximum.accumulate(np.concatenate([np.array([base]), lsn[:-1]]))
     return at[lsn[at] > highest[at]]

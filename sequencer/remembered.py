@@ -110,6 +110,7 @@ class RememberedUpdates:
         self._lsn = np.zeros(0, np.int64)
         self._off = np.zeros(1, np.int64)
         self._keys = np.zeros(0, np.uint8)
+        self._hashes = np.zeros(0, np.uint64)
         for seen in kept:
             self.add(seen)
 
@@ -146,13 +147,15 @@ class RememberedUpdates:
         self._lsn = _make_room(self._lsn, old, old + n)
         self._off = _make_room(self._off, old + 1, old + n + 1)
         self._keys = _make_room(self._keys, begin, begin + len(keys.data))
+        self._hashes = _make_room(self._hashes, old, old + n)
+        self._hashes[old : self._end] = keys.hashes
         kernels.append_keys(
             self._table.make_room(n), keys.hashes, old, self._number,
             (self._lsn, self._off, self._keys), (sealed(requests.lsn), keys.off, keys.data),
         )  # fmt: skip
         if (end := self._end - self._bound) > self._first:
-            hashes = self._hash.hash(self._off[self._first : end + 1], self._keys)
-            self._table.remove(hashes, self._number_rows(self._first, end))
+            numbers = self._number_rows(self._first, end)
+            self._table.remove(self._hashes[self._first : end], numbers)
             self._first = end
         if self._first > self._bound // 4:
             self._drop_forgotten()
@@ -182,6 +185,7 @@ class RememberedUpdates:
         self._off[: n + 1] = self._off[first : end + 1]
         self._off[: n + 1] -= begin
         self._lsn[:n] = self._lsn[first:end]
+        self._hashes[:n] = self._hashes[first:end]
         self._first, self._end = 0, n
 
     def _number_rows(self, first: int, end: int) -> I64:

@@ -29,7 +29,12 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
 from ps2stream.log import configure
-from ps2stream.merger.kernels import count_fitting, count_slice_bytes, distinct_pairs
+from ps2stream.merger.kernels import (
+    copy_rows,
+    count_fitting,
+    count_slice_bytes,
+    distinct_pairs,
+)
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import sealed, strings_to_column
@@ -172,13 +177,14 @@ def _read_request() -> None:
 
 
 def _merge_much() -> None:
-    """Runs the merger's kernels that only several workers, several sessions or large deliveries
-    need."""
+    """Runs the merger's kernels that only several workers, several sessions, large deliveries or
+    many queries need."""
     row, handle = sealed(np.zeros(2, np.uint32)), sealed(np.ones(2, np.int64))
     off = sealed(np.zeros(2, np.int64))
     distinct_pairs(row, handle, handle, 1)
     count_slice_bytes(sealed(np.array([0, 1, 2])), row, off, off, off, 1)
     count_fitting(row, off, off, off, 1, 1)
+    copy_rows(np.zeros((1, 2), np.uint64), np.zeros((2, 2), np.uint64))
 
 
 if __name__ == "__main__":

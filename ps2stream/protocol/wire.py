@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
 MessageColumn = tuple[I64, U8]  # offsets int64[n + 1], the bytes of messages
@@ -112,7 +112,7 @@ def _encode_varints(field: int, column: U32) -> tuple[bytes, ...]:
     if not len(column):
         return ()
     out = np.empty(5 * len(column), np.uint8)
-    size = put_varints(np.ascontiguousarray(column, np.uint32), out)
+    size = put_varints(sealed(column.astype(np.uint32, copy=False)), out)
     return _encode_tag(field, _BYTES), _encode_varint(size), out[:size].tobytes()
 
 
@@ -122,14 +122,14 @@ def _encode_strings(field: int, column: StringColumn) -> bytes:
     if n <= 0:
         return b""
     out = np.empty(int(off[-1] - off[0]) + 6 * n, np.uint8)
-    size = put_strings(field << 3 | _BYTES, off, data, out)
+    size = put_strings(field << 3 | _BYTES, sealed(off), sealed(data), out)
     return out[:size].tobytes()
 
 
 def _encode_messages(field: int, column: MessageColumn) -> bytes:
     off, data = column
     out = np.empty(len(data) + 6 * (len(off) - 1), np.uint8)
-    size = put_messages(field << 3 | _BYTES, off, data, out)
+    size = put_messages(field << 3 | _BYTES, sealed(off), sealed(data), out)
     return out[:size].tobytes()
 
 

@@ -94,10 +94,13 @@ class OsFile:
     def __init__(self, path: Path, flags: int) -> None:
         self._fd = -1
         self._fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        own = os.fstat(self._fd)
+        self._identity = own.st_ino, own.st_dev  # no other file's while this one is open
 
     def is_at(self, path: Path) -> bool:
         """Returns whether the file has this name now."""
-        return os.path.samestat(os.fstat(self._fd), os.stat(path))  # noqa: PTH116
+        found = os.stat(path)  # noqa: PTH116
+        return self._fd >= 0 and (found.st_ino, found.st_dev) == self._identity
 
     def reserve(self, size: int) -> None:
         """Allocates the first `size` bytes."""

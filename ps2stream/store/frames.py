@@ -71,7 +71,7 @@ class LogMark(NamedTuple):
 
 
 def _encode_checked(magic: bytes, body: bytes) -> bytes:
-    return _CHECKED.pack(magic, zlib.crc32(body, zlib.crc32(magic))) + body
+    return _CHECKED.pack(magic, zlib.crc32(magic + body)) + body
 
 
 def _decode_checked(
@@ -94,6 +94,10 @@ def _decode_checked(
 
 def frames(positions: Sequence[int], records: Sequence[bytes]) -> list[bytes]:
     """Returns the buffers to write for records that follow one another, at these positions."""
+    if len(records) == 1:  # as in most syncs
+        record, size = records[0], FRAME + len(records[0])
+        crc = zlib.crc32(record, zlib.crc32(_SEED.pack(size, positions[0])))
+        return [_FRAME.pack(size, crc), record]
     sizes = [FRAME + size for size in map(len, records)]
     seeds = map(zlib.crc32, map(_SEED.pack, sizes, positions))
     out = [b""] * (2 * len(records))

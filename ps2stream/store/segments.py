@@ -19,7 +19,15 @@ from typing import Self
 
 from ps2stream.errors import Unavailable
 from ps2stream.store.disk import FULL, Disk, DiskFile, DiskLock, OsDisk
-from ps2stream.store.frames import FRAME, HEADER, MAX_FRAME, SegmentHeader, frames, walk_frames
+from ps2stream.store.frames import (
+    FRAME,
+    HEADER,
+    MAX_FRAME,
+    LogMark,
+    SegmentHeader,
+    frames,
+    walk_frames,
+)
 from ps2stream.store.recovery import (
     LogSegment,
     RecoveredLog,
@@ -202,7 +210,8 @@ class SegmentLog:
                 raise
             with self._marking, contextlib.suppress(OSError):
                 # A mark that lags behind is still true.
-                self._set_mark(number=todo[-1].number, base=todo[-1].base, end=end)
+                last = todo[-1]
+                self._set_mark(LogMark(self._mark.first, last.number, last.base, end))
             with self._lock:
                 self._synced = end
                 self._writing = {}
@@ -226,7 +235,7 @@ class SegmentLog:
             self._check_owned()
             with self._marking:
                 # Durable before a file goes: a segment that is missing from `first` on is lost.
-                self._set_mark(first=gone[-1].number + 1)
+                self._set_mark(self._mark._replace(first=gone[-1].number + 1))
                 self._mark_file.sync()
             for segment in gone:
                 self._disk.remove(segment.path(self.path))
@@ -276,8 +285,8 @@ class SegmentLog:
             segment.file.sync()
             segment.begun = True
 
-    def _set_mark(self, **changes: int) -> None:
-        self._mark = self._mark._replace(**changes)
+    def _set_mark(self, mark: LogMark) -> None:
+        self._mark = mark
         self._mark_file.pwritev([self._mark.encode()], 0)
 
     def _check_owned(self) -> None:

@@ -85,6 +85,24 @@ def test_columns_come_as_asked_for(fields: int) -> None:
     assert len(one.payloads) == len(two.attributes) == 0
 
 
+@pytest.mark.parametrize("fields", [0, 7, 8, 31])
+def test_a_delivery_of_all_pairs_of_a_record_is_as_one_of_some(fields: int) -> None:
+    opaque = [pack(ATTRIBUTES.SerializeToString(), PAYLOAD_BYTES), b"", pack(b"", PAYLOAD_BYTES)]
+    objects = [(1, 0, 0), (2, 0, 0), (3, 0, 0)]
+    alone = release(100, 4, 1, objects[::2], opaque=opaque[::2])
+    shared = release(100, 4, 1, objects, opaque=opaque)
+    rows, handles, sessions = (1, 1, 2, 3), (7, 8, 9, 7), (5, 5, 6, 5)
+    columns = np.array(rows, np.uint32), np.array(handles), np.array(sessions)
+    mine = [column[columns[2] == 5] for column in columns]
+    names = np.array([7, 8]), strings_to_column(["seven", "eight"])
+    made = [
+        deliver_batch(fanout.make_delivery(record, 0, 3, 1, fields, *names))
+        for record in (fanout.matched(alone, *mine, 0), fanout.matched(shared, *columns, 0))
+    ]
+    assert made[0] == made[1]
+    assert len(delivery_pb2.DeliverResponse.FromString(made[0]).batch.object_ids) == 2
+
+
 def test_attributes_and_payloads_count_and_are_read_back() -> None:
     """A delivery that was waiting in the log has them, of its own objects; they count in the
     session's quota."""
