@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.errors import invalid, short
-from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.language.analyzer import TOP, Analyzer, Frequencies
 from ps2stream.language.attribute_kernels import list_attributes
 from ps2stream.language.attribute_values import values_of
 from ps2stream.language.expression import CompiledColumn, compile_column, hash_literals
 from ps2stream.language.lexemes import Lexeme, LexemeKind, split_lexemes
 from ps2stream.language.parser import read_predicate_literals
+from ps2stream.language.posting import list_pairs
 from ps2stream.language.predicates import (
     COUNTED_LETTERS,
     EQUAL,
@@ -204,16 +205,30 @@ def _name_hashes(
 ) -> tuple[list[str], I64]:
     """Returns (the terms with these hashes, in order of the strings; the place of each hash
     there)."""
+    texts = column_to_strings(compiled.canonical_off, compiled.canonical)
     # Parentheses keep the words of one row apart from a predicate of the next.
-    canonical = " ) ( ".join(column_to_strings(compiled.canonical_off, compiled.canonical))
-    known = sorted(_list_unit_names(canonical) - {"AND", "OR", "NOT", "(", ")", ""})
-    at, held = find(hashes, hash_literals(analyzer, known))
-    name: list[str] = [TOP_TERM] * len(hashes)
-    for i in np.flatnonzero(held).tolist():
-        name[at[i]] = known[i]
+    name = _find_names(hashes, _list_unit_names(" ) ( ".join(texts)), analyzer)
+    unknown = hashes[[not each for each in name]]
+    if len(unknown := unknown[unknown != TOP]):  # pairs
+        rows = np.unique(row_of(compiled.term_off)[np.isin(compiled.term, unknown)])
+        pairs: set[str] = set()
+        for row in rows.tolist():
+            pairs.update(list_pairs(sorted(_list_unit_names(texts[row]))))
+        found = _find_names(hashes, pairs, analyzer)
+        name = [each or pair for each, pair in zip(name, found, strict=True)]
     names = sorted(set(name))
     place = {word: i for i, word in enumerate(names)}
     return names, np.fromiter(map(place.__getitem__, name), np.int64, len(name))
+
+
+def _find_names(hashes: U64, known: set[str], analyzer: Analyzer) -> list[str]:
+    """Returns which of these units has each hash, TOP_TERM for none."""
+    names = sorted(known - {"AND", "OR", "NOT", "(", ")", ""})
+    at, held = find(hashes, hash_literals(analyzer, names))
+    found = [TOP_TERM] * len(hashes)
+    for i in np.flatnonzero(held).tolist():
+        found[at[i]] = names[i]
+    return found
 
 
 def _list_unit_names(canonical: str) -> set[str]:

@@ -74,10 +74,20 @@ def engine(
     It runs in this process. Reports tuples (objects and updates), objects and inserts per
     second, matches per object, bytes per query, and tokenisation separately. Exit code 1 if
     sampled matches were wrong.
+
+    \b
+      ps2stream bench engine --workload w0 --queries 3000000 --index gi2-flat
+
+    measures W0 of Le Subscribe: five equalities a query, no words and places, no updates.
     """
     from ps2stream.benchmarks.engine import run_engine
     from ps2stream.benchmarks.variants import Shares
 
+    if workload == "w0":
+        from ps2stream.benchmarks.attribute_subscriptions import run_attributes
+
+        show_result(output, run_attributes(queries, index, runs, seed))
+        return
     found = run_engine(
         queries=queries,
         group=group,

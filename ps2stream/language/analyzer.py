@@ -11,6 +11,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -322,6 +323,11 @@ class Frequencies:
         if predicates:
             words = {term: count for term, count in counts.items() if term not in predicates}
         return cls(words, analyzer.hash_terms(list(words)), predicates)
+
+    @cached_property
+    def most(self) -> int:
+        """The largest count: the sample has at least so many objects."""
+        return max(chain(self.counts.values(), self.predicates.values()), default=0)
 
     def get(self, token: str) -> int:
         """Returns the count of a token."""

@@ -13,14 +13,25 @@ import numpy as np
 from numba import njit
 
 from ps2stream.language.hash_kernels import token_hash
-from ps2stream.language.literal_kernels import extend_phrase, find_literal, finish_phrase
+from ps2stream.language.literal_kernels import (
+    NAME_MARKS,
+    extend_phrase,
+    find_literal,
+    finish_phrase,
+)
 from ps2stream.language.values import ValueType
-from ps2stream.limits import ATTRIBUTE_TEXT_BYTES, COMPARED_TEXT_BYTES, TOKEN_BYTES
+from ps2stream.limits import (
+    ATTRIBUTE_TEXT_BYTES,
+    ATTRIBUTES,
+    COMPARED_TEXT_BYTES,
+    TOKEN_BYTES,
+)
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.opaque import find_payload
 from ps2stream.protocol.wire_kernels import read_varint
 
 _START: Final = np.uint64(0x8EBC6AF09C88C6E3)
+_PAIRED: Final = np.uint64(0x589965CC75374CC3)
 PRESENT, COMPARED = 1, 2
 """What a term of a name says: that the attribute is there, or also that its value is compared."""
 _EQUAL: Final = 3
@@ -167,19 +178,59 @@ def _find_attributes(data: U8, begin: Integer, end: Integer) -> tuple[int, int]:
     return begin + 4, find_payload(data, begin, end)
 
 
+@njit(inline="always")
+def _mark_sum(sum_: np.uint64) -> Integer:
+    """Returns the mark of a name, below NAME_MARKS, by its unfinished hash."""
+    return np.int64(sum_ >> np.uint64(40) & np.uint64(NAME_MARKS - 1))
+
+
+@njit(cache=True, nogil=True)
+def name_mark(keys: U64, data: U8, begin: Integer, end: Integer) -> int:
+    """Returns the mark of the attribute named data[begin:end]."""
+    found: int = _mark_sum(_sum_name(keys, data, begin, end))
+    return found
+
+
+@njit(cache=True, nogil=True)
+def pair_term(a: np.uint64, b: np.uint64) -> np.uint64:
+    """Returns the term that both predicates with the terms a and b, in any order, hold."""
+    sum_ = extend_phrase(extend_phrase(_PAIRED, min(a, b)), max(a, b))
+    return finish_phrase(sum_, 2)
+
+
+@njit(inline="always")
+def _add_pairs(
+    table: U64, pairs: U8, equal: U64, mark: I64, count: Integer, found: U64, n: Integer
+) -> Integer:
+    """Appends the pairs of a table among equalities with these terms and marks of their names to
+    `found`, which has room; returns the new end."""
+    for i in range(count):
+        for j in range(i):
+            both = min(mark[i], mark[j]) << 8 | max(mark[i], mark[j])
+            if pairs[NAME_MARKS + (both >> 3)] >> (both & 7) & 1 == 0:
+                continue
+            found[n] = pair_term(equal[i], equal[j])
+            n += find_literal(table, found[n]) >= 0
+    return n
+
+
 @njit(cache=True, nogil=True)
 def search_attributes(
-    off: I64, data: U8, table: U64, watched: tuple[bool, bool, bool], keys: U64
+    off: I64, data: U8, table: U64, watched: tuple[bool, bool, bool], pairs: U8, keys: U64
 ) -> tuple[I64, U64]:
     """Returns the terms of a table that the attributes of objects satisfy, as a ragged column; off
     and data: the opaque column. watched: whether the table has terms that say that an attribute is
-    there, that it is compared, that it equals a value; it is not searched for others."""
+    there, that it is compared, that it equals a value; it is not searched for others. pairs: see
+    LiteralView, empty for none."""
     of_presence, of_order, of_value = watched
     room, key = np.zeros(1, np.uint64), np.zeros(_KEY, np.uint8)
     found = np.empty(3 * (data.shape[0] // 8) + 3, np.uint64)  # an entry has at least 8 bytes
     found_off, n = np.zeros(off.shape[0], np.int64), 0
+    of_pairs = pairs.shape[0] > 0
+    equal, mark = np.empty(ATTRIBUTES, np.uint64), np.empty(ATTRIBUTES, np.int64)
     for row in range(off.shape[0] - 1):
         at, end = _find_attributes(data, off[row], off[row + 1])
+        paired = 0
         while at < end:
             one = read_attribute(data, at, end, room, key)
             at = one.next
@@ -190,10 +241,22 @@ def search_attributes(
             if of_order:
                 found[n] = finish_phrase(sum_, COMPARED)
                 n += find_literal(table, found[n]) >= 0
-            if of_value:
+            in_pair = of_pairs and pairs[_mark_sum(sum_)] != 0
+            if of_value or in_pair:
                 held = data if one.type == _TEXT else key
                 found[n] = _finish_equal(keys, sum_, one.type, held, one.key, one.key_end)
+                if in_pair and paired < ATTRIBUTES:
+                    equal[paired], mark[paired] = found[n], _mark_sum(sum_)
+                    paired += 1
                 n += find_literal(table, found[n]) >= 0
+        if paired > 1:
+            # What is left of the row, and of all that follow, needs room as before.
+            most = n + paired * (paired - 1) // 2 + 3 * ((data.shape[0] - off[row]) // 8) + 3
+            if most > found.shape[0]:
+                more = np.empty(most + most // 2, np.uint64)
+                more[:n] = found[:n]
+                found = more
+            n = _add_pairs(table, pairs, equal, mark, paired, found, n)
         found_off[row + 1] = n
     return found_off, found[:n].copy()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from ps2stream.language import expression_kernels as kernels
 from ps2stream.language.analyzer import ASCII_FOLD, TOP, Analyzer, Frequencies
+from ps2stream.language.attribute_kernels import pair_term
 from ps2stream.language.batch_tokenizer import check_wanted, is_always_wanted
 from ps2stream.language.boolean import (
     ANY_TEXT,
@@ -31,17 +31,11 @@ from ps2stream.language.boolean import (
 from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
+from ps2stream.language.pairs import is_pair, mark_names, split_pair
 from ps2stream.language.parser import ExpressionError, parse, parse_canonical
+from ps2stream.language.posting import choose_posting, frequency_of
 from ps2stream.language.predicate_terms import hash_predicate, kind_of, put_comparison
-from ps2stream.language.predicates import (
-    COUNTED_LETTERS,
-    EQUAL,
-    EXISTS,
-    Predicate,
-    is_predicate,
-    predicate_of,
-    predicate_text,
-)
+from ps2stream.language.predicates import is_predicate, predicate_of
 from ps2stream.protocol.frame import (
     I16,
     I64,
@@ -95,7 +89,8 @@ def compile_expr(
     """Compiles the expression as it is; `frequency` of literals."""
     literals = sorted(terms_of(expr))
     hashes = dict(zip(literals, hash_literals(analyzer, literals).tolist(), strict=True))
-    return _compile_posted(_PostedExpression(expr, literals, posting_set(expr, frequency)), hashes)
+    posted = _PostedExpression(expr, literals, posting_set(expr, frequency))
+    return _compile_posted(posted, hashes, analyzer)
 
 
 class _PostedExpression(NamedTuple):
@@ -105,10 +100,22 @@ class _PostedExpression(NamedTuple):
     literals: list[str]
     posting: frozenset[str]
 
+    @property
+    def pairs(self) -> list[str]:
+        """The pairs that are posted, which are no literals."""
+        return sorted(filter(is_pair, self.posting))
 
-def _compile_posted(posted: _PostedExpression, hashes: Mapping[str, int]) -> CompiledExpression:
-    """Compiles an expression, the terms of whose literals are among `hashes`."""
-    expr, literals, posting = posted
+
+def _compile_posted(
+    posted: _PostedExpression, hashes: Mapping[str, int], analyzer: Analyzer
+) -> CompiledExpression:
+    """Compiles an expression, the terms of whose literals and pairs are among `hashes`."""
+    expr, posting, form = posted.expr, posted.posting, _form_of(posted.expr)
+    literals, pairs = posted.literals, posted.pairs
+    if form == ExpressionForm.ALL:  # where a pair says what its two equalities do
+        implied = set(chain.from_iterable(map(split_pair, pairs)))
+        literals = [literal for literal in literals if literal not in implied]
+    literals = [*literals, *pairs]
     terms = {hashes[x] for x in literals}
     if ANY_TEXT in posting:
         terms.add(int(TOP))
@@ -117,16 +124,16 @@ def _compile_posted(posted: _PostedExpression, hashes: Mapping[str, int]) -> Com
     post = 0
     for literal in posting:
         post |= 1 << (place[int(TOP)] if literal == ANY_TEXT else index[literal])
-    form, prog = _form_of(expr), list[int]()
+    prog = list[int]()
     if form == ExpressionForm.PROGRAM:
         _append_program(expr, index, prog)
-    _append_notes(literals, index, prog)
+    _append_notes(literals, index, analyzer, prog)
     return CompiledExpression(form, np.array([*place], np.uint64), post, np.array(prog, np.int16))
 
 
 def hash_literals(analyzer: Analyzer, literals: Sequence[str]) -> U64:
-    """Returns the terms of literals, uint64[n]."""
-    if any(map(is_predicate, literals)):
+    """Returns the terms of literals and pairs, uint64[n]."""
+    if any(map(is_predicate, literals)) or any(map(is_pair, literals)):
         return _hash_mixed(analyzer, literals)
     phrases = [phrase_words(x) if is_phrase(x) else [] for x in literals]
     found = analyzer.hash_terms([*literals, *chain.from_iterable(phrases)])
@@ -142,20 +149,23 @@ def hash_literals(analyzer: Analyzer, literals: Sequence[str]) -> U64:
 
 
 def _hash_mixed(analyzer: Analyzer, literals: Sequence[str]) -> U64:
-    """Returns the terms of literals some of which are predicates."""
+    """Returns the terms of literals some of which are predicates or pairs."""
     terms = np.empty(len(literals), np.uint64)
-    others = [i for i, x in enumerate(literals) if not is_predicate(x)]
+    others = [i for i, x in enumerate(literals) if not is_predicate(x) and not is_pair(x)]
     terms[others] = hash_literals(analyzer, [literals[i] for i in others])
     for i, literal in enumerate(literals):
         if is_predicate(literal):
             terms[i] = hash_predicate(analyzer.keys, predicate_of(literal))
+        elif is_pair(literal):
+            a, b = (hash_predicate(analyzer.keys, predicate_of(x)) for x in split_pair(literal))
+            terms[i] = pair_term(np.uint64(a), np.uint64(b))
     return terms
 
 
 def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLiterals:
-    """Returns the phrases, prefixes and predicates among literals, as objects are searched for
-    them."""
-    noted = [(x, note) for x in literals if (note := _note_of(x)) is not None]
+    """Returns the phrases, prefixes, predicates and pairs among literals, as objects are searched
+    for them."""
+    noted = [(x, note) for x in literals if (note := _note_of(x, analyzer)) is not None]
     kinds, sizes = [note[0] for _, note in noted], [note[1] for _, note in noted]
     return WatchedLiterals(
         hash_literals(analyzer, [x for x, _ in noted]),
@@ -164,9 +174,11 @@ def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLitera
     )
 
 
-def _note_of(literal: str) -> tuple[LiteralKind, int] | None:
+def _note_of(literal: str, analyzer: Analyzer) -> tuple[LiteralKind, int] | None:
     """Returns the kind of a watched literal and its size; None for a word, which each object has
     without being searched."""
+    if is_pair(literal):
+        return LiteralKind.PAIR, mark_names(analyzer.keys, literal)
     if is_predicate(literal):
         return kind_of(predicate_of(literal)), 0
     if is_phrase(literal):
@@ -174,42 +186,6 @@ def _note_of(literal: str) -> tuple[LiteralKind, int] | None:
     if is_prefix(literal):
         return LiteralKind.PREFIX, size_prefix(prefix_of(literal))
     return None
-
-
-def frequency_of(literal: str, frequencies: Frequencies) -> int:
-    """Returns the most objects of the sample that can have a literal.
-
-    A text that has a phrase has its words, so the phrase counts as its rarest word. It is then
-    never thought dearer than any of these, and as ties go by text it is posted rather than that
-    word, which more objects have. A text has a prefix by any word that begins with it, so these
-    counts add up: never too few, or a short prefix of many rare words would look cheap. (The
-    sample has stems, and prefixes find words: with a stemmer a prefix longer than the stem counts
-    too low.) What the sample does not know is rare, as a word is. Of attributes see
-    `_frequency_of_predicate`.
-    """
-    if is_predicate(literal):
-        return _frequency_of_predicate(literal, frequencies.predicates)
-    if is_phrase(literal):
-        return min(map(frequencies.get, phrase_words(literal)))
-    if is_prefix(literal):
-        return frequencies.count_prefix(prefix_of(literal))
-    return frequencies.get(literal)
-
-
-def _frequency_of_predicate(literal: str, counts: Mapping[str, int]) -> int:
-    """Returns the objects of the sample that have the term of a predicate: for a comparison, the
-    attribute. Of an attribute that the sample has, a value that it has not is rare. What it does
-    not know, many objects may share: an equality counts as more common than any word, and that an
-    attribute is there at all, as more common still."""
-    name, op, _ = predicate_of(literal)
-    present = counts.get(predicate_text(Predicate(name, EXISTS)))
-    if op != EQUAL:
-        return _MORE_COMMON if present is None else present
-    is_known = present is not None and len(literal) <= COUNTED_LETTERS
-    return counts.get(literal, 0 if is_known else _COMMON)
-
-
-_COMMON, _MORE_COMMON = 1 << 40, 1 << 50  # more objects than any sample has
 
 
 def _form_of(expr: Expr) -> ExpressionForm:
@@ -240,12 +216,14 @@ def _append_program(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
             prog.append(PROG_AND if isinstance(expr, And) else PROG_OR)
 
 
-def _append_notes(literals: Sequence[str], index: dict[str, int], prog: list[int]) -> None:
+def _append_notes(
+    literals: Sequence[str], index: dict[str, int], analyzer: Analyzer, prog: list[int]
+) -> None:
     """Appends the notes on the watched literals (rows.PROG_NOTES), which dispatchers look for in
     objects; each term once."""
     notes: dict[int, int] = {}
     for literal in literals:
-        if (note := _note_of(literal)) is not None:
+        if (note := _note_of(literal, analyzer)) is not None:
             notes[index[literal] | note[0] << 8] = note[1] - (note[1] >> 15 << 16)  # as an int16
     if notes:
         prog += (*chain.from_iterable(notes.items()), PROG_NOTES - len(notes))
@@ -328,7 +306,6 @@ def _compile_slowly(
 ) -> tuple[list[CompiledExpression], list[str]]:
     """Returns the compiled expressions and their canonical texts, by the parser; adds to `errors`
     the number of each source that is refused."""
-    frequency = partial(frequency_of, frequencies=frequencies)
     parsed: list[_PostedExpression | None] = []
     texts: list[str] = []
     for i, source in enumerate(sources):
@@ -341,12 +318,15 @@ def _compile_slowly(
             parsed.append(None)
             texts.append("")
             continue
-        posting = posting_set(expr, frequency)
+        posting = choose_posting(expr, frequencies)
         parsed.append(_PostedExpression(expr, sorted(terms_of(expr)), posting))
         texts.append(text)
-    literals = sorted(set(chain.from_iterable(each.literals for each in parsed if each)))
+    literals = sorted(
+        set(chain.from_iterable((*each.literals, *each.pairs) for each in parsed if each))
+    )
     hashes = dict(zip(literals, hash_literals(analyzer, literals).tolist(), strict=True))
-    return [_compile_posted(each, hashes) if each else _NOTHING for each in parsed], texts
+    compiled = [_compile_posted(each, hashes, analyzer) if each else _NOTHING for each in parsed]
+    return compiled, texts
 
 
 _NOTHING = CompiledExpression(ExpressionForm.ALL, np.zeros(0, np.uint64), 0, np.zeros(0, np.int16))

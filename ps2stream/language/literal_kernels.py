@@ -19,6 +19,8 @@ _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 
 RECENT: Final = 256  # phrases, a power of 2
+NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
+PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
 HEADS: Final = 256  # hashes of the two bytes that a prefix begins with
 LONG_SIZE: Final = 7  # the bit of all prefixes of nine bytes or more; bit 0 is of two bytes
 

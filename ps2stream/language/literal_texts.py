@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ps2stream.language.pairs import is_pair, split_pair
 from ps2stream.language.predicates import (
     COMPARISONS,
     NO_ATTRIBUTES,
@@ -73,7 +74,9 @@ class TextWords:
         object.__setattr__(self, "line", f" {' '.join(self.sequence)} ")
 
     def has(self, literal: str) -> bool:
-        """Returns whether the literal holds for the object."""
+        """Returns whether the literal, or both of a pair, hold for the object."""
+        if is_pair(literal):
+            return all(map(self.has, split_pair(literal)))
         if is_predicate(literal):
             return predicate_of(literal).holds(self.attributes)
         if is_phrase(literal):

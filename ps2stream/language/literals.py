@@ -13,7 +13,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ps2stream.language.literal_kernels import HEADS, LONG_SIZE, hash_head, hold_terms, list_watched
+from ps2stream.language.literal_kernels import (
+    HEADS,
+    LONG_SIZE,
+    NAME_MARKS,
+    PAIR_MARKS,
+    hash_head,
+    hold_terms,
+    list_watched,
+)
 from ps2stream.limits import PHRASE_WORDS
 from ps2stream.protocol.frame import U8, U16, U64, sealed
 from ps2stream.protocol.rows import QueryRows
@@ -27,6 +35,7 @@ class LiteralKind(IntEnum):
     PRESENT = 3  # an attribute; 0
     COMPARED = 4  # an attribute whose value is compared where the query is; 0
     EQUAL = 5  # an attribute and its value; 0
+    PAIR = 6  # two attributes and their values; the marks of their names
 
 
 def size_prefix(prefix: str) -> int:
@@ -43,25 +52,33 @@ class LiteralView(NamedTuple):
     largest of them. heads uint8[HEADS + 1]: for each hash of the two bytes that a prefix begins
     with its sizes, as bits from two bytes on, the last of them for all from LONG_SIZE on; in the
     last place the largest size. kinds uint8[len(LiteralKind) + 1]:
-    1 for each kind that a literal may have. version: how often a literal was added; a later view
-    holds all that an earlier one did, or none of it is in use any more.
+    1 for each kind that a literal may have. pairs uint8[PAIR_MARKS]: 1 for each mark of a name that
+    is in a pair, then a bit for each two of them. version: how often a literal was added; a later
+    view holds all that an earlier one did, or none of it is in use any more.
     """
 
     term: U64
     words: U8
     heads: U8
     kinds: U8
+    pairs: U8
     version: int = 0
 
     @classmethod
     def make_empty(cls, places: int, version: int = 0) -> LiteralView:
         """Returns a view of no literals, with a table of so many places."""
         sizes = np.zeros(PHRASE_WORDS + 1, np.uint8), np.zeros(HEADS + 1, np.uint8)
-        return cls(np.zeros(places, np.uint64), *sizes, np.zeros(_KINDS, np.uint8), version)
+        kinds, pairs = np.zeros(_KINDS, np.uint8), np.zeros(PAIR_MARKS, np.uint8)
+        return cls(np.zeros(places, np.uint64), *sizes, kinds, pairs, version)
 
     def mark(self, kind: U8, size: U16) -> None:
         """Marks the kinds and sizes of literals."""
         self.kinds[kind] = 1
+        pairs = size[kind == LiteralKind.PAIR]
+        if len(pairs):
+            self.pairs[pairs >> np.uint16(8)] = self.pairs[pairs & np.uint16(0xFF)] = 1
+            bits = np.uint8(1) << (pairs & np.uint16(7)).astype(np.uint8)
+            np.bitwise_or.at(self.pairs, NAME_MARKS + (pairs >> np.uint16(3)), bits)
         phrases, prefixes = size[kind == LiteralKind.PHRASE], size[kind == LiteralKind.PREFIX]
         if len(phrases):
             self.words[phrases] = 1
@@ -86,8 +103,13 @@ class LiteralView(NamedTuple):
     @property
     def attribute_kinds(self) -> tuple[bool, bool, bool]:
         """Whether there are literals of each of the kinds PRESENT, COMPARED and EQUAL."""
-        present, compared, equal = self.kinds[LiteralKind.PRESENT :].tolist()
+        present, compared, equal = self.kinds[LiteralKind.PRESENT : LiteralKind.PAIR].tolist()
         return bool(present), bool(compared), bool(equal)
+
+    @property
+    def of_pairs(self) -> U8:
+        """What pairs are searched by; empty if there are none."""
+        return self.pairs if self.kinds[LiteralKind.PAIR] else self.pairs[:0]
 
 
 _NO_TERMS: Final = np.zeros(0, np.uint64)

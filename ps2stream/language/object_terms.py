@@ -48,8 +48,9 @@ def find_terms(
         return terms
     off, data = opaque
     found = search_attributes(
-        sealed(off), sealed(data), table, literals.attribute_kinds, sealed(analyzer.keys)
-    )
+        sealed(off), sealed(data), table, literals.attribute_kinds, literals.of_pairs,
+        sealed(analyzer.keys),
+    )  # fmt: skip
     return add_found(*terms, *found) if len(found[1]) else terms
 
 

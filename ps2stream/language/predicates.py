@@ -1,7 +1,7 @@
 """Predicates on attributes as literals: `severity >= 3`, `source = "usgs"`, `tsunami EXISTS`.
 
-The text of a predicate has a space and does not begin with a double quote, by which it differs
-from those of literal_texts.py. Each predicate has one text.
+The text of a predicate has a space and does not begin with a double quote or a parenthesis, by
+which it differs from those of literal_texts.py and pairs.py. Each predicate has one text.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def unit_text(literal: str) -> str:
 
 def is_predicate(literal: str) -> bool:
     """Returns whether a literal is a predicate."""
-    return " " in literal and not literal.startswith('"')
+    return " " in literal and not literal.startswith(('"', "("))
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ import numpy as np
 from ps2stream.errors import PlanError, Ps2StreamError
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.language.expression import hash_literals, watch_literals
+from ps2stream.language.pairs import is_pair, split_pair
 from ps2stream.language.predicates import (
     COMPARED,
     EQUAL,
@@ -252,8 +253,14 @@ def _check_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
 
 
 def _is_attribute_unit(number: int, term: str) -> bool:
-    """Returns whether a term of a leaf is a predicate, as `unit_text` names it. Raises PlanError
-    for one whose value cannot be read."""
+    """Returns whether a term of a leaf is a predicate, as `unit_text` names it, or a pair. Raises
+    PlanError for one that cannot be read."""
+    if is_pair(term):
+        try:
+            split_pair(term)
+        except ValueError as error:
+            raise PlanError(f"plan: leaf {number} lists {error}") from None
+        return True
     if not is_predicate(term):
         return False
     try:

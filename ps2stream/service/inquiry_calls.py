@@ -10,9 +10,10 @@ import numpy as np
 from ps2stream.dispatcher.gateway import DispatcherGateway, QueryEstimate
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation, invalid
 from ps2stream.language.attribute_values import values_of
-from ps2stream.language.boolean import ANY_TEXT, Expr, terms_of
+from ps2stream.language.boolean import ANY_TEXT, Expr
 from ps2stream.language.expression import hash_literals
 from ps2stream.language.expression import parse as parse_expression
+from ps2stream.language.posting import list_units
 from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
@@ -79,7 +80,7 @@ class InquiryCalls:
         )
         if expression is not None:
             answer.text.CopyFrom(typed_clause(query.expression, analyzer, words))
-        names = [] if expression is None else sorted(terms_of(expression))
+        names = [] if expression is None else list_units(expression)
         posted = dict(zip(hash_literals(analyzer, names).tolist(), names, strict=True))
         bounds = self._gateway.grid.bounds(meeting.here)
         for at, term in enumerate(meeting.terms.tolist()):

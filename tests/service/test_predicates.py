@@ -115,12 +115,16 @@ def test_queries_are_posted_under_what_is_rarest_in_the_sample(tmp_path: Path) -
         {"lon": i % 9, "lat": 0.0, "text": "flood" if i % 2 else "flood creek", "id": str(i)}
         | {"attributes": {"source": "usgs" if i % 50 == 0 else "noaa", "type": "quake"}}
         | ({"attributes": {"type": "fire", "mag": i % 9}} if i % 8 == 0 else {})
+        | ({"attributes": {"a": i % 10, "b": i // 10 % 10}} if i % 2 else {})
         for i in range(400)
     ]
     rarest = {
         'flood AND source = "usgs"': 'source = "usgs"',
         'flood AND source = "noaa"': 'source = "noaa"',
-        'creek AND type = "quake"': "creek",
+        'creek AND type = "quake"': 'type = "quake"',
+        "a = 3 AND b = 4 AND flood": "(a = 3 AND b = 4)",
+        "a in (3, 5) AND b = 4": "b = 4",  # as two pairs are no eighth of it
+        "a = 3 AND NOT b = 4": "a = 3",
         'type = "fire" AND mag > 6': "mag > 6",
         'type = "quake" AND mag > 6': "mag > 6",
         'source = "none" AND creek': 'source = "none"',

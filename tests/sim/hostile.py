@@ -35,14 +35,14 @@ PREDICATES = [
     *("tsunami = true", "seen >= 2026-11-24T10:00:00Z", "`two words` <= 9007199254740993"),
 ]
 FREQUENCIES = {
-    "flood": 3,
-    "the": 9,
-    "severity EXISTS": 7,
-    "severity = 3": 1,
-    "source EXISTS": 5,
-    'source = "usgs"': 2,
-    "tsunami EXISTS": 8,
-    "tsunami = true": 4,
+    "flood": 300,
+    "the": 900,
+    "severity EXISTS": 700,
+    "severity = 3": 80,
+    "source EXISTS": 500,
+    'source = "usgs"': 90,
+    "tsunami EXISTS": 800,
+    "tsunami = true": 95,
 }
 _VALUES: Mapping[str, Sequence[Scalar]] = {
     "severity": [2, 3, 3.0, 3.5, -0.0, float("inf"), "3"],

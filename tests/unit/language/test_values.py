@@ -150,7 +150,9 @@ def test_objects_are_searched_as_their_naive_twins_are(seed: int) -> None:
     table = np.zeros(256, np.uint64)
     hold_terms(table, np.array(sorted(chosen), np.uint64))
     opaque = opaque_column(things, payload)
-    found_off, found = kernels.search_attributes(*opaque, table, (True, True, True), KEYS)
+    found_off, found = kernels.search_attributes(
+        *opaque, table, (True, True, True), np.zeros(0, np.uint8), KEYS
+    )
     off, word = kernels.list_values(*opaque, table, KEYS)
     for i, attributes in enumerate(things):
         mine = found[found_off[i] : found_off[i + 1]].tolist()

@@ -123,6 +123,7 @@ def test_attributes_are_counted_and_posted_under_as_words_are() -> None:
     held = [
         {"kind": str(rng.choice(["quake", "fire", "flood"], p=[0.1, 0.3, 0.6]))}
         | ({"mag": float(rng.integers(0, 4))} if rng.random() < 0.7 else {})
+        | {"x": int(rng.integers(0, 11)), "y": int(rng.integers(0, 11))}
         for _ in range(300)
     ]
     texts = [str(rng.choice(["storm river", "river", "calm"])) for _ in range(300)]
@@ -142,6 +143,7 @@ def test_attributes_are_counted_and_posted_under_as_words_are() -> None:
         'NOT kind = "quake"': TOP_TERM,
         "river AND mag = 9.5": "mag = 9.5",  # as the sample has no such object
         "calm AND depth = 3": "calm",  # of which it knows nothing
+        "x = 3 AND y = 2 AND river": "(x = 3 AND y = 2)",
         'kind in ("quake", "fire")': 'kind = "fire"',
     }
     rows = [
@@ -161,6 +163,8 @@ def test_attributes_are_counted_and_posted_under_as_words_are() -> None:
     assert units["mag COMPARED"] == units["mag EXISTS"] == present
     assert units['kind = "quake"'] == sum(a["kind"] == "quake" for a in held)
     assert units["mag = 9.5"] == 0
+    both = sum(a["x"] == 3 and a["y"] == 2 for a in held)
+    assert units["(x = 3 AND y = 2)"] == both > 0
     mixed = take(
         lambda: pa.Table.from_batches([objects]).to_batches(max_chunksize=70),
         [batch(rows[::-1])], Analysis(0), GRID,

@@ -252,9 +252,12 @@ def test_a_predicate_that_is_written_otherwise_is_refused(term: str) -> None:
 
 def test_units_of_attributes_have_owners_as_words_have() -> None:
     names = ['kind = "quake"', "mag EXISTS", "mag COMPARED", "`two words` = true", "flood"]
+    names.append("(a = 1 AND b = 2)")
     plan = text_plan(ANALYSIS, GRID, 7, {name: i + 1 for i, name in enumerate(names)})
     plan = RoutingPlan.from_dict(json.loads(json.dumps(plan.to_dict())), ANALYSIS)
-    literals = ['kind = "quake"', "mag EXISTS", "mag > 3", "`two words` = true", "flood"]
+    literals = ['kind = "quake"', "mag EXISTS", "mag > 3", "`two words` = true", *names[4:]]
     terms = hash_literals(ANALYZER, literals)
-    owners = plan.compile(ANALYZER).owners(np.zeros(5, np.uint32), terms)
-    assert owners.tolist() == [1, 2, 3, 4, 5]
+    owners = plan.compile(ANALYZER).owners(np.zeros(6, np.uint32), terms)
+    assert owners.tolist() == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(PlanError, match="is no pair of equalities"):
+        text_plan(ANALYSIS, GRID, 2, {"(b = 2 AND a = 1)": 1}).compile(ANALYZER)
