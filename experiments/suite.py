@@ -22,6 +22,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "f15": ((4,), (4,)),
     "f16": ((8,), (8,)),
     "salb": ((8, 64), (2, 4, 8, 16, 32, 64, 128, 256)),
+    "w0": ((1,), (1,)),
 }
 
 
