@@ -25,10 +25,11 @@ from ps2stream.experiments.le_subscribe.growth import (
     list_used_bytes,
 )
 from ps2stream.experiments.le_subscribe.layout import (
-    BM_MAX,
+    COUNT,
     CREATED,
     DONE,
     DROPPED,
+    ENTRY,
     FIRST_TABLE,
     LIVE,
     MOVED,
@@ -206,21 +207,11 @@ class ClusterMatcher:
             "moved": int(state[MOVED]),
         }  # fmt: skip
 
-    def sizes(self) -> dict[tuple[int, ...], int]:
-        """Returns the numbers of subscriptions by the attributes of their table."""
-        masks, sizes = self._arrays.table_mask.tolist(), self._arrays.table_size.tolist()
-        return {
-            tuple(a for a in range(ATTRIBUTES) if mask >> a & 1): size
-            for mask, size in zip(masks, sizes, strict=True)
-            if size
-        }
-
-    def excess(self) -> float:
-        """Returns the largest benefit margin of a cluster over its limit."""
-        cluster, a = self._arrays.cluster, self._arrays
-        live = cluster[cluster[:, 2] > 0]
-        margin = a.entry_nu[live[:, 5]] * live[:, 2]
-        return float(margin.max(initial=0.0) / a.limits[BM_MAX])
+    def expected_checks(self) -> float:
+        """Returns how many subscriptions an event checks by the statistics."""
+        a = self._arrays
+        live = a.cluster[a.cluster[:, COUNT] > 0]
+        return float((a.entry_nu[live[:, ENTRY]] * live[:, COUNT]).sum())
 
     def used_bytes(self) -> int:
         """Returns the bytes of the structures in use."""

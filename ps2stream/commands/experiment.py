@@ -12,6 +12,7 @@ from ps2stream.errors import invalid
 
 NAMES = (
     "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb", "w0",
+    "w1", "w2", "clusters", "updates", "memory",
 )  # fmt: skip
 POSTS = "tweets_us_2021_2022.parquet"
 
@@ -71,8 +72,9 @@ def experiment(
     migrations, f16 throughput with and without adjustment. S3-TM: salb. Plans are made on one
     part of a stream and judged on another. Each worker's share runs alone, one after the other,
     in this process, and the slowest one bounds the throughput; f14 and f15 run the service.
-    Le Subscribe, on one core, without --workers and --posts: w0 equalities, the number of
-    subscriptions growing. docs/experiments.md has the results.
+    Le Subscribe, on one core, without --workers and --posts: w0 all algorithms while the number
+    of subscriptions grows, w1 and w2 comparisons too, clusters what clusters save, updates
+    subscriptions that change, memory memory and load time. docs/experiments.md has the results.
     """
     from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run

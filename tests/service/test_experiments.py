@@ -21,7 +21,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
-SUBSCRIPTIONS = ("w0",)
+SUBSCRIPTIONS = ("w0", "w1", "w2", "clusters", "updates", "memory")
 """Those of Le Subscribe, which have no stream and no workers."""
 ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS}  # f12 with more queries; with real actors; below
 
