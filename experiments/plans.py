@@ -47,7 +47,8 @@ class ExperimentSettings:
 
     posts: a file of real posts, None for the synthetic stream alone. costs: what plans are made
     with. repeats: timed runs of each worker, of which the fastest counts; 0 only counts. runtime:
-    of experiments that run a service. progress: receives a line about each step.
+    of experiments that run a service. subscriptions: of the experiments of Le Subscribe, 0 for
+    what the size says. progress: receives a line about each step.
     """
 
     size: StreamSize = QUICK
@@ -57,6 +58,7 @@ class ExperimentSettings:
     costs: Costs = dataclasses.field(default_factory=Costs)
     repeats: int = 5
     runtime: Literal["ray", "local"] = "ray"
+    subscriptions: int = 0
     progress: Callable[[str], None] = lambda what: None
 
     @property

@@ -10,7 +10,10 @@ from ps2stream.commands.output import CommandOutput, json_option, pass_output
 from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import invalid
 
-NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb")
+NAMES = (
+    "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb", "w0",
+    "w1", "w2", "clusters", "updates", "memory",
+)  # fmt: skip
 POSTS = "tweets_us_2021_2022.parquet"
 
 
@@ -37,6 +40,12 @@ POSTS = "tweets_us_2021_2022.parquet"
     f"default: {POSTS} of PS2STREAM_DATA]",
 )
 @click.option(
+    "--subscriptions",
+    type=click.IntRange(1_000, 10_000_000),
+    help="Number of subscriptions of the experiments of Le Subscribe.  [default: 3,000,000; with "
+    "--full 6,000,000]",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("results"),
@@ -53,6 +62,7 @@ def experiment(
     workers: str | None,
     seed: int,
     posts: str | None,
+    subscriptions: int | None,
     out: Path,
 ) -> None:
     """Repeat an experiment of the papers, and report which of their orderings hold.
@@ -62,7 +72,9 @@ def experiment(
     migrations, f16 throughput with and without adjustment. S3-TM: salb. Plans are made on one
     part of a stream and judged on another. Each worker's share runs alone, one after the other,
     in this process, and the slowest one bounds the throughput; f14 and f15 run the service.
-    docs/experiments.md has the results.
+    Le Subscribe, on one core, without --workers and --posts: w0 all algorithms while the number
+    of subscriptions grows, w1 and w2 comparisons too, clusters what clusters save, updates
+    subscriptions that change, memory memory and load time. docs/experiments.md has the results.
     """
     from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run
@@ -74,6 +86,7 @@ def experiment(
         workers=_parse_worker_counts(workers) if workers else EXPERIMENTS[name][not quick],
         seed=seed,
         posts=None if given is None else str(given),
+        subscriptions=subscriptions or 0,
         progress=lambda what: output.progress_console().print(what),
     )
     report = run(name, settings)

@@ -21,7 +21,9 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
-ELSEWHERE = {"f13", "f14", "f15"}  # f12 with more queries; with real actors, and below
+SUBSCRIPTIONS = ("w0", "w1", "w2", "clusters", "updates", "memory")
+"""Those of Le Subscribe, which have no stream and no workers."""
+ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS}  # f12 with more queries; with real actors; below
 
 QUICK = "f9"
 """The one that runs at the size of the command."""
@@ -47,6 +49,19 @@ def test_an_experiment_prints_rows_and_verdicts_and_draws(
     assert found["verdicts"]
     assert not [note for note in found["notes"] if note.startswith("WRONG")]
     assert json.loads((tmp_path / f"{name}.json").read_text())["rows"] == found["rows"]
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUBSCRIPTIONS)
+def test_an_experiment_on_subscriptions_prints_rows_and_verdicts(name: str, tmp_path: Path) -> None:
+    code, out, err = run(name, "--subscriptions", "6000", "--out", str(tmp_path), "--json")
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    assert found["settings"]["subscriptions"] == 6000
+    assert found["rows"]
+    assert found["verdicts"]
+    assert not [note for note in found["notes"] if note.startswith("WRONG")]
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
