@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,11 @@ def test_a_message_that_a_machine_does_not_take_ends_its_shell(
 def test_no_message_is_lost_between_two_turns(tmp_path: Path) -> None:
     shell = WorkerShell(HERE, 1, TOPOLOGY)
     groups: list[list[int]] = []
-    shell.handle = lambda frames: groups.append([f.lsn for f in frames])  # type: ignore[assignment, method-assign, misc]
+
+    def handle(frames: list[Any]) -> None:
+        groups.append([frame.lsn for frame in frames])
+
+    shell.handle = handle  # type: ignore[method-assign]
     n = 3 * GROUP + 1
     with closing(PeerLinks(PEER, 1)) as peer:
         peer.connect(HERE, *shell.bind(tmp_path))
