@@ -92,12 +92,15 @@ def test_a_delivery_of_all_pairs_of_a_record_is_as_one_of_some(fields: int) -> N
     alone = release(100, 4, 1, objects[::2], opaque=opaque[::2])
     shared = release(100, 4, 1, objects, opaque=opaque)
     rows, handles, sessions = (1, 1, 2, 3), (7, 8, 9, 7), (5, 5, 6, 5)
-    columns = np.array(rows, np.uint32), np.array(handles), np.array(sessions)
-    mine = [column[columns[2] == 5] for column in columns]
+    row, handle, session = np.array(rows, np.uint32), np.array(handles), np.array(sessions)
+    of = session == 5
     names = np.array([7, 8]), strings_to_column(["seven", "eight"])
     made = [
         deliver_batch(fanout.make_delivery(record, 0, 3, 1, fields, *names))
-        for record in (fanout.matched(alone, *mine, 0), fanout.matched(shared, *columns, 0))
+        for record in (
+            fanout.matched(alone, row[of], handle[of], session[of], 0),
+            fanout.matched(shared, row, handle, session, 0),
+        )
     ]
     assert made[0] == made[1]
     assert len(delivery_pb2.DeliverResponse.FromString(made[0]).batch.object_ids) == 2
