@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ps2stream.benchmarks.engine import TaggedRows, tags_of
 from ps2stream.benchmarks.figures import summarise_values
 from ps2stream.benchmarks.post_batches import BATCH, watch_rows
+from ps2stream.benchmarks.query_tags import TaggedRows, tags_of
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import hash_literals
 from ps2stream.language.literals import LiteralKind

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.benchmarks.engine import TaggedRows, query_rows, tags_of
 from ps2stream.benchmarks.post_batches import BATCH, PostBatches
+from ps2stream.benchmarks.query_tags import TaggedRows, query_rows, tags_of
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner.calibrate import fit

@@ -10,25 +10,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ps2stream.benchmarks.figures import summarise_values
 from ps2stream.benchmarks.post_batches import BATCH, PostBatches, search_posts, watch_rows
 from ps2stream.benchmarks.predicates import PredicateKind, QueryPredicates
+from ps2stream.benchmarks.query_tags import query_rows, tags_of
+from ps2stream.benchmarks.tuning import tune_workload, widen_workload
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants, Shares
-from ps2stream.benchmarks.workload import PostColumns, Workload, make
+from ps2stream.benchmarks.workload import PostColumns, make
 from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_yardstick
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
-from ps2stream.language.expression import compile_column
-from ps2stream.protocol.frame import I64, U32, U64, strings_to_column
-from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
-from ps2stream.routing.tag_kernels import expand_tags, tag_sizes
-from ps2stream.space.grid import Grid
-from ps2stream.space.space_kernels import rect_boxes
+from ps2stream.protocol.frame import I64, U64
+from ps2stream.protocol.rows import QueryRows
 from ps2stream.workers.index import ALL_TERMS, MatchColumns
 from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
 from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
@@ -37,71 +34,6 @@ UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
 CHECKED = 200  # objects compared with brute force
 _CHUNK = 1 << 16
-_TUNED_ON = 100_000  # queries that --mo is tuned on
-_TUNED_WITH = 4096  # objects that --mo is tuned on
-
-
-class TaggedRows(NamedTuple):
-    """Query rows and their tags, as a dispatcher would send them to the only worker."""
-
-    rows: QueryRows
-    off: I64
-    cell: U32
-    term: U64
-
-
-def query_rows(
-    load: Workload, analyzer: Analyzer, frequencies: Frequencies, first: int, last: int
-) -> QueryRows:
-    """Returns interests first..last - 1 as insert rows; LSN and handle are 1 + their number."""
-    part = dataclasses.replace(
-        load.interests,
-        **{
-            f.name: getattr(load.interests, f.name)[first:last]
-            for f in dataclasses.fields(load.interests)
-        },
-    )
-    n = len(part.every)
-    off, source = strings_to_column(dataclasses.replace(load, interests=part).expressions())
-    compiled = compile_column(off, source, analyzer, frequencies)
-    if compiled.errors:
-        raise compiled.errors[0][1]
-    boxes = np.empty((2 * n, 4))
-    box_off = np.empty(n + 1, np.int64)
-    count = rect_boxes(part.rect, box_off, boxes)
-    nothing = np.zeros(n + 1, np.int64)
-    handle = np.arange(first + 1, last + 1)
-    return QueryRows(
-        kind=np.full(n, UpdateKind.INSERT, np.uint8),
-        lsn=handle,
-        handle=handle,
-        session=np.ones(n, np.int64),
-        id_off=nothing,
-        id=np.zeros(0, np.uint8),
-        form=compiled.form,
-        post=compiled.post,
-        term_off=compiled.term_off,
-        term=compiled.term,
-        prog_off=compiled.prog_off,
-        prog=compiled.prog,
-        box_off=box_off,
-        box=boxes[:count].ravel(),
-        shape=np.full(n, RegionShape.RECT, np.uint8),
-        geom_off=np.arange(n + 1) * 4,
-        geom=part.rect.ravel(),
-        source_off=nothing,
-        source=np.zeros(0, np.uint8),
-    )
-
-
-def tags_of(rows: QueryRows, grid: Grid) -> TaggedRows:
-    """Returns all tags of the rows, as if one worker held everything."""
-    cell_off, cell = grid.cover(rows.box_off, rows.box)
-    off = np.zeros(len(rows) + 1, np.int64)
-    tag_sizes(cell_off, rows.post, off)
-    tag_cell, tag_term = np.empty(off[-1], np.uint32), np.empty(off[-1], np.uint64)
-    expand_tags(cell_off, cell, rows.post, rows.term_off, rows.term, tag_cell, tag_term)
-    return TaggedRows(rows, off, tag_cell, tag_term)
 
 
 class IndexEngine:
@@ -237,44 +169,6 @@ def _analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U
     return out, rate
 
 
-def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U64]) -> float:
-    """Estimates the matches per object on the first 100,000 queries and 4,096 objects."""
-    n = min(load.start, _TUNED_ON)
-    rows = query_rows(load, analyzer, Frequencies.of(load.counts, analyzer), 0, n)
-    index = INDEXES["gi2-radix"](load.grid)
-    index.insert(*tags_of(rows, load.grid))
-    batches, count = PostBatches(load.posts, *objects), 0
-    used = min(_TUNED_WITH // BATCH, len(batches))
-    for k in range(used):
-        count += len(index.match(n, *batches[k]).row)
-    return count / (used * BATCH) * (load.start / n)
-
-
-def tune_workload(
-    load: Workload, mo: float, analyzer: Analyzer, objects: tuple[I64, U64]
-) -> tuple[Workload, dict[str, float]]:
-    """Changes the workload by bisection so that an object has about `mo` matches; returns it and
-    the factors.
-
-    First the sides of the squares change, by a factor within 1/4 and 4; if that is not enough,
-    the keyword skew changes too (`Workload.scaled`), within -1 and 2.
-    """
-
-    def bisect(low: float, high: float, at: Callable[[float], Workload]) -> float:
-        for _ in range(9):
-            middle = (low + high) / 2
-            if matches_per_object(at(middle), analyzer, objects) < mo:
-                low = middle
-            else:
-                high = middle
-        return (low + high) / 2
-
-    side, skew = 2.0 ** bisect(-2, 2, lambda power: load.scaled(2.0**power)), 1.0
-    if not 0.26 < side < 3.9:
-        skew = bisect(-1, 2, lambda power: load.scaled(side, power))
-    return load.scaled(side, skew), {"side_factor": side, "keyword_skew": skew}
-
-
 def run_engine(
     queries: int = 1_000_000,
     group: str = "q1",
@@ -287,6 +181,7 @@ def run_engine(
     shares: Shares = NO_SHARES,
     predicates: PredicateKind | None = None,
     values: int = 1,
+    equal_matches: bool = False,
 ) -> dict[str, Any]:
     """Returns the measured figures of this index with every setting, JSON-able. One more run
     comes first, unmeasured.
@@ -296,8 +191,9 @@ def run_engine(
     our median rate over the median of its two, `ratio` that over the better one. shares: of queries
     with more to check. predicates: two of each query (see `QueryPredicates`), `values` of which
     there are; then the same queries without them are measured in turns, and `over_plain` is the
-    median of the tuples per processor second over theirs. Raises ValueError for predicates beside
-    negated words.
+    median of the tuples per processor second over theirs. equal_matches: the regions of those with
+    predicates are larger, so that both have as many matches. Raises ValueError for predicates
+    beside negated words.
     """
     if predicates is not None and shares.negated:
         raise ValueError("negated: queries with predicates have no negated words")
@@ -310,6 +206,10 @@ def run_engine(
         load, tuning = tune_workload(load, mo, analyzer, objects)
     variants = QueryVariants(load, shares, analyzer, seed)
     added = predicates and QueryPredicates(predicates, values, load, objects, analyzer, seed)
+    widened, plain_variants = 1.0, variants
+    if added is not None and equal_matches:
+        wide, widened = widen_workload(load, added, analyzer, objects)
+        variants = QueryVariants(wide, shares, analyzer, seed)
     with contextlib.ExitStack() as stack:
         yardstick = stack.enter_context(open_yardstick(against, queries)) if against else None
         if yardstick is not None:
@@ -318,7 +218,7 @@ def run_engine(
         inserts = engine.fill()
         plain = None
         if added is not None:
-            plain = IndexEngine(variants, analyzer, objects, INDEXES[index])
+            plain = IndexEngine(plain_variants, analyzer, objects, INDEXES[index])
             plain.fill()
         rounds, others = [], []
         for _ in range(runs + 1):
@@ -341,6 +241,7 @@ def run_engine(
             **dataclasses.asdict(shares),
             "predicates": predicates,
             "values": values,
+            "widened": widened,
             **tuning,
             "runs": runs,
             "seed": seed,

@@ -89,7 +89,7 @@ def run_pipeline(
     updates = min(int(seconds * 60_000), 600_000)
     load = workload.make(source, group, queries, updates, max(batches) * 100, seed, analyzer)
     if mo is not None:
-        from ps2stream.benchmarks.engine import tune_workload
+        from ps2stream.benchmarks.tuning import tune_workload
 
         load, _ = tune_workload(
             load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text)

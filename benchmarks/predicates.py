@@ -26,6 +26,7 @@ from ps2stream.v1.object_pb2 import Attributes
 
 PredicateKind = Literal["equal", "range"]
 _NAMES: Final = {"equal": ("network", "source"), "range": ("depth", "magnitude")}
+_PAIRS: Final = 50_000
 _ORDERS: Final = COMPARISONS[:4]  # but for !=, which nearly all satisfy
 
 
@@ -98,6 +99,14 @@ class QueryPredicates:
             self._make_predicate(k, self._wanted[query, k], self._order[query, k]).holds(attributes)
             for k in range(2)
         )
+
+    def estimate_share(self) -> float:
+        """Returns the share of the pairs of an object and a query whose predicates it satisfies, by
+        some of them."""
+        rng = np.random.default_rng(7)
+        query = rng.integers(0, len(self._wanted), _PAIRS).tolist()
+        post = rng.integers(0, len(self._held), _PAIRS).tolist()
+        return float(np.mean([self.holds(q, p) for q, p in zip(query, post, strict=True)]))
 
     def change_rows(self, rows: QueryRows, first: int) -> QueryRows:
         """Returns the rows of the queries from number `first` on with their predicates. A query is

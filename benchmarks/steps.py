@@ -255,7 +255,7 @@ def run_steps(
     updates = (warming + batches + COUNTED) * UPDATES // 2
     load = make(workload, group, queries, updates, batch * 64, seed, analyzer)
     if mo is not None:
-        from ps2stream.benchmarks.engine import tune_workload
+        from ps2stream.benchmarks.tuning import tune_workload
 
         terms = analyzer.analyse(load.posts.text_off, load.posts.text)
         load, _ = tune_workload(load, mo, analyzer, terms)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ps2stream.benchmarks import workload
-from ps2stream.benchmarks.engine import query_rows
 from ps2stream.benchmarks.kept import open_fresh_place
+from ps2stream.benchmarks.query_tags import query_rows
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
 from ps2stream.protocol.ports import LedgerChange, SettledAnswer, Store

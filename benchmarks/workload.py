@@ -105,6 +105,20 @@ class Workload:
             self, interests=interests, square=square, grid=_choose_grid(rect)
         )
 
+    def widened(self, side: float) -> Workload:
+        """Returns the same queries with sides `side` times as long around the same centres, within
+        the world, also of a workload whose queries are given."""
+        if len(self.square):
+            return self.scaled(side)
+        low, high = self.interests.rect[:, :2], self.interests.rect[:, 2:]
+        middle, half = (low + high) / 2, (high - low) / 2 * side
+        ends = np.array([180.0, 90.0])
+        rect = np.concatenate(
+            [np.maximum(middle - half, -ends), np.minimum(middle + half, ends)], 1
+        )
+        interests = dataclasses.replace(self.interests, rect=rect)
+        return dataclasses.replace(self, interests=interests, grid=_choose_grid(rect))
+
     def flipping(self, every: int, first: int = 0, share: float = 0.1) -> Workload:
         """Returns a workload with the same places and Q3's regions, of which a `share` of the 100
         turns from Q1 to Q2 or back after each `every` of the later inserts from `first` on; live

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.benchmarks.engine import query_rows
+from ps2stream.benchmarks.query_tags import query_rows
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.experiments.evaluate import AnalysedObjects, StreamPeriod, StreamRound
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies

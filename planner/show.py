@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ps2stream.errors import PlanError
+from ps2stream.language.predicates import is_predicate
 from ps2stream.protocol.frame import I64
 from ps2stream.routing.leaves import holders
 from ps2stream.routing.plan import Leaf, RoutingPlan, Space
@@ -72,6 +73,7 @@ def facts(plan: RoutingPlan) -> dict[str, Any]:
         "leaves": len(plan.leaves),
         "text_leaves": sum(not isinstance(leaf, Space) for leaf in plan.leaves),
         "frequencies": len(plan.frequencies),
+        "counted_predicates": sum(map(is_predicate, plan.frequencies)),
         "parts": parts,
         **({"made": made} if made else {}),
     }
@@ -97,12 +99,14 @@ def _describe_part(
 def text(found: dict[str, Any]) -> str:
     """Returns the facts as lines."""
     grid, made = found["grid"], found.get("made", {})
-    predicted = made.get("predicted", {})
+    predicted, attributes = made.get("predicted", {}), found["counted_predicates"]
+    words = found["frequencies"] - attributes
     lines = [
         f"plan        version {found['version']}, {found['workers']} workers"
         + (f", by {made['algorithm']}" if "algorithm" in made else ""),
         f"grid        {1 << grid['lon_bits']:,} x {1 << grid['lat_bits']:,} cells",
         f"leaves      {found['leaves']:,}, of them {found['text_leaves']:,} divided by text",
+        f"counted     {words:,} words, {attributes:,} attributes and values, to choose postings by",
     ]
     if "salt" in made:
         lines.append(f"salt        predicted under {made['salt']}; a service hashes with its own")

@@ -49,6 +49,11 @@ def bench() -> None:
     "satisfy; and measure the same queries without them in turns.",
 )
 @count_option("--values", 1, "Number of values, or of thresholds, of an attribute.")
+@click.option(
+    "--equal-matches",
+    is_flag=True,
+    help="Make the regions of queries with predicates larger, so that both have as many matches.",
+)
 @against_option
 @json_option
 @pass_output
@@ -67,6 +72,7 @@ def engine(
     polygons: float,
     predicates: Literal["equal", "range"] | None,
     values: int,
+    equal_matches: bool,
     against: str | None,
 ) -> None:
     """Measure one worker's index on one core, with 5 objects per update.
@@ -100,6 +106,7 @@ def engine(
         shares=Shares(negated, circles, polygons),
         predicates=predicates,
         values=values,
+        equal_matches=equal_matches,
     )
     show_result(output, found)
 

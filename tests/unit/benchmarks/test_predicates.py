@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.benchmarks.engine import IndexEngine, query_rows, run_engine
+from ps2stream.benchmarks.engine import IndexEngine, run_engine
 from ps2stream.benchmarks.post_batches import BATCH
 from ps2stream.benchmarks.predicates import PredicateKind, QueryPredicates
+from ps2stream.benchmarks.query_tags import query_rows
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants
 from ps2stream.benchmarks.workload import make
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.benchmarks.engine import query_rows, tags_of
 from ps2stream.benchmarks.publisher import PublishInterval
+from ps2stream.benchmarks.query_tags import query_rows, tags_of
 from ps2stream.benchmarks.subscriber import DeliveryReceipt
 from ps2stream.benchmarks.verified import verified
 from ps2stream.benchmarks.workload import make

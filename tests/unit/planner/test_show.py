@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,15 @@ def test_the_parts_of_each_worker() -> None:
 
 
 def test_a_plan_is_told_with_its_warnings(tmp_path: Path) -> None:
-    save_plan(shown_plan(MADE), tmp_path / "p.json")
+    plan = shown_plan(MADE)
+    counts = {"flood": 9, "river": 3, 'kind = "quake"': 4, "kind EXISTS": 7, "mag EXISTS": 2}
+    save_plan(dataclasses.replace(plan, frequencies=counts), tmp_path / "p.json")
     said = Said()
     show(str(tmp_path / "p.json"), said)
     json.dumps(said.value)
     assert "by hybrid" in said.line
     assert "slowest over fastest 4.00, slowest over the lower bound 1.71" in said.line
+    assert "counted     2 words, 3 attributes and values" in said.line
     assert "warning     sigma 1.2 was not met" in said.line
     assert said.line.splitlines()[-3].split() == ["0", "1", "3", "1", "3", "1", "2.00"]
 
