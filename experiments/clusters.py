@@ -36,7 +36,7 @@ COLUMNS = (
     "workload", "algorithm", "bm_max", "subscriptions", "ms", "phase1_ms", "phase2_ms", "checks",
     "probes", "visits", "tables", "load_s", "mb",
 )  # fmt: skip
-MARGINS = (0.25, 1.0, 4.0, 16.0, 64.0)
+MARGINS = (0.1, 0.25, 1.0, 4.0, 64.0)
 DOMAINS, PREDICATES = (10, 40, 100), (4, 8, 14)
 CLOSE = 1.5
 

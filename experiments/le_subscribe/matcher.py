@@ -69,7 +69,7 @@ class ClusteringLimits(NamedTuple):
     is redistributed, in checks an event; b_min, the subscriptions below which a table is dropped;
     rp_min, the subscriptions for which one is made."""
 
-    bm_max: float = 1.0
+    bm_max: float = 0.25
     b_min: float = 1_000.0
     rp_min: float = 4_000.0
 
