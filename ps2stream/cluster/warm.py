@@ -153,6 +153,8 @@ def _make_objects(texts: list[str], analyzer: Analyzer) -> ObjectRows:
         {"lon": [0.0], "lat": [0.0], "text": ["up"], "warm": [1], "up": ["now"], "payload": ["{}"]}
     )
     read_objects(object_pb2.ObjectBatch(arrow=to_ipc(batch)), 0)
+    wide = batch.select(["lon", "lat", "text"]).add_column(0, "id", pa.array(["a"], "large_string"))
+    read_objects(object_pb2.ObjectBatch(arrow=to_ipc(wide)), 0).refusals()
     value = object_pb2.AttributeValue(integer=1)
     objects = [
         object_pb2.Object(

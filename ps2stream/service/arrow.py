@@ -45,7 +45,7 @@ def open_batch(
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
         schema = pa.ipc.read_schema(next(messages))
-        if bad := _find_violations(schema, columns, required, find_other_problems):
+        if bad := find_violations(schema, columns, required, find_other_problems):
             raise InvalidArgument(bad)
         batch = pa.ipc.read_record_batch(_find_batch(messages), schema)
         batch.validate(full=True)
@@ -145,12 +145,13 @@ def _view_values(column: pa.Array, dtype: type[np.generic]) -> Any:
     return np.require(view, requirements="A")
 
 
-def _find_violations(
+def find_violations(
     schema: pa.Schema,
     columns: Mapping[str, str],
     required: Sequence[str],
-    find_other_problems: OtherColumns | None,
+    find_other_problems: OtherColumns | None = None,
 ) -> list[Violation]:
+    """Returns what is wrong with the columns of a schema, see `open_batch`."""
     names, types = schema.names, schema.types
     if names == list(required) and all(map(_has_type, types, map(columns.__getitem__, names))):
         return []
@@ -199,17 +200,17 @@ def _read_head(message: Any) -> _MessageHead:
     the number of rows, and a fourth means compressed buffers."""
     head = memoryview(message.metadata)
     (root,) = struct.unpack_from("<I", head, 0)
-    kind = _find_slot(head, root, 1)
+    kind = find_slot(head, root, 1)
     if kind is None or head[kind] != _RECORD_BATCH:
         return _MessageHead()
-    body = _find_slot(head, root, 2)
+    body = find_slot(head, root, 2)
     if body is None:
         return _MessageHead(batches=1)
     (offset,) = struct.unpack_from("<I", head, body)
     table = body + offset
-    length = _find_slot(head, table, 0)
+    length = find_slot(head, table, 0)
     rows = 0 if length is None else struct.unpack_from("<q", head, length)[0]
-    return _MessageHead(1, max(rows, 0), _find_slot(head, table, 3) is not None)
+    return _MessageHead(1, max(rows, 0), find_slot(head, table, 3) is not None)
 
 
 def _find_batch(messages: Iterable[Any]) -> Any:
@@ -231,8 +232,10 @@ def _find_batch(messages: Iterable[Any]) -> Any:
     return found
 
 
-def _find_slot(head: memoryview, table: int, index: int) -> int | None:
-    """Returns the position of field `index` of a flatbuffers table, or None when it is absent."""
+def find_slot(head: bytes | memoryview, table: int, index: int) -> int | None:
+    """Returns the position of field `index` of a flatbuffers table, or None when it is absent.
+
+    Raises struct.error beyond `head`."""
     (back,) = struct.unpack_from("<i", head, table)
     vtable = table - back
     if vtable < 0:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.language.batch_tokenizer import find_overlong, is_always_wanted
+from ps2stream.language.batch_tokenizer import GROWTH, find_overlong, is_always_wanted
 from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.language.object_terms import find_terms
 from ps2stream.limits import (
@@ -22,12 +22,22 @@ from ps2stream.limits import (
     LON_MAX,
     TEXT_BYTES,
 )
-from ps2stream.protocol.frame import F64, I64, U8, Array, strings_to_column, take_ragged
+from ps2stream.protocol.frame import (
+    F64,
+    I64,
+    U8,
+    Array,
+    sealed,
+    strings_to_column,
+    take_ragged,
+)
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.service import arrow
 from ps2stream.service.attribute_columns import find_column_problems, read_columns
 from ps2stream.service.attribute_messages import read_messages
 from ps2stream.service.attribute_rules import OpaqueRows, no_opaque
+from ps2stream.service.object_row_kernels import are_within
+from ps2stream.service.plain_columns import PlainColumnReader, PlainColumns
 from ps2stream.space.regions import coordinate_problem
 from ps2stream.v1 import object_pb2, query_pb2
 
@@ -40,6 +50,9 @@ COLUMNS = {
     "time": arrow.TIME,
 }
 REQUIRED = ("lon", "lat", "text")
+_LIMITS = LON_MAX, LAT_MAX, ID_BYTES, min(TEXT_BYTES, FOLDED_TEXT_BYTES // GROWTH)
+"""What no row that is within can be refused for: degrees, and bytes of ids and texts."""
+_plain_reader = PlainColumnReader(COLUMNS, REQUIRED)
 
 
 class RowRefusal(NamedTuple):
@@ -81,6 +94,9 @@ class ObjectColumns:
 
         Raises Cancelled once `is_wanted` reports that the caller has left.
         """
+        columns = sealed(self.lon), sealed(self.lat), sealed(self.id_off), sealed(self.text_off)
+        if not self.opaque.problems and are_within(*columns, _LIMITS):
+            return []
         out: list[RowRefusal] = []
         for name, value, limit in (("lon", self.lon, LON_MAX), ("lat", self.lat, LAT_MAX)):
             out += [
@@ -172,6 +188,8 @@ def read_objects(
 
 
 def _read_arrow(data: bytes, now_ms: int, is_wanted: Callable[[], bool]) -> ObjectColumns:
+    if (plain := _plain_reader.read(data)) is not None:
+        return _make_plain_columns(plain, now_ms)
     batch = arrow.open_batch(data, COLUMNS, REQUIRED, find_column_problems)
     n = batch.num_rows
     names = batch.schema.names
@@ -188,6 +206,19 @@ def _read_arrow(data: bytes, now_ms: int, is_wanted: Callable[[], bool]) -> Obje
         arrow.doubles(batch, "lat"),
         *arrow.strings(batch, "text"),
         opaque=read_columns(batch, COLUMNS, is_wanted),
+    )
+
+
+def _make_plain_columns(plain: PlainColumns, now_ms: int) -> ObjectColumns:
+    numbers, texts = plain.numbers, plain.texts
+    time = numbers.get("time")
+    id_ = texts.get("id")
+    return ObjectColumns(
+        *(id_ if id_ is not None else (np.zeros(plain.rows + 1, np.int64), np.zeros(0, np.uint8))),
+        time if time is not None else np.full(plain.rows, now_ms),
+        numbers["lon"],
+        numbers["lat"],
+        *texts["text"],
     )
 
 
