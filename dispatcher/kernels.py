@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array
+from ps2stream.protocol.span_kernels import copy_span
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
 from ps2stream.space.prefetch import prefetch
 from ps2stream.space.space_kernels import find_cells
@@ -356,7 +357,7 @@ def take_spans(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
         out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
     out = np.empty(out_off[-1], data.dtype)
     for i in range(len(rows)):
-        out[out_off[i] : out_off[i + 1]] = data[off[rows[i]] : off[rows[i] + 1]]
+        copy_span(out, out_off[i], data, off[rows[i]], out_off[i + 1] - out_off[i])
     return out_off, out
 
 

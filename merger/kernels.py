@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.rows import UpdateKind
+from ps2stream.protocol.span_kernels import copy_span
 from ps2stream.space.prefetch import prefetch
 
 Bool = NDArray[np.bool_]
@@ -22,12 +23,13 @@ OBJECT_BYTES = 48
 
 _INSERT = np.uint8(UpdateKind.INSERT)
 _AHEAD = 8  # elements between that which is handled and that whose cache lines are asked for
+_SHORT = 32  # elements that an insertion sort takes
 
 
 @njit(cache=True, nogil=True)
 def distinct_pairs(row: U32, handle: I64, session: I64, rows: int) -> tuple[U32, I64, I64]:
     """Returns the distinct (row, handle) with their sessions, sorted by row and handle; row < rows.
-    A counting sort by row comes first, then a sort of each row's few handles."""
+    A counting sort by row comes first, then a Shellsort of each row's few handles."""
     n = len(row)
     start = np.zeros(rows + 1, np.int64)
     for i in range(n):
@@ -47,21 +49,21 @@ def distinct_pairs(row: U32, handle: I64, session: I64, rows: int) -> tuple[U32,
     for r in range(rows):
         a = start[r]
         b = start[r + 1]
-        if b - a > 32:
-            order = np.argsort(h[a:b])
-            h[a:b] = h[a:b][order]
-            s[a:b] = s[a:b][order]
-        else:
-            for i in range(a + 1, b):
+        gap = 1
+        while _SHORT * gap < b - a:
+            gap = 3 * gap + 1
+        while gap > 0:
+            for i in range(a + gap, b):
                 x = h[i]
                 y = s[i]
                 j = i
-                while j > a and h[j - 1] > x:
-                    h[j] = h[j - 1]
-                    s[j] = s[j - 1]
-                    j -= 1
+                while j >= a + gap and h[j - gap] > x:
+                    h[j] = h[j - gap]
+                    s[j] = s[j - gap]
+                    j -= gap
                 h[j] = x
                 s[j] = y
+            gap //= 3
         for i in range(a, b):
             if i > a and h[i] == h[size - 1]:
                 continue
@@ -108,9 +110,7 @@ def take_spans(start: I64, end: I64, data: U8, rows: I64) -> tuple[I64, U8]:
         off[i + 1] = off[i] + end[rows[i]] - start[rows[i]]
     out = np.empty(off[n], np.uint8)
     for i in range(n):
-        to, begin = np.uint64(off[i]), np.uint64(start[rows[i]])
-        for k in range(np.uint64(off[i + 1] - off[i])):
-            out[to + k] = data[begin + k]
+        copy_span(out, off[i], data, start[rows[i]], off[i + 1] - off[i])
     return off, out
 
 

@@ -167,7 +167,7 @@ def _scan_runs(h0, h1, objects, index, scratch, met):
         y = hits[h, 3] >> np.uint32(16)
         own = np.uint32(hits[h, 1] - a0 + 1)
         half = np.uint32(term[hits[h, 1]] >> np.uint64(32))
-        i = 0
+        i = np.int64(0)
         while i < length:
             p = run + 1 + i * POSTING
             i += 1

@@ -158,7 +158,7 @@ def sweep_table(budget, fields):
             continue
         run = np.int64(word & LOW)
         level = np.int64(word >> np.uint64(32)) >> CELL_BITS
-        i = 0
+        i = np.int64(0)
         while i < np.int64(runs[run]) & LEN_MASK:
             if is_dead(dead, np.int64(runs[run + 1 + i * POSTING + 2]) & SLOT_MASK):
                 drop_posting(

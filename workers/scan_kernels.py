@@ -93,7 +93,7 @@ def drop_units(cell, term, run, fields):
         state[TABLE_USED] -= 1
         where = home(term[k], cell[k], table.shape[0])
         bucket, word = find_tag(table, where, term[k], np.uint64(cell[k]))
-        column = 0
+        column = np.int64(0)
         while table[bucket, BUCKET + column] != word:
             column += 1
         remove_tag(table, bucket, column)

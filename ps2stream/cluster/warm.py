@@ -57,6 +57,8 @@ ALL_FIELDS = 31
 TICKS = 20
 QUERIES = 3_000
 """More queries than the first tables of gridt and GI2 have room for."""
+TEXTS = ("up now", "up w\u00e4rm 1\ufe0f\u20e3", "calm")
+"""Text that is not ASCII takes other kernels, and so does a batch of which not all match."""
 REGIONS = (
     Rect(-1.0, -1.0, 1.0, 1.0),
     Circle(0.0, 0.0, 50.0),
@@ -112,8 +114,7 @@ def warm(topology: Topology) -> None:
     regions = [REGIONS[i % len(REGIONS)] for i in range(QUERIES)]
     sessions, no_requests = ["warm"] * QUERIES, [""] * QUERIES
     edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
-    # Text that is not ASCII takes other kernels, and so does a batch of which not all match.
-    edge.publish(_make_objects(["up now", "up w\u00e4rm 1\ufe0f\u20e3", "calm"], edge.analyzer))
+    edge.publish(_make_objects(edge.analyzer))
     _read_request()
     _merge_much()
     plan = topology.plan
@@ -146,8 +147,8 @@ def warm(topology: Topology) -> None:
     edge.update(delete_rows(ids), sessions, no_requests)
 
 
-def _make_objects(texts: list[str], analyzer: Analyzer) -> ObjectRows:
-    """Returns objects of these texts, with attributes and payloads, as the service reads them from
+def _make_objects(analyzer: Analyzer) -> ObjectRows:
+    """Returns objects of TEXTS, with attributes and payloads, as the service reads them from
     messages and from Arrow."""
     batch = pa.RecordBatch.from_pydict(
         {"lon": [0.0], "lat": [0.0], "text": ["up"], "warm": [1], "up": ["now"], "payload": ["{}"]}
@@ -165,7 +166,7 @@ def _make_objects(texts: list[str], analyzer: Analyzer) -> ObjectRows:
             attributes=object_pb2.Attributes(values={"warm": value}),
             payload=object_pb2.Payload(json="{}"),
         )
-        for text in texts
+        for text in TEXTS
     ]
     return read_objects(object_pb2.ObjectBatch(objects=objects), 0).analyse(analyzer)
 

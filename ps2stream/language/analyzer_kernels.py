@@ -111,14 +111,14 @@ def _add_side_words(
 ) -> int:
     """Writes the hashes of the side words of token[:size], which has `mark` times `sign` behind
     it, downwards to `out` from before `at`; returns where they begin. spans: room."""
-    for piece in range(find_pieces(token, 0, size, spans)):
+    for piece in range(find_pieces(token, np.int64(0), size, spans)):
         at -= 1
         out[at] = token_hash(keys, token, spans[2 * piece], spans[2 * piece + 1], _IDENTITY)
     if mark and size + mark <= TOKEN_BYTES:
         for j in range(size, size + mark):
             token[j] = sign
         at -= 1
-        out[at] = token_hash(keys, token, 0, size + mark, _IDENTITY)
+        out[at] = token_hash(keys, token, np.int64(0), size + mark, _IDENTITY)
     return at
 
 
@@ -152,7 +152,7 @@ def analyse_rows(
     words = token.view(np.uint32)
     spans = np.empty(TOKEN_BYTES, np.int64)
     left = 0
-    n = 0
+    n = np.int64(0)
     for row in range(off.shape[0] - 1):
         out_off[row] = n
         i = off[row]
@@ -163,7 +163,7 @@ def analyse_rows(
         bad = False
         picture = False  # the open word is an emoji
         parts = False  # the open word may have pieces
-        size = 0  # of the open word, 0 = none
+        size = np.int64(0)  # of the open word, 0 = none
         last = np.int64(SEPARATOR)  # the kind of the last character that is not ASCII
         while i < end:
             c = text[i]
@@ -195,9 +195,9 @@ def analyse_rows(
             if k == VARIATION:
                 continue
             if size and k != MODIFIER and (picture or not _is_word(k)):
-                mark = 0
+                mark = np.int64(0)
                 if not picture and (MID_LETTER <= k <= QUOTE or k == MARK):
-                    signs = 1 if code == HASH else 2  # that make a mark
+                    signs = np.int64(1 if code == HASH else 2)  # that make a mark
                     if k == MARK and signs == 2 and i < end and text[i] == c:
                         i += 1
                     behind = _find_kind(text, i, end, kind)
@@ -205,7 +205,7 @@ def analyse_rows(
                         bad = True
                         break
                     if k == MARK:
-                        mark = signs if i - at == signs and not _is_word(behind) else 0
+                        mark = signs * (i - at == signs and not _is_word(behind))
                     else:
                         before = np.int64(kind[text[at - 1]]) if text[at - 1] < 128 else last
                         if can_join(before, k, behind):
@@ -221,14 +221,14 @@ def analyse_rows(
                 out[n] = _hash_word(keys, words, size)
                 n += 1
                 if has_prefixes:
-                    hits = note_prefixes(table, heads, keys, token, 0, size, found, hits)
+                    hits = note_prefixes(table, heads, keys, token, np.int64(0), size, found, hits)
                     if parts:
                         hits = note_piece_prefixes(
                             table, heads, keys, token, size, spans, found, hits
                         )
                 if parts or mark:
                     side = _add_side_words(keys, token, size, mark, c, out, side, spans)
-                size = 0
+                size = np.int64(0)
                 picture = False
                 parts = False
             if k in (PICTURE, MODIFIER) or _is_word(k):
@@ -255,11 +255,13 @@ def analyse_rows(
             out[n] = _hash_word(keys, words, size)
             n += 1
             if has_prefixes:
-                hits = note_prefixes(table, heads, keys, token, 0, size, found, hits)
+                hits = note_prefixes(table, heads, keys, token, np.int64(0), size, found, hits)
                 if parts:
                     hits = note_piece_prefixes(table, heads, keys, token, size, spans, found, hits)
             if parts:
-                side = _add_side_words(keys, token, size, 0, np.uint8(0), out, side, spans)
+                side = _add_side_words(
+                    keys, token, size, np.int64(0), np.uint8(0), out, side, spans
+                )
         if searches:
             word_end[row] = n
             found_off[row + 1] = hits
@@ -281,7 +283,7 @@ def merge_rows(
     rows = slow.shape[0]
     off = np.empty(rows + 1, np.int64)
     out = np.empty(fast_off[rows] + slow_terms.shape[0] + slow_off.shape[0] - 1, np.uint64)
-    n = 0
+    n = np.int64(0)
     s = 0
     for row in range(rows):
         off[row] = n

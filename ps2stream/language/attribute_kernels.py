@@ -28,6 +28,7 @@ from ps2stream.limits import (
 )
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.opaque import find_payload
+from ps2stream.protocol.span_kernels import copy_span
 from ps2stream.protocol.wire_kernels import read_varint
 
 _START: Final = np.uint64(0x8EBC6AF09C88C6E3)
@@ -296,14 +297,14 @@ def list_values(off: I64, data: U8, table: U64, keys: U64) -> tuple[I64, U64]:
         while at < end:
             one = read_attribute(data, at, end, room, key)
             at = one.next
-            term = name_term(keys, data, one.name, one.name_end, COMPARED)
+            term = name_term(keys, data, one.name, one.name_end, np.int64(COMPARED))
             if find_literal(table, term) < 0:
                 continue
             size = min(one.key_end - one.key, COMPARED_TEXT_BYTES + 1)
             words = (size + 7) // 8
             if n + _HEAD_WORDS + words > out.shape[0]:
                 more = np.empty(2 * (n + _HEAD_WORDS + words), np.uint64)
-                more[:n] = out[:n]
+                copy_span(more, 0, out, 0, n)
                 out = more
             out[n] = term
             out[n + 1] = np.uint64(one.type) << np.uint64(TYPE_SHIFT) | np.uint64(size)

@@ -26,6 +26,7 @@ _ODD = np.uint64(0xD6E8FEB86659FD93)
 
 WORDS = TOKEN_BYTES // 4
 KEYS = 2 * (WORDS + 2)  # two a word, two for the length, two to start from
+_SHORT = 48  # words that an insertion sort takes
 
 
 @njit(inline="always")
@@ -77,17 +78,20 @@ def hash_rows(off: I64, data: U8, lut: U8, keys: U64) -> U64:
 
 @njit(cache=True, nogil=True)
 def sort_unique(values: U64, begin: int, end: int) -> int:
-    """Sorts values[begin:end] in place, unique ones first, and returns the new end."""
-    if end - begin > 48:
-        values[begin:end] = np.sort(values[begin:end])
-    else:
-        for i in range(begin + 1, end):
+    """Sorts values[begin:end] in place, unique ones first, and returns the new end. It is a
+    Shellsort, as NumPy's sort takes the compiler a second."""
+    gap = 1
+    while _SHORT * gap < end - begin:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(begin + gap, end):
             v = values[i]
-            j = i - 1
+            j = i - gap
             while j >= begin and values[j] > v:
-                values[j + 1] = values[j]
-                j -= 1
-            values[j + 1] = v
+                values[j + gap] = values[j]
+                j -= gap
+            values[j + gap] = v
+        gap //= 3
     n = begin
     for i in range(begin, end):
         if i == begin or values[i] != values[n - 1]:

@@ -29,6 +29,7 @@ from ps2stream.language.folding_kernels import (
 from ps2stream.language.word_kernels import HASH, PLUS, can_join, find_pieces
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U32
+from ps2stream.protocol.span_kernels import copy_span
 
 
 @njit(inline="always")
@@ -136,12 +137,12 @@ def split_rows(
         if k + 2 * n >= token_off.shape[0]:
             room = 2 * (k + 2 * n)
             larger, flags = np.empty(room, np.int64), np.zeros(room, np.uint8)
-            larger[: k + 1] = token_off[: k + 1]
-            flags[:k] = is_side[:k]
+            copy_span(larger, START, token_off, START, k + 1)
+            copy_span(flags, START, is_side, START, k)
             token_off, is_side = larger, flags
         if size + 12 * n > tokens.shape[0]:
             wider = np.empty(2 * (size + 12 * n), np.uint8)
-            wider[:size] = tokens[:size]
+            copy_span(wider, START, tokens, START, size)
             tokens = wider
         pictograph = START
         linker = START

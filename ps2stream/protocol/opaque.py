@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import I64, U8, Array, sealed
+from ps2stream.protocol.span_kernels import copy_span
 
 _HEAD = 4
 Integer = Any  # a plain integer, or one of NumPy's
@@ -64,9 +65,9 @@ def _pack(a_off: I64, a: U8, p_off: I64, p: U8) -> tuple[I64, U8]:
             for k in range(_HEAD):
                 out[at + k] = a_size >> 8 * k & 0xFF
             at += _HEAD
-            out[at : at + a_size] = a[a_off[i] : a_off[i + 1]]
+            copy_span(out, at, a, a_off[i], a_size)
             at += a_size
-            out[at : at + p_size] = p[p_off[i] : p_off[i + 1]]
+            copy_span(out, at, p, p_off[i], p_size)
             at += p_size
         off[i + 1] = at
     return off, out[:at].copy()
@@ -96,8 +97,8 @@ def _split(off: I64, data: U8) -> tuple[I64, U8, I64, U8]:
         a_size = max(middle - begin - _HEAD, 0)
         p_size = end - middle
         a_off[i + 1], p_off[i + 1] = a_off[i] + a_size, p_off[i] + p_size
-        a[a_off[i] : a_off[i + 1]] = data[middle - a_size : middle]
-        p[p_off[i] : p_off[i + 1]] = data[middle:end]
+        copy_span(a, a_off[i], data, middle - a_size, a_size)
+        copy_span(p, p_off[i], data, middle, p_size)
     return a_off, a[: a_off[rows]].copy(), p_off, p[: p_off[rows]].copy()
 
 
@@ -108,5 +109,5 @@ def _take(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
         out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
     out = np.empty(out_off[-1], np.uint8)
     for i in range(rows.shape[0]):
-        out[out_off[i] : out_off[i + 1]] = data[off[rows[i]] : off[rows[i] + 1]]
+        copy_span(out, out_off[i], data, off[rows[i]], out_off[i + 1] - out_off[i])
     return out_off, out

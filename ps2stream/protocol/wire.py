@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
+from ps2stream.protocol.span_kernels import copy_span
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
 MessageColumn = tuple[I64, U8]  # offsets int64[n + 1], the bytes of messages
@@ -205,6 +206,6 @@ def put_messages(tag: int, off: I64, data: U8, out: U8) -> int:
             at += 1
         out[at] = rest
         at += 1
-        out[at : at + size] = data[off[i] : off[i + 1]]
+        copy_span(out, at, data, off[i], size)
         at += size
     return at

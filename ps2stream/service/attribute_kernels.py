@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import I64, U8
+from ps2stream.protocol.span_kernels import copy_span
 
 INTEGER_TAG, NUMBER_TAG, TEXT_TAG, BOOLEAN_TAG, TIME_TAG = 0x08, 0x11, 0x1A, 0x20, 0x28
 """The tags of the fields of AttributeValue."""
@@ -79,7 +80,7 @@ def encode_bytes(tag: int, is_present: U8, data_off: I64, data: U8) -> tuple[I64
             size = data_off[i + 1] - data_off[i]
             out[at] = tag
             at = _put_varint(out, at + 1, size)
-            out[at : at + size] = data[data_off[i] : data_off[i + 1]]
+            copy_span(out, at, data, data_off[i], size)
             at += size
         off[i + 1] = at
     return off, out[:at].copy()
@@ -117,10 +118,10 @@ def join_attributes(
                 at = _put_varint(out, at + 1, entry)
                 out[at] = _KEY_TAG
                 at = _put_varint(out, at + 1, width)
-                out[at : at + width] = name[begin : begin + width]
+                copy_span(out, at, name, begin, width)
                 at += width
                 out[at] = _VALUE_TAG
                 at = _put_varint(out, at + 1, size)
-                out[at : at + size] = value[first : first + size]
+                copy_span(out, at, value, first, size)
                 end[i] = at + size
     return off, out

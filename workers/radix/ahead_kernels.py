@@ -58,7 +58,7 @@ def _ask_for_leaf(index, term, x, y):
         prefetch(index.nodes, ref + 16)
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def ask_for_row(rows, r, index, leaves):
     """Asks for the entries of the directory under which row r will be stored, at the corner of its
     first box; or if these are there, `leaves`, for what they refer to."""
@@ -85,7 +85,7 @@ def ask_for_blocks(index, slot):
         prefetch(index.pool, slots_i[8 * slot + SECOND])
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def ask_for_trees(index, slot, term, leaves):
     """Asks for the entries of the directory that a slot is under, like `ask_for_row`; `term` has
     room for its posting terms."""

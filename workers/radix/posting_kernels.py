@@ -259,9 +259,9 @@ def insert_rows(row_fields, tag_fields, bits, fields, scratch_fields, extend):
         r = state[ROW]
         if r + 2 * _AHEAD < end:
             prefetch_place(index, rows.handle[r + 2 * _AHEAD])
-            ask_for_row(rows, r + 2 * _AHEAD, index, False)
-        if r + _AHEAD < end:
-            ask_for_row(rows, r + _AHEAD, index, True)
+        for step in range(1, 3):
+            if r + step * _AHEAD < end:
+                ask_for_row(rows, r + step * _AHEAD, index, step == 1)
         t0, t1 = tags.off[r], tags.off[r + 1]
         ref = find_ref(index, rows.handle[r])
         if rows.kind[r] != _INSERT or t0 == t1 or (ref != 0 and not extend):
@@ -293,7 +293,7 @@ def insert_rows(row_fields, tag_fields, bits, fields, scratch_fields, extend):
     return DONE
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _list_placed(slots_i, pool, slot, post):
     """Returns the terms under which a slot has tags, and how many of these are listed."""
     extras = np.int64(0)
@@ -308,7 +308,7 @@ def _list_placed(slots_i, pool, slot, post):
     return placed, n
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _number_terms(tags, t0, t1, term, g0, number):
     """Fills in the number of each tag's term in its query; returns a bit for each number."""
     bits = NO_WORD
@@ -365,7 +365,9 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     state[POSTINGS] += t1 - t0
     if ref == 0 or deleted_at(slots_i, pool, slot) == NEVER:
         size = measure_query(slots_i, pool, slot)
-        count_tags(index.cells, index.counts, state, advance(tags.cell, t0), t1 - t0, 1, size)
+        count_tags(
+            index.cells, index.counts, state, advance(tags.cell, t0), t1 - t0, np.int64(1), size
+        )
     while fresh != NO_WORD:
         i = lowest_bit(fresh)
         fresh &= fresh - _ONE_BIT

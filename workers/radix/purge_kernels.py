@@ -109,7 +109,7 @@ def delete_handles(handles, lsns, lon_bits, lat_bits, fields, scratch_fields, ou
             out[i] = slot
         else:
             continue
-        recount_slot(index, scratch, lon_bits, lat_bits, slot, -1)
+        recount_slot(index, scratch, lon_bits, lat_bits, slot, np.int64(-1))
         state[LIVE] -= 1
 
 
@@ -221,12 +221,13 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
     scratch = point_update_scratch(scratch_fields, index.state)
     state, slots_i, pool, dead = index.state, index.slots_i, index.pool, index.dead
     cell, term, waiting, at = scratch.tag_cell, scratch.tag_term, 0, 0
+    none = np.int64(0)
     for slot in range(first, last):
         if slots_i[8 * slot + HANDLE] < 0:
             continue
         n = count_slot_tags(index, slot, (lon_bits, lat_bits))
         before, at = at, at + n
-        stay = 0
+        stay = none
         for k in range(n):
             stay += kept[before + k]
         if stay == n:
@@ -250,12 +251,14 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
                 scratch.term[j] = np.uint64(i)
                 j += 1
             elif deleted == NEVER:
-                count_tags(index.cells, index.counts, state, advance(cell, k), 1, -live, size)
+                count_tags(
+                    index.cells, index.counts, state, advance(cell, k), np.int64(1), -live, size
+                )
         for i in range(64):
             if (had & ~stays) >> np.uint64(i) & _ONE_BIT != NO_WORD:
                 remove_term(index, scratch, slot, pool[slots_i[8 * slot + FIRST] + 1 + i])
         state[POSTINGS] -= (n - stay) * held
-        extend_list(index, slot, 0, cell, scratch.term, 0, stay)
+        extend_list(index, slot, none, cell, scratch.term, none, stay)
         if stay != 0:
             continue
         if chunk != 0:

@@ -55,7 +55,7 @@ def look_up_point(pool, extras, box, x, y):
     return known - 1 if known != 0 else UNDECIDED
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _mark_edges(pool, pool_f, extras, box):
     at, end = find_rings(pool_f, extras + X_GEOM)
     rings = 0
@@ -74,7 +74,7 @@ def _mark_edges(pool, pool_f, extras, box):
         at += 16
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _know_cell(pool, pool_f, extras, box, row, column):
     """Returns what to write for a cell without an edge: that of a neighbour without one, or of a
     point in its middle."""

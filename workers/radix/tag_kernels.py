@@ -111,14 +111,15 @@ def add_extras(slots_i, pool, pool_free, state, slot):
     offset. The pool has room for both."""
     if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK:
         form, n, post, a, b = name_terms(slots_i, slot)
-        at = store_expression(pool, pool_free, state, form, post, n, 0)
+        at = store_expression(pool, pool_free, state, form, post, n, np.int64(0))
         pool[at + 1] = a
         if n == 2:
             pool[at + 2] = b
         slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND] = at, 0
         slots_i[8 * slot + SESSION] |= BLOCK
     if slots_i[8 * slot + SECOND] == 0:
-        slots_i[8 * slot + SECOND] = store_extras(pool, pool_free, state, 1, 1, 0)
+        one = np.int64(1)
+        slots_i[8 * slot + SECOND] = store_extras(pool, pool_free, state, one, one, one - 1)
     return slots_i[8 * slot + SECOND]
 
 
@@ -352,7 +353,7 @@ def count_tags(cells, counts, state, cell, n, sign, size):
         counts[2 * at + 1] += sign * size
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def recount_slot(index, scratch, lon_bits, lat_bits, slot, sign):
     """Counts all tags of a slot, or takes them off again."""
     n = expand_slot(index, scratch, lon_bits, lat_bits, slot, scratch.tag_cell, scratch.tag_term)

@@ -184,7 +184,7 @@ def split_leaf(nodes, n32, n16, node_free, slots_f, slots_i, pool, pool_f, state
         cap = CAPACITY[block_class(nodes[block])]
         for k in range(block_length(nodes[block])):
             slot = np.int64(n32[locate_posting(block, cap, k)[1]]) & SLOT_MASK
-            bounds = bound_region(slots_f, slots_i, pool, pool_f, slot, 1, root_x, root_y)
+            bounds = bound_region(slots_f, slots_i, pool, pool_f, slot, np.int64(1), root_x, root_y)
             total += 1
             i0, i1, j0, j1, kept = find_children(bounds, depth, x, y)
             if kept:
@@ -217,7 +217,7 @@ def split_leaf(nodes, n32, n16, node_free, slots_f, slots_i, pool, pool_f, state
             _, at, prints_at = locate_posting(block, cap, k)
             word, prints = n32[at], n16[prints_at]
             slot = np.int64(word) & SLOT_MASK
-            bounds = bound_region(slots_f, slots_i, pool, pool_f, slot, 1, root_x, root_y)
+            bounds = bound_region(slots_f, slots_i, pool, pool_f, slot, np.int64(1), root_x, root_y)
             i0, i1, j0, j1, kept = find_children(bounds, depth, x, y)
             if kept:
                 rect = pack_bounds(bounds, depth, x, y)

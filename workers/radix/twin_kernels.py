@@ -63,7 +63,7 @@ def _equal_words(pool, a, b, n):
     return same
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _is_same_expression(slots_i, pool, slot, other):
     kind, kind_b = slots_i[8 * slot + SESSION] & KIND_MASK, slots_i[8 * other + SESSION] & KIND_MASK
     a, b = slots_i[8 * slot + FIRST], slots_i[8 * other + FIRST]
@@ -83,7 +83,7 @@ def _is_same_expression(slots_i, pool, slot, other):
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _has_same_extras(slots_i, pool, slot, other):
     a = b = np.int64(0)
     if slots_i[8 * slot + SESSION] & KIND_MASK == BLOCK:

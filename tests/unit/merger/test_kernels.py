@@ -106,7 +106,7 @@ def test_new_handles_are_those_of_a_set(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_long_rows_are_sorted_too(seed: int) -> None:
-    """Rows of more than 32 pairs take another sort."""
+    """Rows of more than 32 pairs are sorted with gaps first."""
     rng = np.random.default_rng(seed)
     row, handle = rng.integers(0, 3, 300), rng.integers(1, 90, 300)
     found = kernels.distinct_pairs(row.astype(np.uint32), handle, handle * 7, 4)

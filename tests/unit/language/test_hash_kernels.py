@@ -1,0 +1,24 @@
+"""The kernels of hashes: what is sorted and made unique."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.language.hash_kernels import sort_unique
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 48, 49, 200, 193, 3_000])
+@pytest.mark.parametrize("values", [2, 1 << 40])
+def test_a_part_is_sorted_and_its_repeats_go(size: int, values: int) -> None:
+    rng = np.random.default_rng(size + values)
+    for order in (1, -1, 0):
+        drawn = rng.integers(0, values, size + 20).astype(np.uint64)
+        part = np.sort(drawn[10 : size + 10])[:: order or 1]
+        if order:
+            drawn[10 : size + 10] = part
+        before = drawn.copy()
+        end = sort_unique(drawn, 10, size + 10)
+        assert drawn[10:end].tolist() == np.unique(before[10 : size + 10]).tolist()
+        assert (drawn[:10] == before[:10]).all()
+        assert (drawn[size + 10 :] == before[size + 10 :]).all()
