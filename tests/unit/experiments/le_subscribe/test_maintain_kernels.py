@@ -62,7 +62,7 @@ def check_arrays(a: ClusterArrays, live: dict[int, set[Predicate]]) -> None:
     assert read_columns(a) == live
     assert a.state[LIVE] == len(live)
     refs = collections.Counter(p for each in live.values() for p in each)
-    numbers = np.flatnonzero(a.pred_refs > 0)
+    numbers = np.flatnonzero(a.pred_refs > 0).tolist()
     assert {read_predicate(a, k): int(a.pred_refs[k]) for k in numbers} == refs
     assert not a.bits.any()
     sizes = collections.Counter(
