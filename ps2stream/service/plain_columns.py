@@ -80,13 +80,12 @@ class PlainColumnReader:
             return None
 
     def _find_layout(self, schema: bytes) -> _StreamLayout | None:
-        if schema in self._layouts:
-            return self._layouts[schema]
-        layout = self._read_layout(schema)
-        if len(self._layouts) >= SCHEMAS:
-            self._layouts = {}
-        self._layouts[schema] = layout
-        return layout
+        layouts = self._layouts  # another thread may begin anew meanwhile
+        if schema not in layouts:
+            if len(layouts) >= SCHEMAS:
+                layouts = self._layouts = {}
+            layouts[schema] = self._read_layout(schema)
+        return layouts[schema]
 
     def _read_layout(self, schema: bytes) -> _StreamLayout | None:
         found = _find_message(schema, 8, _SCHEMA)
