@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ps2stream.client.attributes import named
 from ps2stream.client.inputs import object_batch, region_of_value, request_of
@@ -25,6 +25,7 @@ LONGEST_S = 1e8
 QUERY_BATCH = 1000
 BULK_BYTES = BATCH_BYTES // 2
 _QUERY = ("id", "expression", "region")
+Publication = TypeVar("Publication", pubsub_pb2.PublishRequest, pubsub_pb2.PublishStreamRequest)
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),
@@ -194,16 +195,8 @@ def publish_request(
     objects: Any, level: str, allow_partial: bool, producer: str = "", seq: int = 0
 ) -> pubsub_pb2.PublishRequest:
     """Builds the request of a publication. Raises InvalidArgument."""
-    if bool(producer) != bool(seq):
-        problem = "expected both or none: a producer numbers its publications from 1"
-        raise invalid("seq" if producer else "producer", problem)
-    named = request_of(pubsub_pb2.PublishRequest, producer=producer, seq=seq)
-    named.MergeFrom(
-        pubsub_pb2.PublishRequest(
-            batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
-        )
-    )
-    return named
+    kind = pubsub_pb2.PublishRequest
+    return _build_publication(kind, objects, level, allow_partial, producer, seq)
 
 
 def publish_stream_request(
@@ -211,13 +204,23 @@ def publish_stream_request(
 ) -> pubsub_pb2.PublishStreamRequest:
     """Builds a request of PublishStream, which has the fields of PublishRequest. Raises
     InvalidArgument."""
-    request = publish_request(objects, level, allow_partial, producer, seq)
-    return pubsub_pb2.PublishStreamRequest(
-        batch=request.batch,
-        level=request.level,
-        allow_partial=request.allow_partial,
-        producer=request.producer,
-        seq=request.seq,
+    kind = pubsub_pb2.PublishStreamRequest
+    return _build_publication(kind, objects, level, allow_partial, producer, seq)
+
+
+def _build_publication(
+    kind: type[Publication], objects: Any, level: str, allow_partial: bool, producer: str, seq: int
+) -> Publication:
+    if bool(producer) != bool(seq):
+        problem = "expected both or none: a producer numbers its publications from 1"
+        raise invalid("seq" if producer else "producer", problem)
+    named = request_of(kind, producer=producer, seq=seq)
+    return kind(  # this copies the batch, for which it is encoded and parsed; so only once
+        batch=object_batch(objects),
+        level=_check_level(level),
+        allow_partial=allow_partial,
+        producer=named.producer,
+        seq=named.seq,
     )
 
 

@@ -63,6 +63,7 @@ from ps2stream.routing.costs import PartWeights
 
 T = TypeVar("T")
 DISPATCHER = ROLES.index("dispatcher")
+_DELETE = np.uint8(UpdateKind.DELETE)  # a member of an enumeration compares slowly with a column
 
 
 def begin_call() -> Future[Any]:
@@ -161,7 +162,7 @@ class DispatcherEdge:
         name, request = strings_to_column(names), strings_to_column(request_ids)
         encoded = np.frombuffer(rows.encode(), np.uint8)
         update = UpdateRequest(self._index, 0, 0, 0, encoded, *name, *request)
-        inserts = bool((rows.kind != UpdateKind.DELETE).any())
+        inserts = bool((rows.kind != _DELETE).any())
         call = begin_call()
         self._put(UpdateRequested(call, update, len(rows), inserts))
         return call

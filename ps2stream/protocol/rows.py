@@ -225,8 +225,13 @@ class ObjectRows(Frame):
     @property
     def nbytes(self) -> int:
         """The bytes of all columns."""
-        columns = (getattr(self, field.name) for field in dataclasses.fields(self)[:-1])
-        return sum(int(column.nbytes) for column in columns)  # all but `searched`
+        return (
+            self.id_off.nbytes + self.id.nbytes
+            + self.time.nbytes + self.lon.nbytes + self.lat.nbytes
+            + self.text_off.nbytes + self.text.nbytes
+            + self.term_off.nbytes + self.term.nbytes
+            + self.opaque_off.nbytes + self.opaque.nbytes
+        )  # fmt: skip
 
     def take(self, rows: I64) -> ObjectRows:
         """Returns these rows, in this order, as new columns."""

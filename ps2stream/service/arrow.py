@@ -200,17 +200,17 @@ def _read_head(message: Any) -> _MessageHead:
     the number of rows, and a fourth means compressed buffers."""
     head = memoryview(message.metadata)
     (root,) = struct.unpack_from("<I", head, 0)
-    kind = find_slot(head, root, 1)
+    kind = _find_slot(head, root, 1)
     if kind is None or head[kind] != _RECORD_BATCH:
         return _MessageHead()
-    body = find_slot(head, root, 2)
+    body = _find_slot(head, root, 2)
     if body is None:
         return _MessageHead(batches=1)
     (offset,) = struct.unpack_from("<I", head, body)
     table = body + offset
-    length = find_slot(head, table, 0)
+    length = _find_slot(head, table, 0)
     rows = 0 if length is None else struct.unpack_from("<q", head, length)[0]
-    return _MessageHead(1, max(rows, 0), find_slot(head, table, 3) is not None)
+    return _MessageHead(1, max(rows, 0), _find_slot(head, table, 3) is not None)
 
 
 def _find_batch(messages: Iterable[Any]) -> Any:
@@ -232,10 +232,8 @@ def _find_batch(messages: Iterable[Any]) -> Any:
     return found
 
 
-def find_slot(head: bytes | memoryview, table: int, index: int) -> int | None:
-    """Returns the position of field `index` of a flatbuffers table, or None when it is absent.
-
-    Raises struct.error beyond `head`."""
+def _find_slot(head: memoryview, table: int, index: int) -> int | None:
+    """Returns the position of field `index` of a flatbuffers table, or None when it is absent."""
     (back,) = struct.unpack_from("<i", head, table)
     vtable = table - back
     if vtable < 0:

@@ -80,19 +80,19 @@ class PlainColumnReader:
             return None
 
     def _find_layout(self, schema: bytes) -> _StreamLayout | None:
-        if schema in self._layouts:
-            return self._layouts[schema]
-        layout = self._read_layout(schema)
-        if len(self._layouts) >= SCHEMAS:
-            self._layouts = {}
-        self._layouts[schema] = layout
-        return layout
+        layouts = self._layouts  # another thread may begin anew meanwhile
+        if schema not in layouts:
+            if len(layouts) >= SCHEMAS:
+                layouts = self._layouts = {}
+            layouts[schema] = self._read_layout(schema)
+        return layouts[schema]
 
     def _read_layout(self, schema: bytes) -> _StreamLayout | None:
         found = _find_message(schema, 8, _SCHEMA)
         if found is None or found.body_bytes:
             return None
-        if _read_field("<h", schema, found.table, 0):  # the bytes of numbers are in another order
+        [order] = _find_slots(schema, found.table, 1)
+        if order and struct.unpack_from("<h", schema, order) != (0,):  # of the bytes of numbers
             return None
         try:
             found_schema = pa.ipc.read_schema(pa.py_buffer(schema))
@@ -120,32 +120,34 @@ def _find_message(data: bytes, start: int, kind: int) -> _FoundMessage | None:
     """Finds the header of the message whose flatbuffer is at `start`; None if it is of another kind
     or version."""
     (root,) = struct.unpack_from("<I", data, start)
-    message = start + root
-    version, of_kind = _read_field("<h", data, message, 0), _read_field("<B", data, message, 1)
-    header = arrow.find_slot(data, message, 2)
-    if version != _VERSION_5 or of_kind != kind or header is None:
+    version, of_kind, header, body = _find_slots(data, start + root, 4)
+    if not version or not of_kind or not header:
+        return None
+    if struct.unpack_from("<h", data, version) != (_VERSION_5,):
+        return None
+    if struct.unpack_from("<B", data, of_kind) != (kind,):
         return None
     (table,) = struct.unpack_from("<I", data, header)
-    return _FoundMessage(header + table, _read_field("<q", data, message, 3))
+    (body_bytes,) = struct.unpack_from("<q", data, body) if body else (0,)
+    return _FoundMessage(header + table, body_bytes)
 
 
-def _read_field(code: str, data: bytes, table: int, index: int) -> int:
-    """Returns a number of a flatbuffers table, 0 when it is absent."""
-    slot = arrow.find_slot(data, table, index)
-    if slot is None:
-        return 0
-    (value,) = struct.unpack_from(code, data, slot)
-    return int(value)
+def _find_slots(data: bytes, table: int, count: int) -> Sequence[int]:
+    """Returns the positions of the first fields of a flatbuffers table, 0 for absent ones. Raises
+    struct.error if the table is not in `data`."""
+    (back,) = struct.unpack_from("<i", data, table)
+    vtable = table - back
+    if vtable < 0:
+        raise struct.error("bad table")
+    (size,) = struct.unpack_from("<H", data, vtable)
+    known = min(max(size // 2 - 2, 0), count)
+    slots = struct.unpack_from(f"<{known}H", data, vtable + 4)
+    return [table + slot if slot else 0 for slot in slots] + [0] * (count - known)
 
 
-def _read_pairs(
-    data: bytes, table: int, index: int, packed: struct.Struct
-) -> Sequence[tuple[int, int]]:
-    """Returns a vector of pairs of a flatbuffers table; none if it has another length than
+def _read_pairs(data: bytes, slot: int, packed: struct.Struct) -> Sequence[tuple[int, int]]:
+    """Returns the vector of pairs that a field refers to; none if it has another length than
     `packed`."""
-    slot = arrow.find_slot(data, table, index)
-    if slot is None:
-        return ()
     (vector,) = struct.unpack_from("<I", data, slot)
     at = slot + vector
     (count,) = struct.unpack_from("<I", data, at)
@@ -180,16 +182,18 @@ def _read_columns(data: bytes, start: int, layout: _StreamLayout) -> PlainColumn
     batch, end = found
     if data[body + end :] not in (b"", _END):
         return None
+    length, of_nodes, of_buffers, *others = _find_slots(data, batch, 5)
     # Neither compressed, nor with buffers of which only the heads tell how many there are.
-    if any(arrow.find_slot(data, batch, index) is not None for index in (3, 4)):
+    if not length or not of_nodes or not of_buffers or any(others):
         return None
-    rows = _read_field("<q", data, batch, 0)
-    lengths = _read_pairs(data, batch, 1, layout.nodes)
-    buffers = _read_pairs(data, batch, 2, layout.buffers)
+    (rows,) = struct.unpack_from("<q", data, length)
+    lengths = _read_pairs(data, of_nodes, layout.nodes)
+    buffers = _read_pairs(data, of_buffers, layout.buffers)
     if not 0 < rows <= BATCH_ROWS or set(lengths) != {(rows, 0)} or not buffers:
         return None
-    if any(at < 0 or many < 0 or at % 8 or at + many > end for at, many in buffers):
-        return None
+    for at, many in buffers:
+        if at < 0 or many < 0 or at % 8 or at + many > end:
+            return None
     numbers: dict[str, Array] = {}
     texts: dict[str, tuple[I64, U8]] = {}
     places = iter(buffers)

@@ -58,6 +58,7 @@ REASONS = ("invalid", "quota", "full", "unavailable", "shed")
 Request = TypeVar("Request", pubsub_pb2.PublishRequest, pubsub_pb2.PublishStreamRequest)
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
 Level: TypeAlias = object_pb2.PublishLevel.ValueType
+_LEVELS = frozenset(object_pb2.PublishLevel.values())
 
 
 class RetryAdvice(NamedTuple):
@@ -338,7 +339,7 @@ def resolve_level(level: Level) -> Level:
     unknown level."""
     if level == object_pb2.PUBLISH_LEVEL_UNSPECIFIED:
         return object_pb2.PUBLISH_LEVEL_DURABLE
-    if level not in object_pb2.PublishLevel.values():
+    if level not in _LEVELS:
         raise invalid("level", f"unknown level {level}")
     return level
 

@@ -124,15 +124,14 @@ def test_all_others_are_left_to_pyarrow(data: bytes) -> None:
 
 def test_numbers_in_another_order_of_bytes_are_left_to_pyarrow() -> None:
     data = to_ipc(make_batch())
-    swapped = bytearray(data)
     (root,) = struct.unpack_from("<I", data, 8)
-    header = arrow.find_slot(data, 8 + root, 2)
-    assert header is not None
-    table = header + struct.unpack_from("<I", data, header)[0]
+    slots = plain_columns._find_slots(data, 8 + root, 4)
+    table = slots[2] + struct.unpack_from("<I", data, slots[2])[0]
     (back,) = struct.unpack_from("<i", data, table)
-    # The field is absent where it is 0; the slot of the fields' vector, which is not 0, has its
-    # place now.
-    struct.pack_into("<H", swapped, table - back + 4, arrow.find_slot(data, table, 1) - table)
+    order, fields = plain_columns._find_slots(data, table, 2)
+    assert not order  # it is absent, which means the usual order
+    swapped = bytearray(data)
+    struct.pack_into("<H", swapped, table - back + 4, fields - table)  # what lies there is not 0
     assert read(data) is not None
     assert read(bytes(swapped)) is None
 
