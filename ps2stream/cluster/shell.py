@@ -86,6 +86,7 @@ class ActorShell(abc.ABC):
         )
         self._peer_epochs: dict[Address, int] = {}
         self._is_receiving = False
+        self._is_inbox_empty = False  # nothing waits beyond the messages of this turn
         self._tick_due = 0.0
         self._receiver = threading.Thread(
             target=self._receive_messages, daemon=True, name=f"{self.name}-inbox"
@@ -275,6 +276,7 @@ class ActorShell(abc.ABC):
                 if is_full := taken == GROUP:
                     break
                 data = self.links.receive(0)
+            self._is_inbox_empty = data is None
             if self.failure:
                 return is_full
             self._connect_peers()
