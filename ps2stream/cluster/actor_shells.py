@@ -104,7 +104,9 @@ class WorkerShell(ActorShell):
 class MergerShell(ActorShell):
     """The shell of a merger, which sends nothing before what it follows from is durable.
 
-    While one thread syncs, the other goes on; what it would send waits for the next sync.
+    If no message waits, the thread that receives syncs: it has nothing else to do, and no other
+    need be woken. Otherwise another thread syncs while this one goes on, and what it would send
+    waits for the next sync.
     """
 
     def __init__(self, address: Address, epoch: int, topology: Topology, logs: ServiceLogs) -> None:
@@ -179,25 +181,39 @@ class MergerShell(ActorShell):
         return self._due or bool(self._waiting)
 
     def sync(self) -> None:
-        """Makes durable what was done, and sends what waited for that. On one thread only."""
+        """Makes durable what was done, and sends what waited for that. By one thread at a time."""
         with self._changed:
-            sends, self._waiting = self._waiting, []
-            self._due, self._syncing = False, True
-        with self.meter.time("sync"):
-            self._log.sync()
-        self.post(sends)
-        with self._changed:
-            self._syncing = False
+            sends = self._begin_sync()
+        self._finish_sync(sends)
 
     def _commit_sends(self, sends: list[Send]) -> None:
         unsynced = self.machine.hand_over()
         with self._changed:
             self._due |= unsynced
-            if self._due or self._waiting or self._syncing:
+            must_sync = self._due or bool(self._waiting) or self._syncing
+            if must_sync:
                 self._waiting += sends
-                self._changed.notify()
-                return
+                if self._syncing or self.busy or not self._is_inbox_empty:
+                    self._changed.notify()
+                    return
+                sends = self._begin_sync()
+        if must_sync:
+            self._finish_sync(sends)
+        else:
+            self.post(sends)
+
+    def _begin_sync(self) -> list[Send]:
+        """Returns what waits for the sync that begins; with the lock held."""
+        sends, self._waiting = self._waiting, []
+        self._due, self._syncing = False, True
+        return sends
+
+    def _finish_sync(self, sends: list[Send]) -> None:
+        with self.meter.time("sync"):
+            self._log.sync()
         self.post(sends)
+        with self._changed:
+            self._syncing = False
 
     def _sync_log(self) -> None:
         while not self._stopping.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 import time
@@ -82,6 +83,21 @@ def test_no_message_is_lost_between_two_turns(tmp_path: Path) -> None:
     shell.stop()
     assert [lsn for group in groups for lsn in group] == list(range(n))
     assert max(map(len, groups)) == GROUP
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_collections_pass_over_what_an_actor_of_its_own_process_has_loaded(
+    tmp_path: Path, exits: bool
+) -> None:
+    shell = WorkerShell(HERE, 1, TOPOLOGY)
+    shell.bind(tmp_path)
+    before = gc.get_freeze_count()
+    shell.start(exits)
+    try:
+        assert (gc.get_freeze_count() > before) == exits
+    finally:
+        shell.stop()
+        gc.unfreeze()
 
 
 def test_a_failing_tick_ends_the_shell(worker: tuple[WorkerShell, PeerLinks]) -> None:
