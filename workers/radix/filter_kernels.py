@@ -13,6 +13,7 @@ from ps2stream.workers.radix.layout import (
     LANES,
     LOW,
     NO_WORD,
+    SLOT_MASK,
     block_class,
     block_length,
 )
@@ -30,6 +31,7 @@ from ps2stream.workers.radix.verify_kernels import C_SLOT, C_TERM, FULL_CANDIDAT
 GROUPS = 1024  # of sixteen postings
 _AHEAD = 12  # leaves
 _GROUPS_AHEAD = 16
+_SLOTS_A_GROUP = 3
 _BLOCK_POSTINGS = int(CAPACITY[-1])
 _ALL_BITS = np.uint64((1 << 64) - 1)
 _LANE_BITS = np.uint64((1 << LANES) - 1)
@@ -92,14 +94,25 @@ def _ask_for_group(group, index, groups):
     prefetch(index.n16, 2 * place + np.int64(rest >> np.uint64(48)))
 
 
+@njit(inline="always")
+def _ask_for_slot(c, index, cands):
+    """Prefetches the line of a candidate's slot; there need not be such a candidate."""
+    prefetch(index.slots_i, 8 * (np.int64(cands[C_SLOT + c]) & SLOT_MASK))
+
+
 @njit(cache=True, nogil=True)
 def filter_groups(group, filled, o0, index, scratch, met, n, m):
     """Lists the candidates of the groups from `group` to `filled`, or till there is no room for
     those of another: at n in the columns of `cands`, or where the expression is still to be
     checked, at m in `checks` (object, term, mode << 30 | slot). Returns where it stopped, and the
-    new ends. o0: first object of the block. Counts the candidates by object."""
+    new ends. o0: first object of the block. Counts the candidates by object.
+
+    Slots are asked for with each group, as many as a group has candidates and some more, so that
+    no loop ends where it cannot be foreseen.
+    """
     n32, n16 = index.n32, index.n16
     groups, cands, checks, bits = scratch.groups, scratch.cands, scratch.checks, scratch.bits
+    asked = n
     for k in range(group, min(group + _GROUPS_AHEAD, filled)):
         _ask_for_group(k, index, groups)
     while group < filled and n <= FULL_CANDIDATES and m <= FULL_CANDIDATES:
@@ -115,10 +128,15 @@ def filter_groups(group, filled, o0, index, scratch, met, n, m):
         repeat_word(cands, n + C_TERM, t)
         pack_words(n32, at, kept, cands, n + C_SLOT)
         n += count_bits(kept)
+        for c in range(_SLOTS_A_GROUP):
+            _ask_for_slot(min(asked + c, n - 1), index, cands)
+        asked = min(asked + _SLOTS_A_GROUP, n)
         met.base[np.int64(o)] += count_bits(kept | left)
         while left != NO_WORD:
             word = n32[at + lowest_bit(left)]
             left &= left - _ONE_BIT
             checks[3 * m], checks[3 * m + 1], checks[3 * m + 2] = o, t, word
             m += 1
+    for c in range(asked, n):
+        _ask_for_slot(c, index, cands)
     return group, n, m

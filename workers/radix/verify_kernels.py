@@ -46,7 +46,7 @@ _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _RECT, _CIRCLE = int(RegionShape.RECT), int(RegionShape.CIRCLE)
 _ONE_BIT = np.uint64(1)
-_AHEAD = 48  # candidates
+_AHEAD = 48  # of `checks`
 BATCH = 64  # objects a block: what is between its stages stays in the second-level cache
 CANDIDATES = 512
 HITS = 1 << 14
@@ -195,11 +195,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
     cands, checks, later = scratch.cands, scratch.checks, scratch.later
     hits, tally, points = scratch.hits, scratch.tally, scratch.points
     more = levels = 0
-    for c in range(min(n, _AHEAD)):
-        prefetch(slots_i, 8 * (np.int64(cands[c + C_SLOT]) & SLOT_MASK))
     for c in range(n):
-        ahead = cands[min(c + _AHEAD, n - 1) + C_SLOT]
-        prefetch(slots_i, 8 * (np.int64(ahead) & SLOT_MASK))
         b, slot = np.int64(cands[c]) - o0, np.int64(cands[c + C_SLOT]) & SLOT_MASK
         word = slots_i[8 * slot + SESSION]
         levels |= word
