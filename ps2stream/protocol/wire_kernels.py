@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -65,7 +67,7 @@ def count_entries(data: U8, outer: int, inner: int, limit: int) -> int:
     `outer` of a message, or, with outer 0, in the message itself. Stops above `limit`. Returns
     BAD where fields do not fill the bytes. Fields of groups count like those around them."""
     n = 0
-    at = np.int64(0)
+    at: Any = np.int64(0)  # a constant would be a type of its own
     size = len(data)
     end = size  # of the message that is read: the whole one, or one at `outer`
     inside = outer == 0

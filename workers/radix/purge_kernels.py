@@ -27,6 +27,7 @@ from ps2stream.workers.radix.layout import (
     ENTRIES,
     FIRST,
     HANDLE,
+    KEPT,
     LIVE,
     LOW,
     NO_WORD,
@@ -66,6 +67,7 @@ from ps2stream.workers.radix.tag_kernels import (
 )
 from ps2stream.workers.radix.tree_kernels import (
     bound_region,
+    forget_walks,
     list_roots,
     place_root,
     remove_from_tree,
@@ -157,8 +159,8 @@ def _clear_dead(index, slot):
 
 @njit(cache=True, nogil=True)
 def remove_term(index, scratch, slot, term):
-    """Removes the postings of a slot under a term, if there are any; returns the number of blocks
-    that were searched."""
+    """Removes the postings of a slot under a term, if there are any and no walk has, of those that
+    are noted behind the roots in the scratch; returns the number of blocks that were searched."""
     directory = index.directory
     roots = list_roots(index.slots_f, index.slots_i, index.pool, index.pool_f, slot, scratch.roots)
     searched = 0
@@ -172,7 +174,7 @@ def remove_term(index, scratch, slot, term):
         bounds = bound_region(index.slots_f, index.slots_i, index.pool, index.pool_f, slot, *place)
         ref, blocks = remove_from_tree(
             index.nodes, index.n32, index.n16, index.node_free, index.state, index.dead,
-            scratch.trail, np.int64(word & LOW), place, bounds, slot,
+            scratch.trail, np.int64(word & LOW), place, bounds, slot, advance(scratch.roots, KEPT),
         )  # fmt: skip
         searched += blocks
         if ref == 0:  # the entry stays, without areas, for the next query under the term
@@ -183,14 +185,17 @@ def remove_term(index, scratch, slot, term):
 
 @njit(cache=True, nogil=True)
 def sweep_slots(slots, budget, bits, fields, scratch_fields):
-    """Removes the postings of dead slots until `budget` blocks were searched, and frees the slots;
-    returns how many slots are done, and how many blocks were searched. fields, scratch_fields:
-    plain tuples of those of RadixArrays and UpdateScratch."""
+    """Removes the postings of dead slots until `budget` blocks were searched, and frees the slots,
+    then those which need no search, and one that does; at most `budget` slots. Returns how many
+    slots are done, and how many blocks were searched. fields, scratch_fields: plain tuples of those
+    of RadixArrays and UpdateScratch."""
     index = point_updated(fields)
     scratch = point_update_scratch(scratch_fields, index.state)
     state, slots_i, pool = index.state, index.slots_i, index.pool
+    forget_walks(advance(scratch.roots, KEPT))  # since when all slots here are dead
     searched = done = 0
-    while done < slots.shape[0] and searched < budget:
+    spent = False  # for a slot that had to be searched for, although the budget was
+    while done < min(slots.shape[0], budget) and not spent:
         for step in range(1, 5):
             if done + step * _AHEAD < slots.shape[0]:
                 ahead = slots[done + step * _AHEAD]
@@ -203,8 +208,11 @@ def sweep_slots(slots, budget, bits, fields, scratch_fields):
         slot = slots[done]
         done += 1
         terms = list_posting_terms(slots_i, pool, slot, scratch.term)
+        blocks = 0
         for i in range(terms):
-            searched += 1 + remove_term(index, scratch, slot, scratch.term[i])
+            blocks += remove_term(index, scratch, slot, scratch.term[i])
+        spent = searched >= budget and blocks > 0
+        searched += terms + blocks
         state[POSTINGS] -= count_slot_tags(index, slot, bits)
         _clear_dead(index, slot)
         free_slot(slots_i, pool, index.pool_free, state, slot)
@@ -256,6 +264,7 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
                 )
         for i in range(64):
             if (had & ~stays) >> np.uint64(i) & _ONE_BIT != NO_WORD:
+                forget_walks(advance(scratch.roots, KEPT))  # the slot may not have been dead
                 remove_term(index, scratch, slot, pool[slots_i[8 * slot + FIRST] + 1 + i])
         state[POSTINGS] -= (n - stay) * held
         extend_list(index, slot, none, cell, scratch.term, none, stay)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ps2stream.workers.radix.arrays import WALKS
 from ps2stream.workers.radix.layout import (
     ALL_AREAS,
     AREA_ROWS,
@@ -54,6 +55,8 @@ _ALIKE = 0.5  # what a split into one child counts like: a share of the copies
 _COPIES = 2.0  # postings that a split may make of one
 _SPLIT_WORDS = 30  # new words, at most, for each posting of a leaf that is split
 _COUNT = np.uint64(1) << np.uint64(32)
+_WALK = 8
+"""Blocks: so long is no leaf out of which `remove_posting` does not remove all that is dead."""
 
 
 @njit(inline="always")
@@ -315,16 +318,38 @@ def add_to_tree(
     return top
 
 
+@njit(inline="always")
+def forget_walks(walked):
+    """Clears the notes of walks, int64[WALKS], before any of them."""
+    for i in range(WALKS):
+        walked[i] = 0
+
+
 @njit(cache=True, nogil=True)
-def remove_from_tree(nodes, n32, n16, node_free, state, dead, trail, ref, place, bounds, slot):
+def _remove_from_leaf(nodes, n32, n16, node_free, state, dead, ref, slot, walked):
+    """Removes the posting of a slot from a leaf, unless a walk that is noted in `walked` has;
+    returns its new ref and the number of blocks that were searched."""
+    if walked[ref & (WALKS - 1)] == ref:
+        return ref, np.int64(0)
+    new, blocks = remove_posting(nodes, n32, n16, node_free, state, dead, ref, slot)
+    if blocks >= _WALK and new != 0:
+        walked[new & (WALKS - 1)] = new
+    return new, np.int64(blocks)
+
+
+@njit(cache=True, nogil=True)
+def remove_from_tree(
+    nodes, n32, n16, node_free, state, dead, trail, ref, place, bounds, slot, walked
+):
     """Removes the postings of a slot with these bounds from a tree, and the nodes that are empty
     then; returns its new ref and the number of blocks that were searched. A tree without such
-    postings stays as it is."""
-    searched = 0
+    postings stays as it is. walked int64[WALKS]: notes of the leaves out of which walks have
+    removed all that is dead, and the slot was then; see `forget_walks`."""
+    searched = np.int64(0)
     if ref == 0:
         return ref, searched
     if ref & INNER == 0:
-        return remove_posting(nodes, n32, n16, node_free, state, dead, ref, slot)
+        return _remove_from_leaf(nodes, n32, n16, node_free, state, dead, ref, slot, walked)
     trail[0], trail[1], trail[2] = -1, -1, ref & REF_MASK
     trail[3], trail[4], trail[5] = place
     n, k = 1, 0
@@ -346,7 +371,9 @@ def remove_from_tree(nodes, n32, n16, node_free, state, dead, trail, ref, place,
                     trail[6 * n + 4], trail[6 * n + 5] = x + (i << size), y + (j << size)
                     n += 1
                 elif at != 0:
-                    new, blocks = remove_posting(nodes, n32, n16, node_free, state, dead, at, slot)
+                    new, blocks = _remove_from_leaf(
+                        nodes, n32, n16, node_free, state, dead, at, slot, walked
+                    )
                     searched += blocks
                     if new == 0:
                         nodes[inner] -= _COUNT
