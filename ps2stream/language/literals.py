@@ -1,5 +1,5 @@
-"""Watched literals: phrases, prefixes and predicates, which are terms of an object only if a live
-query has them.
+"""Watched literals: phrases, prefixes, predicates and pairs of these, which are terms of an object
+only if a live query has them.
 
 A literal of an expression is a term like any other: a phrase is the hash of the hashes of its
 words, a prefix the hash of its bytes, marked. An object has those that hold for it and that some
