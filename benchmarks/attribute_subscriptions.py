@@ -1,4 +1,4 @@
-"""Workload W0 of Le Subscribe (algorithms.md 3.7) on one core: subscriptions of attributes alone.
+"""Workload W0 of Le Subscribe on one core: subscriptions of attributes alone.
 
 A subscription has five equalities, two of attributes that all have and three of others; an event
 has all 32 attributes; each value is one of 35. There are no places and no words. An event is
