@@ -62,7 +62,7 @@ def _merge_leaves(
         for j in range(off[leaf], off[leaf + 1]):
             for i in range(m):
                 seen[i] += held[row[j], i] * weight[row[j]]
-        least = lightest = np.int64(0)
+        least = lightest = 0
         for i in range(m):
             new = objects[leaf] - seen[i]
             added[i] = (

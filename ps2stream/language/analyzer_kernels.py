@@ -20,7 +20,7 @@ from ps2stream.language.hash_kernels import (
     token_hash,
 )
 from ps2stream.language.search_kernels import SearchBuffers, note_piece_prefixes, note_prefixes
-from ps2stream.language.word_kernels import HASH, can_join, find_pieces
+from ps2stream.language.word_kernels import HASH, ZERO, can_join, find_pieces
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U32, U64
 
@@ -56,7 +56,7 @@ class TermBuffers(NamedTuple):
 def _decode(text: U8, i: int, end: int) -> tuple[np.int64, int]:
     """Returns the code point at i, which is not ASCII, and its bytes: 0 for malformed UTF-8."""
     c = np.int64(text[i])
-    code = np.int64(0)
+    code = ZERO
     width = 0
     if 0xC2 <= c < 0xE0:
         width = 2
@@ -111,14 +111,14 @@ def _add_side_words(
 ) -> int:
     """Writes the hashes of the side words of token[:size], which has `mark` times `sign` behind
     it, downwards to `out` from before `at`; returns where they begin. spans: room."""
-    for piece in range(find_pieces(token, np.int64(0), size, spans)):
+    for piece in range(find_pieces(token, ZERO, size, spans)):
         at -= 1
         out[at] = token_hash(keys, token, spans[2 * piece], spans[2 * piece + 1], _IDENTITY)
     if mark and size + mark <= TOKEN_BYTES:
         for j in range(size, size + mark):
             token[j] = sign
         at -= 1
-        out[at] = token_hash(keys, token, np.int64(0), size + mark, _IDENTITY)
+        out[at] = token_hash(keys, token, ZERO, size + mark, _IDENTITY)
     return at
 
 
@@ -145,14 +145,14 @@ def analyse_rows(
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
     searches, has_prefixes = word_end.shape[0] > 0, found.shape[0] > 0
     table, _, heads = watched
-    hits = np.int64(0)
+    hits = ZERO
     lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded
     out_off, out, slow = buffers.off, buffers.term, buffers.slow
     token = np.empty(TOKEN_BYTES + 4, np.uint8)  # the open word, folded
     words = token.view(np.uint32)
     spans = np.empty(TOKEN_BYTES, np.int64)
     left = 0
-    n = np.int64(0)
+    n = ZERO
     for row in range(off.shape[0] - 1):
         out_off[row] = n
         i = off[row]
@@ -163,7 +163,7 @@ def analyse_rows(
         bad = False
         picture = False  # the open word is an emoji
         parts = False  # the open word may have pieces
-        size = np.int64(0)  # of the open word, 0 = none
+        size = ZERO  # of the open word, 0 = none
         last = np.int64(SEPARATOR)  # the kind of the last character that is not ASCII
         while i < end:
             c = text[i]
@@ -195,7 +195,7 @@ def analyse_rows(
             if k == VARIATION:
                 continue
             if size and k != MODIFIER and (picture or not _is_word(k)):
-                mark = np.int64(0)
+                mark = ZERO
                 if not picture and (MID_LETTER <= k <= QUOTE or k == MARK):
                     signs = np.int64(1 if code == HASH else 2)  # that make a mark
                     if k == MARK and signs == 2 and i < end and text[i] == c:
@@ -221,14 +221,14 @@ def analyse_rows(
                 out[n] = _hash_word(keys, words, size)
                 n += 1
                 if has_prefixes:
-                    hits = note_prefixes(table, heads, keys, token, np.int64(0), size, found, hits)
+                    hits = note_prefixes(table, heads, keys, token, ZERO, size, found, hits)
                     if parts:
                         hits = note_piece_prefixes(
                             table, heads, keys, token, size, spans, found, hits
                         )
                 if parts or mark:
                     side = _add_side_words(keys, token, size, mark, c, out, side, spans)
-                size = np.int64(0)
+                size = ZERO
                 picture = False
                 parts = False
             if k in (PICTURE, MODIFIER) or _is_word(k):
@@ -255,13 +255,11 @@ def analyse_rows(
             out[n] = _hash_word(keys, words, size)
             n += 1
             if has_prefixes:
-                hits = note_prefixes(table, heads, keys, token, np.int64(0), size, found, hits)
+                hits = note_prefixes(table, heads, keys, token, ZERO, size, found, hits)
                 if parts:
                     hits = note_piece_prefixes(table, heads, keys, token, size, spans, found, hits)
             if parts:
-                side = _add_side_words(
-                    keys, token, size, np.int64(0), np.uint8(0), out, side, spans
-                )
+                side = _add_side_words(keys, token, size, ZERO, np.uint8(0), out, side, spans)
         if searches:
             word_end[row] = n
             found_off[row + 1] = hits
@@ -283,7 +281,7 @@ def merge_rows(
     rows = slow.shape[0]
     off = np.empty(rows + 1, np.int64)
     out = np.empty(fast_off[rows] + slow_terms.shape[0] + slow_off.shape[0] - 1, np.uint64)
-    n = np.int64(0)
+    n = ZERO
     s = 0
     for row in range(rows):
         off[row] = n

@@ -20,7 +20,7 @@ from ps2stream.language.literal_kernels import (
     list_phrases,
     mark_prefix,
 )
-from ps2stream.language.word_kernels import find_pieces
+from ps2stream.language.word_kernels import ZERO, find_pieces
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.span_kernels import copy_span
@@ -96,7 +96,7 @@ def note_piece_prefixes(
 ) -> Integer:
     """Appends the watched prefixes of the pieces of the word data[:size] (see `find_pieces`), like
     `note_prefixes`. spans: room."""
-    for piece in range(find_pieces(data, np.int64(0), size, spans)):
+    for piece in range(find_pieces(data, ZERO, size, spans)):
         begin, end = spans[2 * piece], spans[2 * piece + 1]
         k = note_prefixes(table, heads, keys, data, begin, end, found, k)
     return k
@@ -130,7 +130,7 @@ def search_rows(
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
     recent = np.zeros(RECENT, np.uint64)
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
-    n = np.int64(0)
+    n = ZERO
     for row in range(off.shape[0] - 1):
         begin = n
         if not slow[row]:
@@ -170,11 +170,11 @@ def find_watched(
     token_off, tokens = words
     search = WatchedTables(*watched)
     has_prefixes = search.heads[HEADS] > 0
-    found, k = np.empty(0, np.uint64), np.int64(0)
+    found, k = np.empty(0, np.uint64), ZERO
     found_off = np.zeros(row_off.shape[0], np.int64)
     sequence, recent = np.empty(term.shape[0], np.uint64), np.zeros(RECENT, np.uint64)
     for row in range(row_off.shape[0] - 1):
-        n = np.int64(0)
+        n = ZERO
         for i in range(row_off[row], row_off[row + 1]):
             begin, size = token_off[i], min(token_off[i + 1] - token_off[i], TOKEN_BYTES)
             if has_prefixes:
@@ -185,10 +185,10 @@ def find_watched(
             if term[i] != _FREE and not is_side[i]:
                 sequence[n] = term[i]
                 n += 1
-        top = add_phrases(search, sequence, np.int64(0), n, recent, found, k)
+        top = add_phrases(search, sequence, ZERO, n, recent, found, k)
         while top < 0:
             found = make_room(found, 2 * (found.shape[0] - k) + n, k)
-            top = add_phrases(search, sequence, np.int64(0), n, recent, found, k)
+            top = add_phrases(search, sequence, ZERO, n, recent, found, k)
         k = top
         found_off[row + 1] = k
     return found_off, found[:k].copy()
@@ -200,7 +200,7 @@ def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64
     unique."""
     out_off = np.empty_like(off)
     out = np.empty(term.shape[0] + found.shape[0], np.uint64)
-    n = np.int64(0)
+    n = ZERO
     for row in range(off.shape[0] - 1):
         out_off[row] = begin = n
         for i in range(off[row], off[row + 1]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba import njit
@@ -20,6 +20,8 @@ from ps2stream.protocol.frame import I64, U8
 
 HASH, PLUS = 35, 43
 _APOSTROPHE, _STOP, _UNDERSCORE, _S = 39, 46, 95, 115
+ZERO: Any = np.int64(0)
+"""A number, where a constant would have a kernel compiled for this one alone."""
 PIECE: Final = 2
 """The least characters of a piece that is a side word."""
 

@@ -1,5 +1,5 @@
 """Kernels take the compiler no longer than they must: none is compiled once for a constant and once
-more for any number, and none assigns slices.
+more for any number, and none assigns slices. No service compiles those of the planner.
 
 Numba gives a constant a type of its own, and compiles a kernel for it that another kernel calls
 with a constant, or with a variable that begins as one: `np.int64(0)` is none.
@@ -23,6 +23,12 @@ def kernels_of(path: Path) -> Iterator[tuple[ast.FunctionDef, bool]]:
                     yield node, "inline" not in decorator
 
 
+def list_kernels(root: Path) -> list[tuple[ast.FunctionDef, bool]]:
+    """The kernels of a service."""
+    paths = [path for path in modules(root) if path.relative_to(root).parts[0] != "planner"]
+    return [kernel for path in paths for kernel in kernels_of(path)]
+
+
 def is_constant(value: ast.expr) -> bool:
     if isinstance(value, ast.IfExp):
         return is_constant(value.body) and is_constant(value.orelse)
@@ -39,8 +45,9 @@ def begin_as_constants(kernel: ast.FunctionDef) -> set[str]:
         for target in node.targets:
             pairs = [(target, node.value)]
             if isinstance(target, ast.Tuple):
-                several = isinstance(node.value, ast.Tuple)
-                values = node.value.elts if several else [node.value] * len(target.elts)
+                values = [node.value] * len(target.elts)
+                if isinstance(node.value, ast.Tuple):
+                    values = node.value.elts
                 pairs = list(zip(target.elts, values, strict=True))
             for name, value in pairs:
                 if isinstance(name, ast.Name):
@@ -64,7 +71,7 @@ def find_constants(
 
 
 def test_kernels_pass_no_constants_to_each_other(root: Path) -> None:
-    kernels = [kernel for path in modules(root) for kernel in kernels_of(path)]
+    kernels = list_kernels(root)
     assert len(kernels) > 300
     assert list(find_constants(kernels)) == []
 
@@ -93,13 +100,10 @@ def caller(values):
 
 
 def test_kernels_assign_no_slices(root: Path) -> None:
-    """What Numba compiles for the shapes of both sides takes longer than the rest of a kernel. No
-    service compiles those of the planner."""
+    """What Numba compiles for the shapes of both sides takes longer than the rest of a kernel."""
     found = [
         (kernel.name, ast.unparse(target))
-        for path in modules(root)
-        if path.relative_to(root).parts[0] != "planner"
-        for kernel, _ in kernels_of(path)
+        for kernel, _ in list_kernels(root)
         for node in ast.walk(kernel)
         if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant)
         for target in node.targets

@@ -23,6 +23,7 @@ from ps2stream.workers.radix.layout import NO_WORD, X_BOX, X_GEOM
 
 SIDE = 11  # cells, of two bits in four words: 1 + OUTSIDE, 1 + INSIDE, 0 if it is not known
 _CROSSED = 3
+_NEAR = 1e-6  # cells; rounding moves nothing by more than 1e-13 of one
 _WORDS, _CELLS = 4, 32
 _TWO_BITS = np.uint64(3)
 
@@ -56,21 +57,41 @@ def look_up_point(pool, extras, box, x, y):
 
 
 @njit(inline="always")
+def _number_cell(value):
+    """Returns the row or column of a value in cells from the corner, which may be beyond."""
+    return min(max(np.int64(np.floor(value)), 0), SIDE - 1)
+
+
+@njit(inline="always")
+def _mark_edge(pool, extras, u, v, a, b):
+    """Marks the cells that an edge from (u, v) to (a, b), in cells from the corner, crosses or is
+    within _NEAR of, so that rounding puts no point on the other side."""
+    for row in range(_number_cell(min(v, b) - _NEAR), _number_cell(max(v, b) + _NEAR) + 1):
+        first, last = 0.0, 1.0  # of the edge, what lies in the row
+        if v != b:
+            below, above = (row - _NEAR - v) / (b - v), (row + 1 + _NEAR - v) / (b - v)
+            first = min(max(min(below, above), 0.0), 1.0)
+            last = min(max(below, above, 0.0), 1.0)
+        c, d = u + first * (a - u), u + last * (a - u)
+        for column in range(_number_cell(min(c, d) - _NEAR), _number_cell(max(c, d) + _NEAR) + 1):
+            _write_cell(pool, extras, SIDE * row + column, _CROSSED)
+
+
+@njit(cache=True, nogil=True)
 def _mark_edges(pool, pool_f, extras, box):
     at, end = find_rings(pool_f, extras + X_GEOM)
+    width, height = box[2] - box[0], box[3] - box[1]
     rings = 0
     while at < end:
         at, points, rings = next_ring(pool_f, at, rings)
         x, y = read_point(pool_f, at)
-        column, row = _find_cell(x, box[0], box[2]), _find_cell(y, box[1], box[3])
+        u, v = (x - box[0]) / width * SIDE, (y - box[1]) / height * SIDE
         for _ in range(1, points):
             at += 16
             x, y = read_point(pool_f, at)
-            c, r = _find_cell(x, box[0], box[2]), _find_cell(y, box[1], box[3])
-            for i in range(min(r, row), max(r, row) + 1):
-                for j in range(min(c, column), max(c, column) + 1):
-                    _write_cell(pool, extras, SIDE * i + j, _CROSSED)
-            column, row = c, r
+            a, b = (x - box[0]) / width * SIDE, (y - box[1]) / height * SIDE
+            _mark_edge(pool, extras, u, v, a, b)
+            u, v = a, b
         at += 16
 
 

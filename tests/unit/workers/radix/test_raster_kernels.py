@@ -80,6 +80,16 @@ def test_a_square_within_a_frame_is_told_apart() -> None:
     assert call_look_up(pool, box, 2.4, 5.5) == UNDECIDED
 
 
+def test_a_long_edge_leaves_the_cells_undecided_that_it_crosses_and_no_more() -> None:
+    pool, box = raster_of(shapely.Polygon([(0, 0), (11, 0), (0, 11)]))
+    assert call_look_up(pool, box, 2.5, 2.5) == 1
+    assert call_look_up(pool, box, 9.5, 9.5) == OUTSIDE
+    cells = [(i + 0.5, j + 0.5) for i in range(11) for j in range(11)]
+    undecided = [c for c in cells if call_look_up(pool, box, *c) == UNDECIDED]
+    near = [(x, y) for x, y in cells if min(x, y) < 1 or 10 <= x + y <= 12]
+    assert undecided == near
+
+
 def test_points_of_two_names_and_boxes_without_an_area_are_undecided() -> None:
     pool, box = raster_of(shapely.box(-180, -90, 180, 90))
     assert call_look_up(pool, box, 0.0, 0.0) == 1
