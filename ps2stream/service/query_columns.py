@@ -27,6 +27,7 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.service import arrow
 from ps2stream.service.calls import name_problem
 from ps2stream.service.objects import RowRefusal
+from ps2stream.service.plain_columns import PlainColumnReader
 from ps2stream.space import geojson
 from ps2stream.space.regions import RECT_FIELDS, Circle, Rect, Region, World
 from ps2stream.tenants import own
@@ -37,6 +38,7 @@ COLUMNS = {
     "expression": arrow.STRING,
     **dict.fromkeys(RECT_FIELDS, arrow.DOUBLE),
 }
+_plain_reader = PlainColumnReader(COLUMNS, tuple(COLUMNS))
 _MOST_COMMAS = 5 * POLYGON_VERTICES
 """The most commas of a GeoJSON text: four for each position with elevation and measure, and room
 for what is not a position."""
@@ -99,12 +101,13 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> Que
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         raise invalid("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
-    if batch.queries and batch.arrow:
+    data = batch.arrow  # every access copies it
+    if batch.queries and data:
         raise invalid("batch", "contains both queries and arrow; send one of them")
-    if batch.arrow:
+    if data:
         if problem := name_problem(batch.session, "session"):
             raise invalid("batch.session", problem)
-        found = _read_arrow(batch.arrow, batch.session)
+        found = _read_arrow(data, batch.session)
     else:
         found = _read_messages(batch.queries, batch.session)
     if not found.sessions:
@@ -186,6 +189,11 @@ def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryI
 
 
 def _read_arrow(data: bytes, session: str) -> _QueryColumns:
+    if (plain := _plain_reader.read(data)) is not None:
+        sides = RectColumns(*(plain.numbers[f] for f in RECT_FIELDS))
+        return _QueryColumns(
+            plain.texts["id"], plain.texts["expression"], sides, [session] * plain.rows, []
+        )
     batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
     lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
     absent = [arrow.nulls(batch, f) for f in RECT_FIELDS if batch.column(f).null_count]

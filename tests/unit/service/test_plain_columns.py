@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from ps2stream.errors import InvalidArgument
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import column_to_strings
-from ps2stream.service import arrow, plain_columns
-from ps2stream.service.objects import COLUMNS, REQUIRED
+from ps2stream.service import arrow, plain_columns, query_columns
+from ps2stream.service.objects import COLUMNS, REQUIRED, read_objects
 from ps2stream.service.plain_columns import PlainColumnReader, PlainColumns
+from ps2stream.space.regions import RECT_FIELDS
+from ps2stream.v1 import object_pb2
 
 TIMES = pa.timestamp("ms")
 
@@ -184,3 +186,31 @@ def test_schemas_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) 
         assert len(reader._layouts) <= plain_columns.SCHEMAS
     long = make_batch().replace_schema_metadata({"long": "x" * plain_columns.SCHEMA_BYTES})
     assert reader.read(to_ipc(long)) is None
+
+
+def test_objects_and_queries_are_the_same_through_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = object_pb2.ObjectBatch(arrow=to_ipc(make_batch(id=["a", "", "b"])))
+    sides = dict(zip(RECT_FIELDS, ([1.0], [2.0], [3.0], [4.0]), strict=True))
+    queries = to_ipc(pa.RecordBatch.from_pydict({"id": ["q"], "expression": ["caf\u00e9"]} | sides))
+
+    def read_both() -> list[Any]:
+        found, inserts = read_objects(objects, 7), query_columns._read_arrow(queries, "s")
+        rects = [getattr(inserts.regions, name).tolist() for name in RECT_FIELDS]
+        texts = (found.id_off, found.id), (found.text_off, found.text)
+        columns = [column_to_strings(*c) for c in (*texts, inserts.id, inserts.expression)]
+        numbers = found.time.tolist(), found.lon.tolist(), found.lat.tolist()
+        return [*columns, *numbers, rects, inserts.sessions, inserts.refused]
+
+    seen: list[PlainColumns | None] = []
+    read_plainly = PlainColumnReader.read
+
+    def read_and_note(reader: PlainColumnReader, data: bytes) -> PlainColumns | None:
+        seen.append(read_plainly(reader, data))
+        return seen[-1]
+
+    monkeypatch.setattr(PlainColumnReader, "read", read_and_note)
+    plain = read_both()
+    assert len(seen) == 2
+    assert None not in seen
+    monkeypatch.setattr(PlainColumnReader, "read", lambda *_: None)
+    assert plain == read_both()
