@@ -221,7 +221,9 @@ class MergerShell(ActorShell):
                 with self._changed:
                     while not self.unsynced and not self._stopping.is_set():
                         self._changed.wait()
-                self.sync()
+                    # In one step, so that the thread that receives does not begin one meanwhile.
+                    sends = self._begin_sync()
+                self._finish_sync(sends)
 
 
 class SequencerShell(ActorShell):
