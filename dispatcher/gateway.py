@@ -110,6 +110,14 @@ class DeliverStream(Protocol):
         """Closes the stream."""
 
 
+class LiteralSource(Protocol):
+    """Has the literals that objects are searched for, as they are now."""
+
+    @property
+    def view(self) -> LiteralView:
+        """The literals, for any thread and for later too."""
+
+
 class DispatcherGateway(Protocol):
     """A dispatcher, as the service needs it."""
 
@@ -123,8 +131,8 @@ class DispatcherGateway(Protocol):
         """The text analysis, as the plan records it."""
 
     @property
-    def literals(self) -> LiteralView:
-        """The phrases and prefixes that objects are searched for now."""
+    def literals(self) -> LiteralSource:
+        """The phrases, prefixes and predicates that objects are searched for."""
 
     @property
     def frequencies(self) -> Frequencies:

@@ -35,6 +35,7 @@ from ps2stream.dispatcher.explanations import compared_by, explain_meeting, sear
 from ps2stream.dispatcher.gateway import (
     AcceptedBatch,
     DeliverStream,
+    LiteralSource,
     MatchExplanation,
     PublicationIdentity,
     QueryEstimate,
@@ -43,7 +44,6 @@ from ps2stream.dispatcher.gateway import (
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Frequencies
-from ps2stream.language.literals import LiteralView
 from ps2stream.observability.process import wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address
 from ps2stream.protocol.frame import Frame, strings_to_column
@@ -131,6 +131,7 @@ class DispatcherEdge:
         self.analyzer = topology.analyzer()
         self._counts = topology.plan.frequencies
         self._frequencies = topology.frequencies(self.analyzer)
+        self.literals: LiteralSource = machine.router.literals
         self.grid = topology.plan.grid
         self.clock_ms = wall_clock_ms
         self.incarnation = incarnation
@@ -151,10 +152,6 @@ class DispatcherEdge:
                 self._frequencies = Frequencies.of(counts, self.analyzer)
             self._counts = counts
         return self._frequencies
-
-    @property
-    def literals(self) -> LiteralView:
-        return self.machine.router.literals.view
 
     def update(
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]

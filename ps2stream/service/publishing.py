@@ -259,7 +259,7 @@ class TenantPublications:
                 return PublishOutcome(level, refused=refused)
             objects = objects.take(np.flatnonzero(good))
         try:
-            rows = objects.analyse(self._gateway.analyzer, is_wanted, self._gateway.literals)
+            rows = objects.analyse(self._gateway.analyzer, is_wanted, self._gateway.literals.view)
         finally:
             self._reading.note(len(data), time.taken_s)
         # Nothing counts before: what takes too long on the loop begins anew on a thread.

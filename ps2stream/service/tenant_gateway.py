@@ -14,6 +14,7 @@ from ps2stream.dispatcher.gateway import (
     AcceptedBatch,
     DeliverStream,
     DispatcherGateway,
+    LiteralSource,
     MatchExplanation,
     PublicationIdentity,
     QueryEstimate,
@@ -21,7 +22,6 @@ from ps2stream.dispatcher.gateway import (
 )
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
-from ps2stream.language.literals import LiteralView
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
@@ -49,7 +49,7 @@ class TenantGateway:
         return self._gateway.analyzer
 
     @property
-    def literals(self) -> LiteralView:
+    def literals(self) -> LiteralSource:
         return self._gateway.literals
 
     @property

@@ -1,0 +1,25 @@
+"""One object moves between rooms a few times only, from publish to delivery."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_MOVES = 15
+WALKS = 3  # on a busy machine what others do can fall into a walk
+
+
+def count_moves() -> int:
+    command = [sys.executable, "scripts/object_walk.py", "--json"]
+    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return int(json.loads(out)["moves"])
+
+
+def test_an_object_moves_between_rooms_fifteen_times_at_most() -> None:
+    counts: list[int] = []
+    while len(counts) < WALKS and min(counts, default=MOST_MOVES + 1) > MOST_MOVES:
+        counts.append(count_moves())
+    assert 0 < min(counts) <= MOST_MOVES, counts
