@@ -2,7 +2,8 @@
 
 Numba keeps a kernel's code beside its source, or in NUMBA_CACHE_DIR, and discards it when the
 source, its own version or the CPU changes. A marker beside them says for which versions, leaves and
-indexes a rehearsal has compiled them, and into which files.
+indexes a rehearsal has compiled them, into which files, and from which sources: code that was made
+from others is removed before the next rehearsal (`kernel_sources`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
+
+from ps2stream.cluster.kernel_sources import digest_kernels
 
 PACKAGE = Path(__file__).resolve().parent.parent
 VARIABLE = "NUMBA_CACHE_DIR"
@@ -66,6 +69,24 @@ class KernelCache:
         done = self._kinds in found.get("kinds", [])
         return done and bool(files) and all(Path(path).exists() for path in files)
 
+    def discard_stale(self) -> None:
+        """Removes the code of kernels whose sources have changed since the last rehearsal here, and
+        its marker. Other processes compile anew what they no longer find."""
+        marked = self._load_marker()
+        if not marked:
+            return
+        before = marked.get("sources", {})
+        stale = {
+            Path(path).stem for path, digest in self._digest_sources().items()
+            if before.get(path) != digest
+        }  # fmt: skip
+        with contextlib.suppress(OSError):  # where nothing can be removed, nothing is kept
+            if stale:
+                self._marker_path.unlink(missing_ok=True)
+            for path in self._list_code_files():
+                if path.name.partition(".")[0] in stale:
+                    path.unlink(missing_ok=True)
+
     def mark(self) -> None:
         """Writes the marker after a rehearsal; does nothing where it cannot be written."""
         others = [kinds for kinds in self._read_marker().get("kinds", []) if kinds != self._kinds]
@@ -73,6 +94,7 @@ class KernelCache:
             "of": self._hash_versions(),
             "kinds": [*others, self._kinds],
             "files": sorted(map(str, self._list_code_files())),
+            "sources": self._digest_sources(),
         }
         fresh = self._marker_path.with_name(f"{MARKER}.{os.getpid()}")
         with contextlib.suppress(OSError):
@@ -81,12 +103,23 @@ class KernelCache:
 
     def _read_marker(self) -> dict[str, Any]:
         """Returns the marker; empty if it is of other versions, or cannot be read."""
+        found = self._load_marker()
+        return found if found.get("of") == self._hash_versions() else {}
+
+    def _load_marker(self) -> dict[str, Any]:
+        """Returns the marker, perhaps of other versions; empty if it cannot be read."""
         try:
             found = json.loads(self._marker_path.read_text("utf-8"))
         except (OSError, ValueError):
             return {}
-        of_these = isinstance(found, dict) and found.get("of") == self._hash_versions()
-        return found if of_these else {}
+        return found if isinstance(found, dict) else {}
+
+    def _digest_sources(self) -> dict[str, str]:
+        return digest_kernels(PACKAGE, self._tops)
+
+    @property
+    def _tops(self) -> list[Path]:
+        return [PACKAGE, *(PACKAGE / room for room in _ROOMS)]
 
     @property
     def _marker_path(self) -> Path:
@@ -96,7 +129,7 @@ class KernelCache:
         if self._folder is not None:
             yield from self._folder.rglob("*.nb[ic]")
             return
-        for top in (PACKAGE, *(PACKAGE / room for room in _ROOMS)):
+        for top in self._tops:
             yield from top.resolve().rglob("__pycache__/*.nb[ic]")
 
     def _hash_versions(self) -> str:
@@ -108,7 +141,7 @@ class KernelCache:
         parts: list[object] = [numba.__version__, llvmlite.__version__, np.__version__]
         parts += [sys.version, binding.get_host_cpu_name()]
         parts.append(sorted(binding.get_host_cpu_features().items()))
-        for top in (PACKAGE, *(PACKAGE / room for room in _ROOMS)):
+        for top in self._tops:
             for path in sorted(top.resolve().rglob("*.py")):
                 found = path.stat()
                 parts.append((str(path), found.st_mtime_ns, found.st_size))

@@ -70,6 +70,7 @@ def compile_kernels(topology: Topology) -> None:
     """Rehearses, unless an earlier rehearsal has left the code of all kernels on disk."""
     cache = KernelCache(_kinds_of(topology))
     if not cache.complete:
+        cache.discard_stale()
         if cache.make_folder():
             compile_in_halves(topology)
         warm(topology)

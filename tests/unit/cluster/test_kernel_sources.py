@@ -1,0 +1,78 @@
+"""What makes the code of kernels stale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ps2stream.cluster import kernel_cache
+from ps2stream.cluster.kernel_cache import MARKER, VARIABLE, KernelCache
+from ps2stream.cluster.kernel_sources import digest_kernels
+
+KERNEL = "@njit(cache=True)\ndef add(a, b):\n    return a + b\n"
+
+
+def make_package(folder: Path) -> Path:
+    package = folder / "package"
+    (package / "space").mkdir(parents=True)
+    (package / "far.py").write_text("LIMIT = 1\n")
+    (package / "near.py").write_text("from ps2stream.far import (\n    LIMIT,\n)\n")
+    (package / "space" / "inner.py").write_text("from ps2stream.near import LIMIT\n" + KERNEL)
+    (package / "outer.py").write_text("from ps2stream.space.inner import add\n" + KERNEL)
+    (package / "other.py").write_text("from ps2stream.absent import x\n" + KERNEL)
+    (package / "plain.py").write_text("from ps2stream.far import LIMIT\n")
+    return package
+
+
+def name_changed(package: Path, before: dict[str, str]) -> list[str]:
+    now = digest_kernels(package, [package])
+    assert now.keys() == before.keys()
+    return sorted(Path(path).stem for path in now if now[path] != before[path])
+
+
+@pytest.mark.parametrize(
+    ("changed", "stale"),
+    [
+        ("far.py", ["inner", "outer"]),
+        ("space/inner.py", ["inner", "outer"]),
+        ("outer.py", ["outer"]),
+        ("other.py", ["other"]),
+        ("plain.py", []),
+    ],
+)
+def test_a_kernel_is_made_from_all_that_its_module_imports_in_turn(
+    tmp_path: Path, changed: str, stale: list[str]
+) -> None:
+    package = make_package(tmp_path)
+    before = digest_kernels(package, [package])
+    assert sorted(Path(path).stem for path in before) == ["inner", "other", "outer"]
+    assert name_changed(package, before) == []
+    source = package / changed
+    source.write_text(source.read_text() + "# changed\n")
+    assert name_changed(package, before) == stale
+
+
+def test_code_is_removed_when_what_it_was_made_from_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, code = make_package(tmp_path), tmp_path / "code"
+    (code / "space_1f").mkdir(parents=True)
+    names = "space_1f/inner.add-1.nbc", "outer.add-1.nbi", "other.add.nbc"
+    files = [code / name for name in names]
+    monkeypatch.setattr(kernel_cache, "PACKAGE", package)
+    cache = KernelCache(["Space"], {VARIABLE: str(code)})
+
+    def list_left() -> list[str]:
+        cache.discard_stale()
+        return [path.name for path in files if path.exists()]
+
+    for path in files:
+        path.write_text("code")
+    assert len(list_left()) == 3  # no marker says what they are
+    cache.mark()
+    assert cache.complete
+    assert len(list_left()) == 3
+    (package / "far.py").write_text("LIMIT = 2\n")
+    assert list_left() == ["other.add.nbc"]
+    assert not (code / MARKER).exists()
