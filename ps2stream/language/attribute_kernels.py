@@ -255,7 +255,7 @@ def search_attributes(
             most = n + paired * (paired - 1) // 2 + 3 * ((data.shape[0] - off[row]) // 8) + 3
             if most > found.shape[0]:
                 more = np.empty(most + most // 2, np.uint64)
-                more[:n] = found[:n]
+                copy_span(more, 0, found, 0, n)
                 found = more
             n = _add_pairs(table, pairs, equal, mark, paired, found, n)
         found_off[row + 1] = n

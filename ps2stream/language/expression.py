@@ -31,10 +31,15 @@ from ps2stream.language.boolean import (
 from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
-from ps2stream.language.pairs import is_pair, mark_names, split_pair
+from ps2stream.language.pairs import is_pair, split_pair
 from ps2stream.language.parser import ExpressionError, parse, parse_canonical
 from ps2stream.language.posting import choose_posting, frequency_of
-from ps2stream.language.predicate_terms import hash_predicate, kind_of, put_comparison
+from ps2stream.language.predicate_terms import (
+    hash_predicate,
+    kind_of,
+    mark_names,
+    put_comparison,
+)
 from ps2stream.language.predicates import is_predicate, predicate_of
 from ps2stream.protocol.frame import (
     I16,

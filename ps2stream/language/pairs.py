@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
-
-from ps2stream.language import attribute_kernels as kernels
 from ps2stream.language.predicates import EQUAL, is_predicate, predicate_of, predicate_text
-from ps2stream.protocol.frame import U64, sealed
 
 _OPEN, _AND, _CLOSE = "(", " AND ", ")"
 
@@ -50,13 +46,3 @@ def _is_equality(text: str) -> bool:
         return False
     has_value = predicate.op == EQUAL and predicate.value is not None
     return has_value and predicate_text(predicate) == text
-
-
-def mark_names(keys: U64, text: str) -> int:
-    """Returns what an object is searched for a pair by: a byte for the name of either attribute,
-    the lesser one first."""
-    marks = []
-    for equality in split_pair(text):
-        name = np.frombuffer(predicate_of(equality).name.encode(), np.uint8)
-        marks.append(int(kernels.name_mark(sealed(keys), name, 0, len(name))))
-    return min(marks) << 8 | max(marks)

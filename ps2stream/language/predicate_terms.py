@@ -6,7 +6,8 @@ import numpy as np
 
 from ps2stream.language import attribute_kernels as kernels
 from ps2stream.language.literals import LiteralKind
-from ps2stream.language.predicates import COMPARISONS, EQUAL, EXISTS, Predicate
+from ps2stream.language.pairs import split_pair
+from ps2stream.language.predicates import COMPARISONS, EQUAL, EXISTS, Predicate, predicate_of
 from ps2stream.protocol.frame import U8, U64, sealed
 from ps2stream.protocol.programs import write_comparison
 
@@ -39,3 +40,13 @@ def put_comparison(predicate: Predicate, term: int, prog: list[int]) -> None:
 
 def _bytes_of(data: bytes) -> U8:
     return np.frombuffer(data, np.uint8)
+
+
+def mark_names(keys: U64, pair: str) -> int:
+    """Returns what an object is searched for a pair by: a byte for the name of either attribute,
+    the lesser one first."""
+    marks = []
+    for equality in split_pair(pair):
+        name = _bytes_of(predicate_of(equality).name.encode())
+        marks.append(int(kernels.name_mark(sealed(keys), name, 0, len(name))))
+    return min(marks) << 8 | max(marks)

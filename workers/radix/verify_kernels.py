@@ -244,8 +244,9 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
             found,
         )  # fmt: skip
     if levels >> LEVEL_SHIFT & LEVEL_MASK != 0:
-        _count_levels(n, cands, 1, advance(cands, C_SLOT), 1, slots_i, met)
-        _count_levels(m, checks, 3, advance(checks, 2), 3, slots_i, met)
+        one, three = np.int64(1), np.int64(3)  # no constants, for each of which it is compiled
+        _count_levels(n, cands, one, advance(cands, C_SLOT), one, slots_i, met)
+        _count_levels(m, checks, three, advance(checks, 2), three, slots_i, met)
     return found
 
 

@@ -14,8 +14,9 @@ from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column, hash_literals, parse, watch_literals
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.language.object_terms import find_terms, list_compared
-from ps2stream.language.pairs import is_pair, mark_names, pair_text, split_pair
+from ps2stream.language.pairs import is_pair, pair_text, split_pair
 from ps2stream.language.posting import choose_posting, list_pairs, list_units
+from ps2stream.language.predicate_terms import mark_names
 from ps2stream.language.predicates import is_predicate
 from ps2stream.language.query_rows import build_rows
 from ps2stream.limits import EXPRESSION_TERMS
