@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_IMPORTED = re.compile(r"^\s*from ps2stream\.([\w.]+) import ", re.MULTILINE)
+_IMPORTED = re.compile(r"^\s*from ps2stream\.([\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)
 _KERNEL = re.compile(r"^\s*@(?:njit|vectorize|intrinsic|overload)\b", re.MULTILINE)
 
 
@@ -37,10 +37,12 @@ def _digest_imported(path: Path, package: Path, texts: dict[Path, str]) -> str:
         if module in reached:
             continue
         reached.add(module)
-        for name in _IMPORTED.findall(_read_text(module, texts)):
-            imported = package.joinpath(*name.split(".")).with_suffix(".py")
-            if imported.exists():
-                ahead.append(imported.resolve())
+        for name, members in _IMPORTED.findall(_read_text(module, texts)):
+            found = package.joinpath(*name.split("."))
+            # A module, or modules of a folder.
+            named = [found, *(found / member for member in re.findall(r"\w+", members))]
+            sources = [each.with_suffix(".py") for each in named]
+            ahead += [each.resolve() for each in sources if each.exists()]
     digest = hashlib.sha256()
     for module in sorted(reached):
         digest.update(_read_text(module, texts).encode())

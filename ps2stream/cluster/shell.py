@@ -269,10 +269,10 @@ class ActorShell(abc.ABC):
     def take_turn(self, wait_ms: int) -> bool:
         """Handles the messages that come within `wait_ms`, changes of peers, and a tick that is
         due. Returns whether it may have left messages for the next turn."""
-        data = self.links.receive(wait_ms)
         frames: list[Frame] = []
         is_full = False
         with self.watched():
+            data = self.links.receive(wait_ms)
             taken = 0
             while data is not None:
                 frames += map(decode, data)

@@ -56,6 +56,7 @@ class UnixSockets(LinkSockets):
         self._handlers: dict[int, Callable[[int], None]] = {}  # by descriptor
         self._outlets: dict[Address, _UnixOutlet] = {}
         self._inbox: socket.socket | None = None
+        self._is_accepting = True  # else an earlier look found too many files open
         self._connections: dict[int, _UnixConnection] = {}  # by descriptor
         self._received: deque[MessageParts] = deque()
         self._is_drained = False  # the last look found messages, and no socket with more
@@ -98,6 +99,9 @@ class UnixSockets(LinkSockets):
         if not wait_ms and self._is_drained:
             self._is_drained = False
             return None
+        if not self._is_accepting and self._inbox is not None:
+            self._is_accepting = True
+            self._readiness.modify(self._inbox, select.EPOLLIN)
         until = time.monotonic() + wait_ms / 1000
         left_s = wait_ms / 1000
         while True:
@@ -142,7 +146,11 @@ class UnixSockets(LinkSockets):
         while True:
             try:
                 link, _ = self._inbox.accept()
-            except OSError:  # none is left, or too many files are open
+            except BlockingIOError:  # none is left
+                return
+            except OSError:  # too many files are open, and the peer would be announced for ever
+                self._is_accepting = False
+                self._readiness.modify(self._inbox, 0)
                 return
             link.setblocking(False)
             connection = self._connections[link.fileno()] = _UnixConnection(link)

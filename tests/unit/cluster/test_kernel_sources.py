@@ -21,6 +21,8 @@ def make_package(folder: Path) -> Path:
     (package / "space" / "inner.py").write_text("from ps2stream.near import LIMIT\n" + KERNEL)
     (package / "outer.py").write_text("from ps2stream.space.inner import add\n" + KERNEL)
     (package / "other.py").write_text("from ps2stream.absent import x\n" + KERNEL)
+    (package / "space" / "shape.py").write_text("SIDES = 4\n")
+    (package / "whole.py").write_text("from ps2stream.space import shape\n" + KERNEL)
     (package / "plain.py").write_text("from ps2stream.far import LIMIT\n")
     return package
 
@@ -38,6 +40,7 @@ def name_changed(package: Path, before: dict[str, str]) -> list[str]:
         ("space/inner.py", ["inner", "outer"]),
         ("outer.py", ["outer"]),
         ("other.py", ["other"]),
+        ("space/shape.py", ["whole"]),
         ("plain.py", []),
     ],
 )
@@ -46,7 +49,7 @@ def test_a_kernel_is_made_from_all_that_its_module_imports_in_turn(
 ) -> None:
     package = make_package(tmp_path)
     before = digest_kernels(package, [package])
-    assert sorted(Path(path).stem for path in before) == ["inner", "other", "outer"]
+    assert sorted(Path(path).stem for path in before) == ["inner", "other", "outer", "whole"]
     assert name_changed(package, before) == []
     source = package / changed
     source.write_text(source.read_text() + "# changed\n")

@@ -100,6 +100,19 @@ def test_collections_pass_over_what_an_actor_of_its_own_process_has_loaded(
         gc.unfreeze()
 
 
+def test_an_inbox_that_fails_ends_the_shell(
+    worker: tuple[WorkerShell, PeerLinks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell, _ = worker
+
+    def fail(_: int) -> None:
+        monkeypatch.undo()
+        raise OSError("no watch is left")
+
+    monkeypatch.setattr(shell.links, "receive", fail)
+    assert "no watch is left" in failed(shell)
+
+
 def test_a_failing_tick_ends_the_shell(worker: tuple[WorkerShell, PeerLinks]) -> None:
     shell, _ = worker
     ticks = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import socket
 import struct
@@ -16,7 +18,7 @@ import pytest
 from ps2stream.cluster import link_sockets
 from ps2stream.cluster.fence import MessageHead
 from ps2stream.cluster.links import PeerLinks
-from ps2stream.cluster.unix_sockets import CHUNK_BYTES, MESSAGE_BYTES
+from ps2stream.cluster.unix_sockets import CHUNK_BYTES, MESSAGE_BYTES, UnixSockets
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import decode
 from ps2stream.protocol.messages.objects import ReleasesKept
@@ -269,6 +271,38 @@ def test_an_absent_peer_may_be_connected_to_later(tmp_path: Path) -> None:
             sender.connect(HERE, here.bind(tmp_path), 2)
             sender.post([Send(HERE, kept(2, 1))])
             assert receive_next(here) == [2]
+
+
+def test_an_inbox_that_has_no_descriptor_for_a_peer_looks_again_later(
+    inbox: tuple[PeerLinks, str], sender: PeerLinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = inbox[0]
+    sockets = here._sockets
+    assert isinstance(sockets, UnixSockets)
+    looks: list[int] = []
+    [(descriptor, accept)] = sockets._handlers.items()
+
+    def accept_and_note(events: int) -> None:
+        looks.append(events)
+        accept(events)
+
+    monkeypatch.setitem(sockets._handlers, descriptor, accept_and_note)
+    sender.post([Send(HERE, kept(1, 1))])
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, usual[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for turn in (1, 2):
+            assert here.receive(10) is None
+            assert len(looks) == turn  # not again and again while it waits
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert receive_next(here) == [1]
 
 
 def test_many_peers_are_read_in_turn(
