@@ -58,7 +58,7 @@ class LiteralTable:
             return
         if 2 * (self._held + len(literals.term)) > len(self.view.term):
             self._make_room(len(literals.term))
-        fresh = self._count_up(literals, np.ones(len(literals.term), np.int64))
+        fresh = self._count_up(self.view, literals, np.ones(len(literals.term), np.int64))
         if fresh:
             self._held += fresh
             self.view = self.view._replace(version=self.view.version + 1)
@@ -93,14 +93,15 @@ class LiteralTable:
         room = max(_LEAST, 4 << int(len(held) + more).bit_length())
         self._count = np.zeros(room, np.int64)
         self._kind, self._size = np.zeros(room, np.uint8), np.zeros(room, np.uint16)
-        self.view = LiteralView.make_empty(room, self.view.version)
-        self._count_up(literals, count)
+        view = LiteralView.make_empty(room, self.view.version)
+        self._count_up(view, literals, count)
+        self.view = view  # only now: others may read it meanwhile, and its version says it is whole
 
-    def _count_up(self, literals: WatchedLiterals, count: I64) -> int:
-        """Adds to the counts of literals; returns how many the table did not hold."""
+    def _count_up(self, view: LiteralView, literals: WatchedLiterals, count: I64) -> int:
+        """Adds to the counts of literals; returns how many the view's table did not hold."""
         term, kind, size = (sealed(column) for column in literals)
-        self.view.mark(kind, size)
+        view.mark(kind, size)
         columns = self._count, self._kind, self._size
-        fresh, begun = count_up(self.view.term, columns, (term, kind, size), sealed(count))
+        fresh, begun = count_up(view.term, columns, (term, kind, size), sealed(count))
         self._used += begun
         return int(fresh)

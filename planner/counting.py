@@ -25,6 +25,7 @@ from ps2stream.language.predicates import (
     EQUAL,
     EXISTS,
     Predicate,
+    predicate_of,
     predicate_text,
     unit_text,
 )
@@ -103,8 +104,10 @@ def _count_attributes(off: I64, data: U8, analyzer: Analyzer) -> tuple[list[str]
         for at, objects in zip(first.tolist(), count.tolist(), strict=True):
             entry = object_pb2.Attributes.FromString(data[begin[at] : end[at]].tobytes())
             ((name, value),) = values_of(entry).items()
-            literal = predicate_text(Predicate(name, op, value if op == EQUAL else None))
-            if len(literal) <= COUNTED_LETTERS:
+            predicate = Predicate(name, op, value if op == EQUAL else None)
+            literal = predicate_text(predicate)
+            # No query can be posted under what no expression can say: an infinity, the year 10000.
+            if len(literal) <= COUNTED_LETTERS and predicate_of(literal) == predicate:
                 literals.append(literal)
                 counts.append(objects)
     return literals, np.array(counts, np.int64)

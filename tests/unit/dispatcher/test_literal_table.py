@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ps2stream.dispatcher import literal_table
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
@@ -66,6 +67,25 @@ def test_literals_are_counted_as_queries_come_and_go() -> None:
         assert len(table) == len(count)
         assert count.keys() <= held(table)
     assert 2 * len(held(table)) <= len(table.view.term)
+
+
+def test_others_never_see_a_table_that_lacks_a_literal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a table says it was searched for must be in it: no query is new here, so no later
+    version would have the objects searched again."""
+    table, some = LiteralTable(), literals(*range(1, 20))
+    table.add(some)
+    seen, count_up = list[set[int]](), literal_table.count_up
+
+    def look_before_counting(*given: Any) -> Any:
+        seen.append(held(table))
+        return count_up(*given)
+
+    monkeypatch.setattr(literal_table, "count_up", look_before_counting)
+    version, places = table.view.version, len(table.view.term)
+    table.add(literals(*(list(range(1, 20)) * 5)))
+    assert len(table.view.term) > places
+    assert table.view.version == version
+    assert seen == [set(range(1, 20))] * 2
 
 
 def test_a_table_without_queries_is_made_anew_without_their_literals() -> None:

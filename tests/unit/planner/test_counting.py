@@ -17,6 +17,7 @@ from ps2stream.planner.sample import posts, summed
 from ps2stream.planner.statistics import TOP_TERM
 from ps2stream.planner.updates import UPDATES, standing
 from ps2stream.space.grid import Grid
+from ps2stream.v1.object_pb2 import Attributes, AttributeValue
 from tests.support.samples import batch, some_sample
 
 ANALYZER = Analyzer(Analysis(0))
@@ -51,6 +52,21 @@ def test_a_term_counts_once_an_object() -> None:
     texts = objects["text"].to_pylist()
     want = Counter(term for text in texts for term in set(ANALYZER.tokens(text)))
     assert dict(zip(*found.to_pydict().values(), strict=True)) == want
+
+
+def test_values_that_no_expression_can_say_are_not_counted() -> None:
+    values = [
+        AttributeValue(number=float("inf")), AttributeValue(number=float("-inf")),
+        AttributeValue(time_ms=253_402_300_800_000), AttributeValue(time_ms=-1),
+        AttributeValue(number=-0.0), AttributeValue(integer=2**53 + 1),
+    ]  # fmt: skip
+    held = [Attributes(values={"a": value}).SerializeToString() for value in values]
+    zeros = np.zeros(len(held))
+    objects = posts(zeros, zeros, [""] * len(held), attributes=held)
+    found = counting.object_terms(objects, ANALYZER)
+    assert dict(zip(*found.to_pydict().values(), strict=True)) == {
+        "a EXISTS": 6, "a = 1969-12-31T23:59:59.999Z": 1, "a = 0": 1, "a = 9007199254740993": 1,
+    }  # fmt: skip
 
 
 def test_no_objects_have_no_terms() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from ps2stream.language.analyzer import TOP
 from ps2stream.language.expression import watch_literals
 from ps2stream.planner.adjust.cell_sample import statistics
+from ps2stream.routing.plan import text_plan
 from ps2stream.routing.tags import QueryTags
 from tests.naive_predicates import Scalar
 from tests.support.attributes import opaque_column
@@ -44,6 +45,19 @@ def test_what_several_tell_is_joined() -> None:
     queries = posted() | {(20, "w1"): 2}
     assert units == {key: (seen[key], n) for key, n in queries.items()}
     assert found.objects.tolist() == [100.0, 100.0]
+
+
+def test_an_infinite_value_gives_no_unit_its_name() -> None:
+    """Its text is no equality: as the name of a unit, no plan could be made with it."""
+    dispatcher = SampledDispatcher(0, {(HOT, "mag COMPARED"): 2})
+    held: list[dict[str, Scalar]] = [{"mag": float("inf")}, {"mag": float("-inf")}] * 2
+    literals = watch_literals(ANALYZER, ["mag COMPARED"]).view()
+    dispatcher.reservoir.add(objects(["w1"] * 4, [HOT] * 4, opaque_column(held), literals), 5)
+    found = statistics([dispatcher.told(ask(HOT))], GRID, ANALYZER)
+    assert found is not None
+    units = {found.terms[t]: (o, q) for t, o, q in zip(found.term, found.o, found.q, strict=True)}
+    assert units == {"mag COMPARED": (4, 2)}
+    text_plan(ANALYZER.analysis, GRID, 1, dict.fromkeys(units, 0)).compile(ANALYZER)
 
 
 def test_units_of_attributes_are_known_by_name() -> None:
