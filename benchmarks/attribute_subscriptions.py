@@ -20,7 +20,8 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import hash_literals
 from ps2stream.language.literals import LiteralKind
 from ps2stream.language.object_terms import find_terms
-from ps2stream.language.pairs import mark_names, pair_text
+from ps2stream.language.pairs import pair_text
+from ps2stream.language.predicate_terms import mark_names
 from ps2stream.protocol.frame import I64, U8, Array
 from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque, take_opaque
 from ps2stream.protocol.rows import PROG_NOTES, ExpressionForm, QueryRows, RegionShape, UpdateKind

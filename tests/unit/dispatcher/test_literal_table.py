@@ -15,6 +15,7 @@ from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.language.literal_kernels import count_up
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.protocol.addresses import Out
 from ps2stream.protocol.frame import strings_to_column
@@ -74,7 +75,7 @@ def test_others_never_see_a_table_that_lacks_a_literal(monkeypatch: pytest.Monke
     version would have the objects searched again."""
     table, some = LiteralTable(), literals(*range(1, 20))
     table.add(some)
-    seen, count_up = list[set[int]](), literal_table.count_up
+    seen = list[set[int]]()
 
     def look_before_counting(*given: Any) -> Any:
         seen.append(held(table))
