@@ -132,8 +132,9 @@ class RayService(RunningService):
     # --- Ray itself ------------------------------------------------------------------
 
     def _watch_ray(self) -> None:
+        lost = ""  # until all is started again: an actor that dies amid a start ends it
         while not self._ending.wait(intervals.LOOK_S):
-            lost = self._instance.find_loss()
+            lost = self._instance.find_loss() or lost
             if not lost:
                 continue
             if not self._instance.is_ours:
@@ -151,6 +152,7 @@ class RayService(RunningService):
                 log.exception("Ray was not started again; retrying in %g s", intervals.RESTART_S)
                 self._ending.wait(intervals.RESTART_S)
             else:
+                lost = ""
                 log.warning("serving again after %.1f s", time.monotonic() - begun)
 
     def _restart_ray(self) -> None:
