@@ -148,6 +148,7 @@ class DispatcherShell(ActorShell):
         the path of a second endpoint, a Unix socket."""
         from ps2stream.service.server import serve, serve_privately
 
+        self.edge.analyzer.prepare()
         self._servers.append(serve(self.edge, host, port, security))
         if private is not None:
             self._servers.append(serve_privately(self.edge, private))

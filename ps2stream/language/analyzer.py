@@ -185,6 +185,10 @@ class Analyzer:
         """Returns the term of a prefix, which is folded and at most TOKEN_BYTES long."""
         return int(literal_kernels.prefix_terms(self.hash_terms([prefix]))[0])
 
+    def prepare(self) -> None:
+        """Builds what the first text needs, which would otherwise wait some tenths of a second."""
+        self.analyse(*strings_to_column(("a", "\u00e4\u0e01")))  # the fast way and the slow one
+
     def analyse(
         self,
         off: I64,
