@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.benchmarks.workload import PostColumns
+from ps2stream.client.window import SendWindow
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import F64, I64, column_to_strings
 from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 
 LOAD_ROWS = 8192
-WINDOW = 8  # batches under way on a stream
 EVERY = 4  # object batches between two update batches
 UPDATED = 1024  # objects a batch; of smaller ones as many more lie between two update batches
 SESSION = "bench"
@@ -84,27 +84,27 @@ class PublishInterval:
 
 
 class _RequestStream:
-    """A bidirectional stream with at most WINDOW requests that are not answered."""
+    """A bidirectional stream with as many requests unanswered as the clients have by default."""
 
     def __init__(self, call: Callable[[Iterator[Any]], Any], on: Callable[[Any], None]) -> None:
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._room = threading.Semaphore(WINDOW)
-        self._open = 0
-        self._rest = threading.Condition()
+        self._window = SendWindow()
+        self._change = threading.Condition()
         self._on = on
         self._answers = call(iter(self._requests.get, None))
         self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
 
     def send(self, request: Any) -> None:
-        self._room.acquire()
-        with self._rest:
-            self._open += 1
+        with self._change:
+            while self._window.is_full:
+                self._change.wait()
+            self._window.note_sent(request.ByteSize())
         self._requests.put(request)
 
     def drain(self) -> None:
-        with self._rest:
-            if not self._rest.wait_for(lambda: self._open == 0, 120):
+        with self._change:
+            if not self._change.wait_for(lambda: not len(self._window), 120):
                 raise TimeoutError("the service did not answer requests for 120 s")
 
     def close(self) -> None:
@@ -113,12 +113,14 @@ class _RequestStream:
         self._reader.join(10)
 
     def _read_answers(self) -> None:
-        for answer in self._answers:
-            self._on(answer)
-            self._room.release()
-            with self._rest:
-                self._open -= 1
-                self._rest.notify_all()
+        for first in self._answers:
+            answers = (first, *getattr(first, "following", ()))
+            for answer in answers:
+                self._on(answer)
+            with self._change:
+                for _ in answers:
+                    self._window.note_answered()
+                self._change.notify_all()
 
 
 def make_insert_request(job: PublisherJob, rows: range) -> pubsub_pb2.InsertQueriesRequest:
@@ -150,7 +152,7 @@ def make_publish_request(
     }
     batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
     level = object_pb2.PublishLevel.Value(f"PUBLISH_LEVEL_{job.level.upper()}")
-    return pubsub_pb2.PublishStreamRequest(batch=batch, level=level)
+    return pubsub_pb2.PublishStreamRequest(batch=batch, level=level, join_answers=True)
 
 
 class BenchmarkPublisher:

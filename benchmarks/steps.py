@@ -44,7 +44,7 @@ from ps2stream.routing.plan import built_in_plan
 from ps2stream.security import PortSecurity, TenantQuota
 from ps2stream.service import query_columns
 from ps2stream.service.admission import PublishRates
-from ps2stream.service.calls import ID_ROWS, QUERY_ROWS, HeldBack, parse, parse_batch
+from ps2stream.service.calls import ID_ROWS, QUERY_ROWS, HeldBack, complete, parse, parse_batch
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.inbox import StreamInboxes
 from ps2stream.service.open_calls import OpenCall
@@ -139,7 +139,7 @@ class StepwiseService:
         assert not isinstance(begun, HeldBack)
         self._chain.run()
         with self._clock.step("answer"):
-            data = _await_settled(begun())
+            data = _await_settled(complete(begun))
         answer = pubsub_pb2.PublishStreamResponse.FromString(data)
         assert answer.accepted == self._job.batch
         self._answers.append((answer.first_offset, answer.lsn, number * self._job.batch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
@@ -213,6 +213,12 @@ def refusals(
             error = invalid(f"{name}[{row}].{e.field}", e.description)
         out.append(RefusedRow(row, error))
     return tuple(out)
+
+
+def read_receipts(data: bytes) -> Sequence[Receipt]:
+    """Returns the receipts of the batches that a response of PublishStream answers, in order."""
+    first = pubsub_pb2.PublishStreamResponse.FromString(data)
+    return [receipt_of(answer) for answer in (first, *first.following)]
 
 
 def receipt_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -21,13 +21,13 @@ from ps2stream.client.async_channel import (
 )
 from ps2stream.client.async_subscription import AsyncSubscription
 from ps2stream.client.connection import File, access
+from ps2stream.client.window import WINDOW, SendWindow
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
 
 A = TypeVar("A", bound=Message)
 T = TypeVar("T")
 PUBSUB = "/ps2stream.v1.PubSub/"  # where a name without a path is
 ADMIN = "/ps2stream.v1.Admin/"
-BULK_WINDOW = 8
 
 
 class AsyncCaller:
@@ -86,37 +86,51 @@ class AsyncCaller:
                 return
 
     async def _send_windowed(
-        self, name: str, messages: AsyncBatches, window: int
-    ) -> AsyncIterator[bytes]:
-        """Sends requests over one stream and yields the answers in order, with at most `window`
-        requests unanswered. Requests are made where the caller iterates, so that the caller gets
-        their errors."""
+        self,
+        name: str,
+        messages: AsyncBatches,
+        read: Callable[[bytes], Sequence[T]],
+        in_flight: int | None,
+    ) -> AsyncIterator[T]:
+        """Sends requests over one stream and yields the answers in order, as `read` returns those
+        of a response, with as many requests unanswered as a SendWindow lets. Requests are made
+        where the caller iterates, so that the caller gets their errors."""
         stream = self._channel.open_stream(find_path(name))
-        unanswered = 0
+        window = SendWindow(in_flight)
         try:
             async for message in iterate_any(messages):
                 stream.write(message)
-                unanswered += 1
-                if unanswered >= window:
-                    yield await stream.read()
-                    unanswered -= 1
+                window.note_sent(len(message))
+                while window.is_full:
+                    for answer in read(await stream.read()):
+                        window.note_answered()
+                        yield answer
             stream.end_requests()
-            for _ in range(unanswered):
-                yield await stream.read()
+            while len(window):
+                for answer in read(await stream.read()):
+                    window.note_answered()
+                    yield answer
         finally:
             stream.cancel()
 
-    async def _send_bulk(
-        self, name: str, messages: Iterable[Message], kind: type[A], window: int = BULK_WINDOW
+    def _send_bulk(
+        self, name: str, messages: Iterable[Message], kind: type[A], in_flight: int = WINDOW
     ) -> AsyncIterator[A]:
         """Sends idempotent batches, like `_send_repeatable`, and yields their answers."""
         encoded = (message.SerializeToString() for message in messages)
-        async for data in self._send_repeatable(name, encoded, window):
-            yield kind.FromString(data)
+
+        def parse_one(data: bytes) -> Sequence[A]:
+            return (kind.FromString(data),)
+
+        return self._send_repeatable(name, encoded, parse_one, in_flight)
 
     async def _send_repeatable(
-        self, name: str, messages: AsyncBatches, window: int
-    ) -> AsyncIterator[bytes]:
+        self,
+        name: str,
+        messages: AsyncBatches,
+        read: Callable[[bytes], Sequence[T]],
+        in_flight: int | None,
+    ) -> AsyncIterator[T]:
         """Sends idempotent requests, like `_send_windowed`. After a lost connection, those without
         an answer are sent again."""
         unanswered: deque[bytes] = deque()
@@ -132,9 +146,9 @@ class AsyncCaller:
         tries, deadline = 0, time.monotonic() + self._timeout
         while True:
             try:
-                async for data in self._send_windowed(name, repeat_unanswered(), window):
+                async for answer in self._send_windowed(name, repeat_unanswered(), read, in_flight):
                     unanswered.popleft()
-                    yield data
+                    yield answer
                     tries, deadline = 0, time.monotonic() + self._timeout
                 return
             except (Unavailable, ResourceExhausted) as error:

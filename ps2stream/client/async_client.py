@@ -17,12 +17,12 @@ from grpc_health.v1 import health_pb2
 from ps2stream.client import answers, requests
 from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
 from ps2stream.client.async_admin import AsyncAdminCaller
-from ps2stream.client.async_caller import BULK_WINDOW
 from ps2stream.client.async_channel import AsyncBatches, iterate_any, open_early
 from ps2stream.client.async_subscription import AsyncSubscription
 from ps2stream.client.inputs import request_of
 from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
+from ps2stream.client.window import WINDOW
 from ps2stream.errors import Unavailable
 from ps2stream.v1 import explain_pb2, pubsub_pb2
 
@@ -92,9 +92,9 @@ class AsyncClient(AsyncAdminCaller):
         last stays, so each batch of 1,000 waits for the answer to the one before."""
         bulk = answers.BulkAnswers()
         batches = requests.insert_batches(queries, session, replace)
-        window = 1 if replace else BULK_WINDOW
+        in_flight = 1 if replace else WINDOW
         async for answer in self._send_bulk(
-            "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse, window
+            "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse, in_flight
         ):
             bulk.add(answer)
         return bulk.result(refused)
@@ -209,7 +209,7 @@ class AsyncClient(AsyncAdminCaller):
         payload; other columns are attributes."""
         return await self.publish(batch, level=level, allow_partial=allow_partial)
 
-    async def publish_stream(
+    def publish_stream(
         self,
         batches: AsyncBatches,
         *,
@@ -217,13 +217,13 @@ class AsyncClient(AsyncAdminCaller):
         allow_partial: bool = False,
         producer: str = "",
         first_seq: int = 1,
-        in_flight: int = 8,
+        in_flight: int | None = None,
     ) -> AsyncIterator[Receipt]:
-        """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
-        receipt for each, in order. A receipt with `retry_after_ms` means that its batch was not
-        accepted, because the service was full. With `producer`, as in `publish`, the batches are
-        numbered from `first_seq`, and those without a receipt are sent again after a lost
-        connection."""
+        """Publishes batch after batch, with up to `in_flight` of them unanswered (by default 8, or
+        up to 64 small ones), and yields a receipt for each, in order. A receipt with
+        `retry_after_ms` means that its batch was not accepted, because the service was full. With
+        `producer`, as in `publish`, the batches are numbered from `first_seq`, and those without a
+        receipt are sent again after a lost connection."""
 
         async def encode_batches() -> AsyncIterator[bytes]:
             seq = first_seq if producer else 0
@@ -236,8 +236,7 @@ class AsyncClient(AsyncAdminCaller):
 
         encoded = encode_batches()
         send = self._send_repeatable if producer else self._send_windowed
-        async for data in send("PublishStream", encoded, in_flight):
-            yield answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
+        return send("PublishStream", encoded, answers.read_receipts, in_flight)
 
     # --- matches --------------------------------------------------------------
 

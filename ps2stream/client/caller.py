@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -22,13 +22,13 @@ from ps2stream.client.channel import (
 )
 from ps2stream.client.connection import File, access
 from ps2stream.client.subscription import Subscription
+from ps2stream.client.window import WINDOW, SendWindow
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
 
 A = TypeVar("A", bound=Message)
 T = TypeVar("T")
 PUBSUB = "/ps2stream.v1.PubSub/"  # where a name without a path is
 ADMIN = "/ps2stream.v1.Admin/"
-BULK_WINDOW = 8
 
 
 class Caller:
@@ -86,34 +86,52 @@ class Caller:
             if not request.page_token:
                 return
 
-    def _send_windowed(self, name: str, messages: Batches, window: int) -> Iterator[bytes]:
-        """Sends requests over one stream and yields the answers in order, with at most `window`
-        requests unanswered. Requests are made where the caller iterates, so that the caller gets
-        their errors."""
+    def _send_windowed(
+        self,
+        name: str,
+        messages: Batches,
+        read: Callable[[bytes], Sequence[T]],
+        in_flight: int | None,
+    ) -> Iterator[T]:
+        """Sends requests over one stream and yields the answers in order, as `read` returns those
+        of a response, with as many requests unanswered as a SendWindow lets. Requests are made
+        where the caller iterates, so that the caller gets their errors."""
         stream = self._channel.open_stream(find_path(name))
-        unanswered = 0
+        window = SendWindow(in_flight)
         try:
             for message in iterate_any(messages):
                 stream.write(message)
-                unanswered += 1
-                if unanswered >= window:
-                    yield stream.read()
-                    unanswered -= 1
+                window.note_sent(len(message))
+                while window.is_full:
+                    for answer in read(stream.read()):
+                        window.note_answered()
+                        yield answer
             stream.end_requests()
-            for _ in range(unanswered):
-                yield stream.read()
+            while len(window):
+                for answer in read(stream.read()):
+                    window.note_answered()
+                    yield answer
         finally:
             stream.cancel()
 
     def _send_bulk(
-        self, name: str, messages: Iterable[Message], kind: type[A], window: int = BULK_WINDOW
+        self, name: str, messages: Iterable[Message], kind: type[A], in_flight: int = WINDOW
     ) -> Iterator[A]:
         """Sends idempotent batches, like `_send_repeatable`, and yields their answers."""
         encoded = (message.SerializeToString() for message in messages)
-        for data in self._send_repeatable(name, encoded, window):
-            yield kind.FromString(data)
 
-    def _send_repeatable(self, name: str, messages: Batches, window: int) -> Iterator[bytes]:
+        def parse_one(data: bytes) -> Sequence[A]:
+            return (kind.FromString(data),)
+
+        return self._send_repeatable(name, encoded, parse_one, in_flight)
+
+    def _send_repeatable(
+        self,
+        name: str,
+        messages: Batches,
+        read: Callable[[bytes], Sequence[T]],
+        in_flight: int | None,
+    ) -> Iterator[T]:
         """Sends idempotent requests, like `_send_windowed`. After a lost connection, those without
         an answer are sent again."""
         unanswered: deque[bytes] = deque()
@@ -129,9 +147,9 @@ class Caller:
         tries, deadline = 0, time.monotonic() + self._timeout
         while True:
             try:
-                for data in self._send_windowed(name, repeat_unanswered(), window):
+                for answer in self._send_windowed(name, repeat_unanswered(), read, in_flight):
                     unanswered.popleft()
-                    yield data
+                    yield answer
                     tries, deadline = 0, time.monotonic() + self._timeout
                 return
             except (Unavailable, ResourceExhausted) as error:

@@ -18,12 +18,12 @@ from grpc_health.v1 import health_pb2
 from ps2stream.client import answers, requests
 from ps2stream.client.admin import AdminCaller
 from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
-from ps2stream.client.caller import BULK_WINDOW
 from ps2stream.client.channel import Batches, iterate_any, open_early
 from ps2stream.client.inputs import request_of
 from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
 from ps2stream.client.subscription import Subscription
+from ps2stream.client.window import WINDOW
 from ps2stream.errors import Unavailable
 from ps2stream.v1 import explain_pb2, pubsub_pb2
 
@@ -93,9 +93,9 @@ class Client(AdminCaller):
         last stays, so each batch of 1,000 waits for the answer to the one before."""
         bulk = answers.BulkAnswers()
         batches = requests.insert_batches(queries, session, replace)
-        window = 1 if replace else BULK_WINDOW
+        in_flight = 1 if replace else WINDOW
         for answer in self._send_bulk(
-            "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse, window
+            "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse, in_flight
         ):
             bulk.add(answer)
         return bulk.result(refused)
@@ -214,13 +214,13 @@ class Client(AdminCaller):
         allow_partial: bool = False,
         producer: str = "",
         first_seq: int = 1,
-        in_flight: int = 8,
+        in_flight: int | None = None,
     ) -> Iterator[Receipt]:
-        """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
-        receipt for each, in order. A receipt with `retry_after_ms` means that its batch was not
-        accepted, because the service was full. With `producer`, as in `publish`, the batches are
-        numbered from `first_seq`, and those without a receipt are sent again after a lost
-        connection."""
+        """Publishes batch after batch, with up to `in_flight` of them unanswered (by default 8, or
+        up to 64 small ones), and yields a receipt for each, in order. A receipt with
+        `retry_after_ms` means that its batch was not accepted, because the service was full. With
+        `producer`, as in `publish`, the batches are numbered from `first_seq`, and those without a
+        receipt are sent again after a lost connection."""
 
         def encode_batches() -> Iterator[bytes]:
             seq = first_seq if producer else 0
@@ -233,8 +233,7 @@ class Client(AdminCaller):
 
         encoded = encode_batches()
         send = self._send_repeatable if producer else self._send_windowed
-        for data in send("PublishStream", encoded, in_flight):
-            yield answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
+        return send("PublishStream", encoded, answers.read_receipts, in_flight)
 
     # --- matches --------------------------------------------------------------
 

@@ -205,7 +205,9 @@ def publish_stream_request(
     """Builds a request of PublishStream, which has the fields of PublishRequest. Raises
     InvalidArgument."""
     kind = pubsub_pb2.PublishStreamRequest
-    return _build_publication(kind, objects, level, allow_partial, producer, seq)
+    request = _build_publication(kind, objects, level, allow_partial, producer, seq)
+    request.join_answers = True
+    return request
 
 
 def _build_publication(

@@ -85,6 +85,11 @@ def deliver_batch(batch: DeliveryColumns) -> bytes:
     return b"".join((_encode_tag(1, _BYTES), _encode_varint(size), *parts))
 
 
+def encode_message(field: int, data: bytes) -> bytes:
+    """Returns the field, one of the first 15, with the encoded message `data`."""
+    return _encode_tag(field, _BYTES) + _encode_varint(len(data)) + data
+
+
 def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:

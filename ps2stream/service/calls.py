@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -28,6 +29,15 @@ LaterAnswer: TypeAlias = Callable[[], Awaitable[bytes]]
 """Waits for the answer to what has begun, without a thread."""
 
 
+class JoinedAnswer(NamedTuple):
+    """An answer to wait for by `finish`, which may be written in one message with earlier ones.
+    `is_ready` says that it need not be waited for; `join` makes one message of several answers."""
+
+    finish: LaterAnswer
+    is_ready: Callable[[], bool]
+    join: Callable[[Sequence[bytes]], bytes]
+
+
 class HeldBack(NamedTuple):
     """An answer that is to wait for `seconds`, without a thread; `finish` then returns the answer,
     or raises."""
@@ -40,13 +50,12 @@ class QuickBehaviour(NamedTuple):
     """The handling of a message that may be quick: `begin_at_once` runs on the loop, and returns
     None for a message that it left to `begin`, on a thread."""
 
-    begin: Callable[[bytes, OpenCall], HeldBack | LaterAnswer]
-    begin_at_once: Callable[[bytes, OpenCall], HeldBack | LaterAnswer | None]
+    begin: Callable[[bytes, OpenCall], BegunAnswer]
+    begin_at_once: Callable[[bytes, OpenCall], BegunAnswer | None]
 
 
-UnaryBehaviour: TypeAlias = (
-    Callable[[bytes, OpenCall], bytes | HeldBack | LaterAnswer] | QuickBehaviour
-)
+BegunAnswer: TypeAlias = bytes | HeldBack | LaterAnswer | JoinedAnswer
+UnaryBehaviour: TypeAlias = Callable[[bytes, OpenCall], BegunAnswer] | QuickBehaviour
 """Answers the message of a call, on a thread of the call's lane."""
 StreamBehaviour: TypeAlias = Callable[[OpenCall], Awaitable[None]]
 """Reads and writes the messages of a call, on the service's loop."""
@@ -161,7 +170,7 @@ async def settle(future: Future[T], call: OpenCall) -> T:
 
 async def begin_message(
     threads: Executor, behaviour: UnaryBehaviour, data: bytes, call: OpenCall
-) -> bytes | HeldBack | LaterAnswer:
+) -> BegunAnswer:
     """Begins to handle a message: at once if it is a quick one, and otherwise on a thread."""
     if isinstance(behaviour, QuickBehaviour):
         if (begun := behaviour.begin_at_once(data, call)) is not None:
@@ -172,23 +181,66 @@ async def begin_message(
     return await beginning
 
 
-async def complete(begun: bytes | HeldBack | LaterAnswer) -> bytes:
+async def complete(begun: BegunAnswer) -> bytes:
     """Returns the answer that a behaviour has begun."""
-    if isinstance(begun, HeldBack):
-        await asyncio.sleep(begun.seconds)
-        return begun.finish()
-    return begun if isinstance(begun, bytes) else await begun()
+    match begun:
+        case bytes():
+            return begun
+        case JoinedAnswer():
+            return await begun.finish()
+        case HeldBack():
+            await asyncio.sleep(begun.seconds)
+            return begun.finish()
+    return await begun()
 
 
-async def pipelined(call: OpenCall, threads: Executor, behaviour: UnaryBehaviour) -> None:
-    """Answers the messages of a call in order, with up to PIPELINE of them under way.
+class AnswerQueue:
+    """What the messages of a stream have begun, in order, at most `most`, and then the end or an
+    error."""
+
+    def __init__(self, most: int) -> None:
+        self._begun: deque[BegunAnswer | Exception | None] = deque()
+        self._room = asyncio.Semaphore(most)
+        self._has_some = asyncio.Event()
+
+    async def put(self, begun: BegunAnswer | Exception | None) -> None:
+        """Adds what comes next, once there is room."""
+        await self._room.acquire()
+        self._begun.append(begun)
+        self._has_some.set()
+
+    async def get(self) -> BegunAnswer | Exception | None:
+        """Removes and returns what comes next."""
+        while not self._begun:
+            self._has_some.clear()
+            await self._has_some.wait()
+        return self._take_next()
+
+    def get_ready(self) -> Iterator[JoinedAnswer]:
+        """Removes and yields what comes next for as long as it may be written with what came
+        before and need not be waited for."""
+        while (
+            self._begun and isinstance(begun := self._begun[0], JoinedAnswer) and begun.is_ready()
+        ):
+            self._take_next()
+            yield begun
+
+    def _take_next(self) -> BegunAnswer | Exception | None:
+        self._room.release()
+        return self._begun.popleft()
+
+
+async def pipelined(
+    call: OpenCall, threads: Executor, behaviour: UnaryBehaviour, most: int = PIPELINE
+) -> None:
+    """Answers the messages of a call in order, with up to `most` of them under way.
 
     `behaviour` begins a message. While an answer is held back, nothing more is read. An error ends
     the stream after the answers before it.
     """
-    pending: asyncio.Queue[bytes | LaterAnswer | Exception | None] = asyncio.Queue(PIPELINE)
+    pending = AnswerQueue(most)
 
-    async def begin_next() -> bytes | LaterAnswer | None:
+    async def begin_next() -> BegunAnswer | None:
         request = await call.read()
         if request is None:
             return None
@@ -210,8 +262,28 @@ async def pipelined(call: OpenCall, threads: Executor, behaviour: UnaryBehaviour
         while (item := await pending.get()) is not None:
             if isinstance(item, Exception):
                 raise item
-            await call.write(await complete(item))
+            answer, error = await complete(item), None
+            if isinstance(item, JoinedAnswer):
+                answer, error = await _join_ready(answer, item, pending)
+            await call.write(answer)
+            if error is not None:
+                raise error
     finally:
         reading.cancel()
         await asyncio.wait((reading,))  # a thread may still handle a message
-        item = None  # an error has frames that hold a message, and this one
+        item = error = None  # an error has frames that hold a message, and this one
+
+
+async def _join_ready(
+    answer: bytes, first: JoinedAnswer, pending: AnswerQueue
+) -> tuple[bytes, Exception | None]:
+    """Returns one message of an answer and those behind it that are ready, and the error that ended
+    them."""
+    answers, error = [answer], None
+    for begun in pending.get_ready():
+        try:
+            answers.append(await begun.finish())
+        except Exception as caught:  # noqa: BLE001
+            error = caught
+            break
+    return first.join(answers) if len(answers) > 1 else answer, error

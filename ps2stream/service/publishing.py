@@ -26,11 +26,13 @@ from ps2stream.errors import (
     invalid,
 )
 from ps2stream.limits import BATCH_BYTES, VIOLATIONS
+from ps2stream.protocol.wire import encode_message
 from ps2stream.service.admission import AdmissionTicket, PublishRates
 from ps2stream.service.calls import (
     OBJECT_ROWS,
+    BegunAnswer,
     HeldBack,
-    LaterAnswer,
+    JoinedAnswer,
     check_batch,
     check_deadline,
     name_problem,
@@ -58,6 +60,7 @@ REASONS = ("invalid", "quota", "full", "unavailable", "shed")
 Request = TypeVar("Request", pubsub_pb2.PublishRequest, pubsub_pb2.PublishStreamRequest)
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
 Level: TypeAlias = object_pb2.PublishLevel.ValueType
+_FOLLOWING = pubsub_pb2.PublishStreamResponse.FOLLOWING_FIELD_NUMBER
 _LEVELS = frozenset(object_pb2.PublishLevel.values())
 
 
@@ -80,6 +83,15 @@ class PublishOutcome(NamedTuple):
     error: RetryAdvice | None = None
 
 
+class BegunPublication(NamedTuple):
+    """A publication under way. `finish` waits for `routing` and returns the outcome.
+    `joins_answers`: its answer may be written together with others."""
+
+    routing: Future[AcceptedBatch]
+    finish: Callable[[], Awaitable[PublishOutcome]]
+    joins_answers: bool
+
+
 class TenantPublications:
     """The publications of one tenant. Batches go into the gateway through the tenant's `rates` and
     the `gate` of all callers."""
@@ -94,13 +106,13 @@ class TenantPublications:
         self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         """The number of objects that were not accepted, by reason."""
 
-    def publish(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer:
+    def publish(self, data: bytes, call: OpenCall) -> BegunAnswer:
         """Begins the batch of a Publish."""
         check_deadline(call)
         kind = pubsub_pb2.PublishRequest
         return self._begin_batch(kind, data, call, UNARY_WAIT_S, self._answer_call)
 
-    def publish_at_once(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer | None:
+    def publish_at_once(self, data: bytes, call: OpenCall) -> BegunAnswer | None:
         """Begins the batch of a Publish on the loop; returns None if that has to be on a thread."""
         kind = pubsub_pb2.PublishRequest
         return self._begin_at_once(kind, data, call, UNARY_WAIT_S, self._answer_call)
@@ -117,12 +129,12 @@ class TenantPublications:
             )
         return _fill_answer(pubsub_pb2.PublishResponse(), outcome).SerializeToString()
 
-    def begin(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer:
+    def begin(self, data: bytes, call: OpenCall) -> BegunAnswer:
         """Begins one batch of a PublishStream, for `pipelined`."""
         kind = pubsub_pb2.PublishStreamRequest
         return self._begin_batch(kind, data, call, STREAM_WAIT_S, self._answer_in_stream)
 
-    def begin_at_once(self, data: bytes, call: OpenCall) -> HeldBack | LaterAnswer | None:
+    def begin_at_once(self, data: bytes, call: OpenCall) -> BegunAnswer | None:
         """Begins one batch of a PublishStream on the loop; returns None if that has to be on a
         thread."""
         kind = pubsub_pb2.PublishStreamRequest
@@ -135,7 +147,7 @@ class TenantPublications:
         call: OpenCall,
         wait_s: float,
         answer: Callable[[PublishOutcome], bytes],
-    ) -> HeldBack | LaterAnswer | None:
+    ) -> BegunAnswer | None:
         """Begins a batch on the loop, if it should be quick and need not wait; returns None if it
         is not and does."""
         if (ticket := self._enter_at_once(data, call)) is None:
@@ -169,7 +181,7 @@ class TenantPublications:
         wait_s: float,
         answer: Callable[[PublishOutcome], bytes],
         ticket: AdmissionTicket | None = None,
-    ) -> HeldBack | LaterAnswer:
+    ) -> BegunAnswer:
         """Begins a batch and returns what waits for its answer. An answer that nothing was accepted
         is held back, whatever the reason: finding out what is wrong with a large batch takes as
         long as a full service's refusal."""
@@ -182,8 +194,10 @@ class TenantPublications:
         del data, call  # the answer may take long
 
         async def answer_later() -> bytes:
-            return answer(await taking())
+            return answer(await taking.finish())
 
+        if taking.joins_answers:
+            return JoinedAnswer(answer_later, taking.routing.done, join_answers)
         return answer_later
 
     def _hold_back_answer(
@@ -206,9 +220,9 @@ class TenantPublications:
         call: OpenCall,
         wait_s: float,
         ticket: AdmissionTicket | None,
-    ) -> Callable[[], Awaitable[PublishOutcome]] | PublishOutcome:
-        """Hands the good rows to the gateway. Returns a function that waits until they are routed,
-        or the outcome when nothing was accepted. Rows, rate and share are checked before anything
+    ) -> BegunPublication | PublishOutcome:
+        """Hands the good rows to the gateway. Returns what waits until they are routed, or the
+        outcome when nothing was accepted. Rows, rate and share are checked before anything
         is built for the batch; `ticket` if it has entered already."""
         try:
             rows = check_batch(kind, data, OBJECT_ROWS)
@@ -236,7 +250,7 @@ class TenantPublications:
         data: bytes,
         call: OpenCall,
         wait_s: float,
-    ) -> Callable[[], Awaitable[PublishOutcome]] | PublishOutcome:
+    ) -> BegunPublication | PublishOutcome:
         check_deadline(call)
         on_loop = service_loop().is_here
         time = QuickTime(is_limited=on_loop)
@@ -290,7 +304,8 @@ class TenantPublications:
                 self.refused["invalid"] += count
                 raise
 
-        return finish
+        joins = isinstance(request, pubsub_pb2.PublishStreamRequest) and request.join_answers
+        return BegunPublication(routing, finish, joins)
 
     async def _await_routing(self, routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
         """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing
@@ -367,3 +382,9 @@ def _fill_answer(answer: Answer, outcome: PublishOutcome) -> Answer:
         answer.partition, answer.first_offset, answer.lsn = outcome.at
     answer.refused.extend(r.to_proto() for r in outcome.refused)
     return answer
+
+
+def join_answers(answers: Sequence[bytes]) -> bytes:
+    """Returns the response of PublishStream to several batches, of their encoded responses."""
+    following = (encode_message(_FOLLOWING, answer) for answer in answers[1:])
+    return b"".join((answers[0], *following))

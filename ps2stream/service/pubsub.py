@@ -30,6 +30,7 @@ from ps2stream.service import query_columns
 from ps2stream.service.admission import PublishRates
 from ps2stream.service.calls import (
     ID_ROWS,
+    PIPELINE,
     QUERY_ROWS,
     LaterAnswer,
     QuickBehaviour,
@@ -60,6 +61,9 @@ SERVICE = "ps2stream.v1.PubSub"
 QUICK_BYTES = 64 << 10
 QUICK_MESSAGE_BYTES = 4 << 10
 """The sizes up to which updates, and queries as messages, are handled on the loop."""
+PUBLICATIONS = 64
+"""The publications of one stream that may wait for their answers. Their bytes are counted at the
+gate; small ones join in the intake meanwhile."""
 
 
 class PubSub:
@@ -103,7 +107,9 @@ class PubSub:
                 QuickBehaviour(self._begin_delete, self._begin_delete_at_once)
             ),
             "PublishStream": self._pipeline(
-                QuickBehaviour(self.publishing.begin, self.publishing.begin_at_once), bulk
+                QuickBehaviour(self.publishing.begin, self.publishing.begin_at_once),
+                bulk,
+                PUBLICATIONS,
             ),
             "Deliver": self._deliver_matches,
         }
@@ -112,10 +118,11 @@ class PubSub:
         self,
         behaviour: UnaryBehaviour,
         bulk: StreamSlots | None = None,
+        most: int = PIPELINE,
     ) -> StreamBehaviour:
         async def handle(call: OpenCall) -> None:
             with self._slots.one(), bulk.one() if bulk else nullcontext():
-                await pipelined(call, self._threads, behaviour)
+                await pipelined(call, self._threads, behaviour, most)
 
         return handle
 

@@ -482,6 +482,7 @@ class PublishStreamRequest(_message.Message):
     ALLOW_PARTIAL_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
+    JOIN_ANSWERS_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
     """Guarantee that the publication must have before it is answered."""
     allow_partial: _builtins.bool
@@ -490,6 +491,10 @@ class PublishStreamRequest(_message.Message):
     """Name of the publisher, as PublishRequest.producer. Optional."""
     seq: _builtins.int
     """Number of the batch among those of `producer`, as PublishRequest.seq."""
+    join_answers: _builtins.bool
+    """True if the response to this batch may come within that to an earlier one, in `following`:
+    small batches cost much less then, on both sides.
+    """
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:
         """Objects to publish."""
@@ -502,10 +507,11 @@ class PublishStreamRequest(_message.Message):
         allow_partial: _builtins.bool = ...,
         producer: _builtins.str = ...,
         seq: _builtins.int = ...,
+        join_answers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_partial", b"allow_partial", "batch", b"batch", "level", b"level", "producer", b"producer", "seq", b"seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_partial", b"allow_partial", "batch", b"batch", "join_answers", b"join_answers", "level", b"level", "producer", b"producer", "seq", b"seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -524,6 +530,7 @@ class PublishStreamResponse(_message.Message):
     LSN_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
+    FOLLOWING_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
     """Level that took effect."""
     partition: _builtins.int
@@ -544,6 +551,12 @@ class PublishStreamResponse(_message.Message):
         64 are listed.
         """
 
+    @_builtins.property
+    def following(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishStreamResponse]:
+        """Responses to the batches that follow, in order, without `following` of their own. Only batches
+        with join_answers are answered here; those without have a response each.
+        """
+
     def __init__(
         self,
         *,
@@ -554,10 +567,11 @@ class PublishStreamResponse(_message.Message):
         lsn: _builtins.int = ...,
         refused: _abc.Iterable[_query_pb2.RowError] | None = ...,
         retry_after_ms: _builtins.int = ...,
+        following: _abc.Iterable[Global___PublishStreamResponse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "first_offset", b"first_offset", "level", b"level", "lsn", b"lsn", "partition", b"partition", "refused", b"refused", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "first_offset", b"first_offset", "following", b"following", "level", b"level", "lsn", b"lsn", "partition", b"partition", "refused", b"refused", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
