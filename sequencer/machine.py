@@ -225,7 +225,7 @@ class SequencerMachine:
             names,
             self._live,
             self._sessions.numbers,
-            lambda: self._remembered.find(rows, request_ids),
+            lambda hashes: self._remembered.find(rows, hashes, request_ids),
         )
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)

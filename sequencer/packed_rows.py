@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ps2stream.protocol.frame import I64, U8, sealed
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import chunk_kernels, row_kernels
-from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.row_kernels import DEAD_BIT, HANDLES
+from ps2stream.sequencer.table_kernels import NONE
 
 _NO_SLOTS = np.zeros(0, np.uint32)
 _FIRST_ROWS = 16  # of a new chunk, which doubles its room when it is full

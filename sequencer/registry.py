@@ -19,8 +19,9 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer.chunk_kernels import BYTES, COUNT, DEAD, DEAD_BYTES, PARTS, ROW_BITS
 from ps2stream.sequencer.chunk_table import ChunkTable, FoundQueries
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
-from ps2stream.sequencer.kernels import NONE, part_updates
+from ps2stream.sequencer.kernels import part_updates
 from ps2stream.sequencer.packed_rows import QueryChunk, list_columns, unpack_inserts
+from ps2stream.sequencer.table_kernels import NONE
 
 CHUNK = 1 << ROW_BITS  # rows
 _REWRITTEN = 12  # rows that are rewritten for each deleted one, beyond a first chunk
@@ -131,23 +132,7 @@ class QueryRegistry:
 
     def find(self, off: I64, ids: U8, hashes: U64) -> FoundQueries:
         """Finds the live queries that have the ids of a ragged column."""
-        n = len(hashes)
-        slot = np.full(n, NONE, np.int64)
-        place, there = self._table.find(hashes, slot)
-        found = FoundQueries(place, np.empty(n, np.int64), np.empty(n, np.int64))
-        if not there:
-            return found
-        pending = np.arange(n) if there == n else np.flatnonzero(place != NONE)
-        while len(pending):
-            same = self._places.match_ids(found, off, ids, pending)
-            if same.all():
-                break
-            pending = pending[~same]
-            later = slot[pending] + 1
-            place[pending], _ = self._table.find(hashes[pending], later)
-            slot[pending] = later
-            pending = pending[place[pending] != NONE]
-        return found
+        return self._places.find(self._table, hashes, off, ids)
 
     def take(self, places: I64) -> QueryRows:
         """Returns the inserts of the queries at these places."""

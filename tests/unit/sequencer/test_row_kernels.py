@@ -17,8 +17,8 @@ from ps2stream.protocol.frame import strings_to_column, take_ragged
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.sequencer import row_kernels
 from ps2stream.sequencer.chunk_kernels import FIELDS
-from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.packed_rows import QueryChunk, encode_rows, list_columns
+from ps2stream.sequencer.table_kernels import NONE
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 from tests.support.sequencing import inserts
 from tests.support.updates import ids_of, insert, query_rows
