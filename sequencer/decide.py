@@ -81,7 +81,7 @@ def decide(
     found = live.find(rows.id_off, rows.id, hashes)
     repeated, request, keys = recent.find(rows, hashes, request_ids)
 
-    room = n + int(np.count_nonzero(kind == _REPLACE))
+    room = 2 * n  # a replacement is two rows
     status, kinds = np.empty(n, np.uint8), np.empty(room, np.uint8)
     out_hashes = np.empty(room, np.uint64)
     lsn, (*heads, place, source, asked) = np.empty(n, np.int64), np.empty((6, room), np.int64)
@@ -178,5 +178,4 @@ def _collect_requests(
 
 
 _DELETE = np.uint8(UpdateKind.DELETE)  # a member of an enumeration compares slowly with a column
-_REPLACE = np.uint8(UpdateKind.REPLACE)
 _NO_SOURCES = _list_sources(no_queries())

@@ -14,20 +14,19 @@ from ps2stream.sequencer.table_kernels import ADDRESS, COUNT, NONE, PART_BITS, S
 _FIRST_SLOTS = 8  # of a part
 _FEW_SLOTS = 512  # with fewer, a part doubles
 _GROWTH = 1.125
-_IDENTITY = sealed(np.arange(256, dtype=np.uint8))
 
 
 class SaltedHash:
-    """A hash of byte strings that nobody can foresee without the salt."""
+    """A hash of byte strings that nobody can foresee without the salt; `keys` are made of it."""
 
     def __init__(self, salt: int) -> None:
         digest = hashlib.shake_256(b"ps2stream ids %d" % salt).digest(8 * KEYS)
-        self._keys = sealed(np.frombuffer(digest, "<u8").astype(np.uint64))
+        self.keys = sealed(np.frombuffer(digest, "<u8").astype(np.uint64))
 
     def hash(self, off: I64, data: U8) -> U64:
         """Returns the hash of each row of a ragged column."""
         found = np.empty(len(off) - 1, np.uint64)
-        kernels.hash_keys(sealed(off), sealed(data), _IDENTITY, self._keys, found)
+        kernels.hash_keys(sealed(off), sealed(data), self.keys, found)
         return found
 
 

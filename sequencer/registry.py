@@ -27,10 +27,6 @@ CHUNK = 1 << ROW_BITS  # rows
 _REWRITTEN = 12  # rows that are rewritten for each deleted one, beyond a first chunk
 
 
-_INSERT = np.uint8(UpdateKind.INSERT)  # a member of an enumeration compares slowly with a column
-_NO_ROWS = np.zeros(0, np.int64)
-
-
 class PreparedRows(NamedTuple):
     """n committed rows in LSN order, and what is needed to apply them. rows: as QueryRows, or
     encoded ones; kind, lsn, handle: of each row; columns, source: for inserts, RowColumns and the
@@ -164,20 +160,16 @@ class QueryRegistry:
     def apply_prepared(self, rows: PreparedRows) -> None:
         """Applies committed rows in LSN order, above all earlier ones, as decide.py prepares
         them."""
-        kind, hashes, places, n = rows.kind, rows.hashes, rows.places, len(rows.kind)
-        inserts = int(np.count_nonzero(kind == _INSERT))
-        if inserts == n:
-            self._append(rows.columns, rows.source, rows.handle, hashes)
-            gone, missing = _NO_ROWS, 0
-        elif not inserts:
-            gone, missing = np.arange(n), int(np.count_nonzero(places == NONE))
-            places = places.copy() if missing else places
-        else:
-            born, handles, fresh, gone, hashes, places, missing = part_updates(
-                sealed(kind), sealed(rows.source), sealed(rows.handle),
-                sealed(hashes), sealed(places),
-            )  # fmt: skip
-            self._append(rows.columns, born, handles, fresh)
+        n = len(rows.kind)
+        (born, handles), (gone, places) = parts = np.empty((2, 2, n), np.int64)
+        fresh, hashes = out = np.empty((2, n), np.uint64)
+        inserts, missing = part_updates(
+            sealed(rows.kind), sealed(rows.source), sealed(rows.handle), sealed(rows.hashes),
+            sealed(rows.places), parts[0], parts[1], out,
+        )  # fmt: skip
+        if inserts:
+            self._append(rows.columns, born[:inserts], handles[:inserts], fresh[:inserts])
+        gone, places, hashes = gone[: n - inserts], places[: n - inserts], hashes[: n - inserts]
         if len(gone):
             dying = DyingQueries(rows.rows, gone, int(rows.lsn[gone[-1]]))
             # A batch that is kept for few of its rows costs too much.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ps2stream.language.hash_kernels import hash_rows
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
 
@@ -79,3 +80,12 @@ def test_all_of_a_key_counts() -> None:
     keys = strings_to_column(["t" * 200 + "a", "t" * 200 + "b", "t" * 200, "t" * 128, "", "t"])
     assert len(set(SaltedHash(1).hash(*keys).tolist())) == 6
     assert SaltedHash(1).hash(*keys).tolist() != SaltedHash(2).hash(*keys).tolist()
+
+
+def test_hashes_are_those_of_words() -> None:
+    """Keys of every length, each alone and behind others, also behind one that is the same."""
+    texts = [bytes(range(size)) for size in range(129)]
+    keys = strings_to_column([text for text in texts for _ in range(2)])
+    hashes = SaltedHash(3).hash(*keys)
+    words = hash_rows(*strings_to_column(texts), np.arange(256, dtype=np.uint8), SaltedHash(3).keys)
+    assert hashes[::2].tolist() == hashes[1::2].tolist() == words.tolist()

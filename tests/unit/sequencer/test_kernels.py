@@ -108,11 +108,20 @@ def test_updates_are_parted_into_inserts_and_deletes(rows: list[tuple[int, int]]
     kind = np.array([kind for kind, _ in rows], np.uint8)
     places = np.array([place for _, place in rows], np.int64)
     source, handle, hashes = np.arange(n) + 50, np.arange(n) + 90, np.arange(n, dtype=np.uint64)
-    *parts, unknown = kernels.part_updates(
-        sealed(kind), sealed(source), sealed(handle), sealed(hashes), sealed(places)
+    parts, out = np.full((2, 2, n), -7), np.full((2, n), 99, np.uint64)
+    inserts, unknown = kernels.part_updates(
+        sealed(kind),
+        sealed(source),
+        sealed(handle),
+        sealed(hashes),
+        sealed(places),
+        parts[0],
+        parts[1],
+        out,
     )
     born = [i for i in range(n) if kind[i] == 1]
     gone = [i for i in range(n) if kind[i] == 2]
-    want = [[50 + i for i in born], [90 + i for i in born], born, gone, gone]
-    assert [part.tolist() for part in parts] == [*want, places[gone].tolist()]
-    assert unknown == places[gone].tolist().count(NONE)
+    assert parts[0, :, :inserts].tolist() == [[50 + i for i in born], [90 + i for i in born]]
+    assert parts[1, :, : len(gone)].tolist() == [gone, places[gone].tolist()]
+    assert (out[0, :inserts].tolist(), out[1, : len(gone)].tolist()) == (born, gone)
+    assert (inserts, unknown) == (len(born), places[gone].tolist().count(NONE))
