@@ -98,7 +98,7 @@ class ChunkTable:
 
     def drop_dead_bytes(self, chunk: QueryChunk) -> QueryChunk:
         """Replaces a chunk by one whose dead rows have no bytes; returns that."""
-        chunk = chunk.drop_dead_bytes()
+        chunk = chunk.drop_dead_bytes(int(self.columns[chunk.number, DEAD_BYTES]))
         self.update(chunk)
         self.columns[chunk.number, DEAD_BYTES] = 0
         return chunk
