@@ -76,6 +76,7 @@ class SequencerLoad:
         self._frequencies = Frequencies.of(load.counts, analyzer)
         self.machine = SequencerMachine([_DISPATCHER], store)
         self._seq = self.wrong = 0
+        self.longest_ms = 0.0  # CPU of the machine in one batch
         # A few of the drawn lifetimes are negative.
         birth = np.arange(len(load.interests.death)) - load.start + 1
         death = np.maximum(load.interests.death, birth)
@@ -114,6 +115,7 @@ class SequencerLoad:
         lsn = self.machine.lsn
         self.machine.on(AppliedReport(0, lsn, lsn))
         commit = self._store.seconds - committed
+        self.longest_ms = max(self.longest_ms, 1e3 * (took - commit))
         return UpdateCost(1e6 * (took - commit) / len(rows), 1e6 * commit / len(rows))
 
     def _make_inserts(self, first: int, last: int) -> QueryRows:
@@ -194,6 +196,7 @@ def run_sequencer(
             "machine_median": median(machine),
             "commit": sum(commit) / batches,
         },
+        "longest_batch_cpu_ms": under.longest_ms,
         "live_queries": live,
         **restart,
         "verified": {"wrong": wrong},

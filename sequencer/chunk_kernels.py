@@ -17,7 +17,6 @@ from numba import carray, njit
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.protocol.wire_kernels import read_varint
-from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.pointers import point_to, prefetch
 from ps2stream.sequencer.row_kernels import (
     BOX_BYTES,
@@ -33,6 +32,7 @@ from ps2stream.sequencer.row_kernels import (
     put_bytes,
     take_rect,
 )
+from ps2stream.sequencer.table_kernels import NONE, find_home, find_part, find_row, prefetch_home
 
 ROW_BITS: Final = 16
 _ROW: Final = (1 << ROW_BITS) - 1
@@ -64,32 +64,44 @@ def _find_bytes(table: I64, number: int, row: int) -> tuple[U8, int]:
 
 
 @njit(cache=True, nogil=True)
-def match_ids(
-    table: I64, places: I64, off: I64, ids: U8, rows: I64, same: U8, handle: I64, session: I64
+def find_queries(
+    parts: I64, table: I64, hashes: U64, off: I64, ids: U8, place: I64, handle: I64, session: I64
 ) -> None:
-    """Sets same[i] to whether the row at places[rows[i]] has the id in rows[i] of a column, and
-    handle[rows[i]] and session[rows[i]] to those of the row there."""
+    """Finds the live queries that have the ids of a column: their places, NONE for none, handles
+    and sessions. parts: the table of the hashes of the live ids (table_kernels.py), which only
+    finds candidates; the bytes of their ids decide."""
     # What is read of each row lies anywhere in memory, here and in the kernels that follow.
-    for i in range(len(rows)):
-        number, row = _find_chunk(table, places[rows[i]])
-        prefetch(table[number, OFF] + 4 * row)
-        prefetch(table[number, HANDLE] + 4 * row)
-    for i in range(len(rows)):
-        number, row = _find_chunk(table, places[rows[i]])
-        data, at = _find_bytes(table, number, row)
-        prefetch(table[number, DATA] + at)
-        prefetch(table[number, DATA] + at + 64)
-    for i in range(len(rows)):
-        key = rows[i]
-        number, row = _find_chunk(table, places[key])
-        data, at = _find_bytes(table, number, row)
-        session[key], at = read_varint(data, at, len(data))
-        size, at = read_varint(data, at, len(data))
-        first = off[key]
-        equal = size == off[key + 1] - first
-        same[i] = equal and have_same_bytes(data, at, ids, first, size)
-        above = carray(point_to(table[number, HANDLE]), table[number, COUNT], np.uint32)
-        handle[key] = table[number, BASE] + np.int64(above[row] & _ABOVE)
+    n = len(hashes)
+    for i in range(n):
+        prefetch_home(parts, hashes[i])
+    at_slot = np.empty(n, np.int64)
+    for i in range(n):
+        slots, hash = find_part(parts, hashes[i])
+        at_slot[i], place[i] = find_row(slots, hash, find_home(hash, len(slots)))
+        if place[i] != NONE:
+            number, row = _find_chunk(table, place[i])
+            prefetch(table[number, OFF] + 4 * row)
+            prefetch(table[number, HANDLE] + 4 * row)
+    for i in range(n):
+        if place[i] != NONE:
+            number, row = _find_chunk(table, place[i])
+            data, at = _find_bytes(table, number, row)
+            prefetch(table[number, DATA] + at)
+            prefetch(table[number, DATA] + at + 64)
+    for i in range(n):
+        while place[i] != NONE:
+            number, row = _find_chunk(table, place[i])
+            data, at = _find_bytes(table, number, row)
+            session[i], at = read_varint(data, at, len(data))
+            size, at = read_varint(data, at, len(data))
+            first = off[i]
+            if size == off[i + 1] - first and have_same_bytes(data, at, ids, first, size):
+                above = carray(point_to(table[number, HANDLE]), table[number, COUNT], np.uint32)
+                handle[i] = table[number, BASE] + np.int64(above[row] & _ABOVE)
+                break
+            slots, hash = find_part(parts, hashes[i])
+            later = at_slot[i] + 1 if at_slot[i] + 1 < len(slots) else 0
+            at_slot[i], place[i] = find_row(slots, hash, later)
 
 
 @njit(cache=True, nogil=True)

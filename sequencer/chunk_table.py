@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.frame import I64, U8, U64, sealed
 from ps2stream.sequencer import chunk_kernels
 from ps2stream.sequencer.chunk_kernels import DEAD, DEAD_BYTES, FIELDS, ROW_BITS
+from ps2stream.sequencer.hash_table import HashTable
 from ps2stream.sequencer.packed_rows import QueryChunk
 
 
@@ -68,14 +68,14 @@ class ChunkTable:
         chunk_kernels.find_handles(self.columns, order, handles, places)
         return places
 
-    def match_ids(self, found: FoundQueries, off: I64, ids: U8, rows: I64) -> NDArray[np.bool_]:
-        """Returns which of the rows at found.place[rows] have, byte by byte, the ids in these rows
-        of a column; and sets their handles and sessions."""
-        same = np.empty(len(rows), np.uint8)
-        chunk_kernels.match_ids(
-            self.columns, found.place, sealed(off), sealed(ids), rows, same, *found[1:]
+    def find(self, ids: HashTable, hashes: U64, off: I64, data: U8) -> FoundQueries:
+        """Finds the live queries that have the ids of a ragged column, with these hashes; `ids` has
+        the places of the live ids."""
+        found = FoundQueries(*np.empty((3, len(hashes)), np.int64))
+        chunk_kernels.find_queries(
+            ids.parts, self.columns, hashes, sealed(off), sealed(data), *found
         )
-        return same.view(np.bool_)
+        return found
 
     def read_owners(self, places: I64) -> tuple[I64, I64]:
         """Returns the handles and sessions of the rows at these places."""
@@ -98,7 +98,7 @@ class ChunkTable:
 
     def drop_dead_bytes(self, chunk: QueryChunk) -> QueryChunk:
         """Replaces a chunk by one whose dead rows have no bytes; returns that."""
-        chunk = chunk.drop_dead_bytes()
+        chunk = chunk.drop_dead_bytes(int(self.columns[chunk.number, DEAD_BYTES]))
         self.update(chunk)
         self.columns[chunk.number, DEAD_BYTES] = 0
         return chunk

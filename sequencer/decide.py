@@ -11,22 +11,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.frame import I64, U8, U64, sealed
 from ps2stream.protocol.ports import NamedUpdates
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import decide_kernels
 from ps2stream.sequencer.columns import StringColumn, find_first_rows, take_strings
-from ps2stream.sequencer.kernels import NONE, has_one_string
+from ps2stream.sequencer.kernels import has_one_string
 from ps2stream.sequencer.packed_rows import encode_rows, list_columns
 from ps2stream.sequencer.registry import PreparedRows, QueryRegistry
-from ps2stream.sequencer.remembered import RememberedUpdates, UpdateKeys
+from ps2stream.sequencer.remembered import RememberedUpdates
+from ps2stream.sequencer.table_kernels import NONE
 
 
 class UpdateVerdict(NamedTuple):
     """The decisions about n rows, with final LSNs. `encoded` are the rows to commit, and `prepared`
     the same with what the registry needs to apply them; `session` and `kind` of each of them;
     `requests` the request ids to remember, None without any, and `durable` those of the rows
-    that changed something; `keys` what was found of all rows that have one."""
+    that changed something; `keys` the hashes of `requests`, as recent.find returns them."""
 
     status: U8
     lsn: I64
@@ -36,7 +37,7 @@ class UpdateVerdict(NamedTuple):
     sessions: dict[bytes, int]
     requests: NamedUpdates | None
     durable: NamedUpdates | None
-    keys: UpdateKeys
+    keys: U64
 
     @property
     def kind(self) -> U8:
@@ -78,9 +79,9 @@ def decide(
     number, fresh = _number_sessions(names, live, kind, sessions, top)
     hashes = live.hash(rows.id_off, rows.id)
     found = live.find(rows.id_off, rows.id, hashes)
-    repeated, request, keys = recent.find(rows, request_ids)
+    repeated, request, keys = recent.find(rows, hashes, request_ids)
 
-    room = n + int(np.count_nonzero(kind == _REPLACE))
+    room = 2 * n  # a replacement is two rows
     status, kinds = np.empty(n, np.uint8), np.empty(room, np.uint8)
     out_hashes = np.empty(room, np.uint64)
     lsn, (*heads, place, source, asked) = np.empty(n, np.int64), np.empty((6, room), np.int64)
@@ -112,7 +113,7 @@ def decide(
         {name: k for name, k in fresh.items() if k in used},
         requests,
         durable,
-        keys,
+        keys[asked[:kept]],
     )
 
 
@@ -177,5 +178,4 @@ def _collect_requests(
 
 
 _DELETE = np.uint8(UpdateKind.DELETE)  # a member of an enumeration compares slowly with a column
-_REPLACE = np.uint8(UpdateKind.REPLACE)
 _NO_SOURCES = _list_sources(no_queries())

@@ -10,7 +10,8 @@ from numba import njit
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.rows import UpdateKind
-from ps2stream.sequencer.kernels import NONE, find_first, is_same, make_slots
+from ps2stream.sequencer.kernels import find_first, is_same, make_slots
+from ps2stream.sequencer.table_kernels import NONE
 
 _INSERT = np.uint8(UpdateKind.INSERT)
 _DELETE = np.uint8(UpdateKind.DELETE)

@@ -1,4 +1,4 @@
-"""An open-addressing table from the salted hashes of keys to row numbers (kernels.py)."""
+"""An open-addressing table from the salted hashes of keys to row numbers (table_kernels.py)."""
 
 from __future__ import annotations
 
@@ -7,78 +7,85 @@ import hashlib
 import numpy as np
 
 from ps2stream.language.hash_kernels import KEYS
-from ps2stream.protocol.frame import I64, U8, U64, sealed
-from ps2stream.sequencer import kernels
+from ps2stream.protocol.frame import I64, U8, U64, Array, sealed
+from ps2stream.sequencer import kernels, table_kernels
+from ps2stream.sequencer.table_kernels import ADDRESS, COUNT, NONE, PART_BITS, SIZE
 
-_FIRST_SLOTS = 64
-_FULL = 0.84  # share of the slots above which a table grows
+_FIRST_SLOTS = 8  # of a part
+_FEW_SLOTS = 512  # with fewer, a part doubles
 _GROWTH = 1.125
-_IDENTITY = sealed(np.arange(256, dtype=np.uint8))
 
 
 class SaltedHash:
-    """A hash of byte strings that nobody can foresee without the salt."""
+    """A hash of byte strings that nobody can foresee without the salt; `keys` are made of it."""
 
     def __init__(self, salt: int) -> None:
         digest = hashlib.shake_256(b"ps2stream ids %d" % salt).digest(8 * KEYS)
-        self._keys = sealed(np.frombuffer(digest, "<u8").astype(np.uint64))
+        self.keys = sealed(np.frombuffer(digest, "<u8").astype(np.uint64))
 
     def hash(self, off: I64, data: U8) -> U64:
         """Returns the hash of each row of a ragged column."""
         found = np.empty(len(off) - 1, np.uint64)
-        kernels.hash_keys(sealed(off), sealed(data), _IDENTITY, self._keys, found)
+        kernels.hash_keys(sealed(off), sealed(data), self.keys, found)
         return found
 
 
 class HashTable:
-    """Rows by the upper half of their hashes. Several rows may have one; each row is there once.
-    A row number is below 2 ** 32 - 1."""
+    """Rows by their hashes. Several rows may have one; each row is there once. A row number is
+    below 2 ** 32 - 1. Each of many parts grows on its own, so that no call moves all records."""
 
     def __init__(self) -> None:
-        self._slots = np.zeros(_FIRST_SLOTS, np.uint64)
-        self._count = 0
+        first = np.zeros((1 << PART_BITS, _FIRST_SLOTS), np.uint64)
+        self._slots: list[U64] = list(first)
+        self._parts = np.zeros((len(first), 3), np.int64)
+        self._parts[:, ADDRESS] = [find_address(slots) for slots in self._slots]
+        self._parts[:, SIZE] = _FIRST_SLOTS
 
     def __len__(self) -> int:
-        return self._count
+        return int(self._parts[:, COUNT].sum())
 
     @property
     def nbytes(self) -> int:
         """The bytes of all slots."""
-        return self._slots.nbytes
+        return int(8 * self._parts[:, SIZE].sum()) + self._parts.nbytes
 
     @property
-    def slots(self) -> U64:
-        """The slots, as the kernels have them."""
-        return self._slots
+    def parts(self) -> I64:
+        """The parts, as the kernels have them."""
+        return self._parts
 
-    def find(self, hashes: U64, slot: I64) -> tuple[I64, int]:
-        """Moves each slot to the next one with that hash from there on, or from the beginning
-        for NONE; returns the rows there, NONE where there is no other, and how many there are."""
-        rows = np.empty(len(hashes), np.int64)
-        found: int = kernels.find_slots(self._slots, hashes, slot, rows)
-        return rows, found
+    @property
+    def slots(self) -> list[U64]:
+        """The slots of each part."""
+        return self._slots
 
     def insert(self, hashes: U64, rows: I64) -> None:
         """Adds rows."""
-        kernels.insert_rows(self.make_room(len(rows)), hashes, rows)
-
-    def make_room(self, more: int) -> U64:
-        """Counts rows that the caller is going to add; returns the slots, with room for them."""
-        self._count += more
-        if self._count > _FULL * len(self._slots):
-            old = self._slots
-            size = max(int(_GROWTH * len(old)), int(self._count / _FULL) + 1)
-            self._slots = np.zeros(size, np.uint64)
-            kernels.move_records(old, self._slots)
-        return self._slots
+        done = table_kernels.insert_rows(self._parts, hashes, rows)
+        while done < len(rows):
+            self._grow(int(hashes[done]) >> (64 - PART_BITS))
+            done += table_kernels.insert_rows(self._parts, hashes[done:], rows[done:])
 
     def remove(self, hashes: U64, rows: I64) -> None:
         """Removes rows. Raises KeyError for one that is not there."""
-        if (bad := kernels.remove_rows(self._slots, hashes, rows)) != kernels.NONE:
+        if (bad := table_kernels.remove_rows(self._parts, hashes, rows)) != NONE:
             raise KeyError(int(rows[bad]))
-        self._count -= len(rows)
 
     def replace(self, hashes: U64, old: I64, new: I64) -> None:
         """Gives rows other numbers. Raises KeyError for one that is not there."""
-        if (bad := kernels.replace_rows(self._slots, hashes, old, new)) != kernels.NONE:
+        if (bad := table_kernels.replace_rows(self._parts, hashes, old, new)) != NONE:
             raise KeyError(int(old[bad]))
+
+    def _grow(self, part: int) -> None:
+        """Gives a part more slots."""
+        old = self._slots[part]
+        size = 2 * len(old) if len(old) < _FEW_SLOTS else int(_GROWTH * len(old))
+        slots = self._slots[part] = np.zeros(size, np.uint64)
+        table_kernels.move_records(old, slots)
+        self._parts[part, ADDRESS], self._parts[part, SIZE] = find_address(slots), size
+
+
+def find_address(column: Array) -> int:
+    """Returns where a column lies in memory."""
+    address: int = column.__array_interface__["data"][0]  # several times as fast as ctypes.data
+    return address

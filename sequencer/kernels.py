@@ -1,142 +1,25 @@
-"""Kernels of the sequencer: a table of hashes, equal keys of a batch, and counts.
-
-The table has open addressing with linear probing. A slot is 0, or holds the upper half of a hash
-and, in its lower half, a row number plus one. Rows of equal hashes only are candidates: whoever
-asks compares their bytes. A removed record leaves no tombstone, as those behind it close the gap.
-"""
+"""Kernels of the sequencer: equal keys of a batch, remembered updates, and counts."""
 
 # Numba gives an intrinsic its first argument.
 # mypy: disable-error-code="call-arg"
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from numba import njit
 
-from ps2stream.language.hash_kernels import token_hash
+from ps2stream.language.hash_kernels import finish_hash, start_hash
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.sequencer.pointers import prefetch
+from ps2stream.sequencer.table_kernels import NONE, find_home
 
-NONE: Final = -1
-NUMBERS: Final = 1 << 31  # of remembered updates
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
+_SHORT = 16  # bytes that are hashed as fast as they are compared
 _INSERT = np.uint8(UpdateKind.INSERT)
-
-
-@njit(cache=True, nogil=True)
-def hash_keys(off: I64, data: U8, lut: U8, keys: U64, out: U64) -> None:
-    """Finds the salted hash of each row of a ragged column; `lut` is the identity. All of a
-    row counts, as nobody may make rows that share a hash."""
-    for i in range(len(out)):
-        begin, end = off[i], off[i + 1]
-        h = token_hash(keys, data, begin, end, lut)
-        while end - begin > TOKEN_BYTES:
-            begin += TOKEN_BYTES
-            h = (h ^ (h >> _SHIFT)) * _MIX
-            h ^= token_hash(keys, data, begin, end, lut)
-        out[i] = h
-
-
-@njit(inline="always")
-def _find_home(record: np.uint64, size: int) -> int:
-    """Returns the slot at which the search for a hash begins. It rises with the hash."""
-    return int(np.int64((record >> _HALF) * np.uint64(size) >> _HALF))
-
-
-@njit(cache=True, nogil=True)
-def find_slots(slots: U64, hashes: U64, slot: I64, rows: I64) -> int:
-    """Moves each slot to the next one with that hash from there on, NONE if there is none; finds
-    the rows there, or NONE. NONE begins at the hash's home. Returns how many were found."""
-    size, found = len(slots), 0
-    first = slots.ctypes.data
-    for i in range(len(hashes)):
-        prefetch(first + 8 * _find_home(hashes[i], size))
-    for i in range(len(hashes)):
-        h = hashes[i]
-        at = _find_home(h, size) if slot[i] == NONE else slot[i] % size
-        while slots[at] and slots[at] >> _HALF != h >> _HALF:
-            at = at + 1 if at + 1 < size else 0
-        slot[i] = at if slots[at] else NONE
-        rows[i] = np.int64(slots[at] & _LOW) - 1
-        found += slots[at] != 0
-    return found
-
-
-@njit(cache=True, nogil=True)
-def insert_rows(slots: U64, hashes: U64, rows: I64) -> None:
-    """Adds records; there must be room for them."""
-    size, first = len(slots), slots.ctypes.data
-    for i in range(len(hashes)):
-        prefetch(first + 8 * _find_home(hashes[i], size))
-    for i in range(len(hashes)):
-        at = _find_home(hashes[i], size)
-        while slots[at]:
-            at = at + 1 if at + 1 < size else 0
-        slots[at] = (hashes[i] >> _HALF) << _HALF | np.uint64(rows[i] + 1)
-
-
-@njit(cache=True, nogil=True)
-def remove_rows(slots: U64, hashes: U64, rows: I64) -> int:
-    """Removes records; returns the index of the first one that was not there, or NONE."""
-    size, first = len(slots), slots.ctypes.data
-    for i in range(len(hashes)):
-        prefetch(first + 8 * _find_home(hashes[i], size))
-    for i in range(len(hashes)):
-        record = (hashes[i] >> _HALF) << _HALF | np.uint64(rows[i] + 1)
-        at = _find_home(record, size)
-        while slots[at] and slots[at] != record:
-            at = at + 1 if at + 1 < size else 0
-        if not slots[at]:
-            return i
-        hole = at
-        while True:
-            at = at + 1 if at + 1 < size else 0
-            if not slots[at]:
-                break
-            from_home = at - _find_home(slots[at], size)
-            from_hole = at - hole
-            from_home += size if from_home < 0 else 0
-            from_hole += size if from_hole < 0 else 0
-            if from_home >= from_hole:
-                slots[hole] = slots[at]
-                hole = at
-        slots[hole] = 0
-    return NONE
-
-
-@njit(cache=True, nogil=True)
-def replace_rows(slots: U64, hashes: U64, old: I64, new: I64) -> int:
-    """Gives records another row; returns the index of the first one that was not there, or
-    NONE."""
-    size = len(slots)
-    for i in range(len(hashes)):
-        tag = (hashes[i] >> _HALF) << _HALF
-        record = tag | np.uint64(old[i] + 1)
-        at = _find_home(record, size)
-        while slots[at] and slots[at] != record:
-            at = at + 1 if at + 1 < size else 0
-        if not slots[at]:
-            return i
-        slots[at] = tag | np.uint64(new[i] + 1)
-    return NONE
-
-
-@njit(cache=True, nogil=True)
-def move_records(old: U64, slots: U64) -> None:
-    """Copies all records into an empty, larger table."""
-    size = len(slots)
-    for s in range(len(old)):
-        if old[s]:
-            at = _find_home(old[s], size)
-            while slots[at]:
-                at = at + 1 if at + 1 < size else 0
-            slots[at] = old[s]
 
 
 @njit(inline="always")
@@ -146,6 +29,50 @@ def is_same(data: U8, a: int, other: U8, b: int, size: int) -> bool:
     while k < np.uint64(size) and data[first + k] == other[second + k]:
         k += np.uint64(1)
     return bool(k == np.uint64(size))
+
+
+@njit(inline="always")
+def _hash_span(keys: U64, data: U8, begin: int, size: int) -> np.uint64:
+    """Returns the hash of at most TOKEN_BYTES bytes, four of them at a time."""
+    a, b = start_hash(keys)
+    at, word = np.uint64(begin), np.uint64(0)
+    for k in range(np.uint64(size >> 2)):
+        low = np.uint64(data[at]) | np.uint64(data[at + np.uint64(1)]) << np.uint64(8)
+        high = np.uint64(data[at + np.uint64(2)]) | np.uint64(data[at + np.uint64(3)]) << np.uint64(
+            8
+        )
+        word = low | high << np.uint64(16)
+        a += keys[np.uint64(2) * k] * word
+        b += keys[np.uint64(2) * k + np.uint64(1)] * word
+        at += np.uint64(4)
+    word = np.uint64(0)
+    for k in range(np.uint64(size & 3)):
+        word |= np.uint64(data[at + k]) << (np.uint64(8) * k)
+    return finish_hash(keys, a, b, word, size)
+
+
+@njit(cache=True, nogil=True)
+def hash_keys(off: I64, data: U8, keys: U64, out: U64) -> None:
+    """Finds the salted hash of each row of a ragged column. All of a row counts, as nobody may make
+    rows that share a hash."""
+    for i in range(len(out)):
+        begin, end = off[i], off[i + 1]
+        size = end - begin
+        # The request ids of a call are one.
+        if (
+            size > _SHORT
+            and i > 0
+            and begin - off[i - 1] == size
+            and is_same(data, begin - size, data, begin, size)
+        ):
+            out[i] = out[i - 1]
+            continue
+        h = _hash_span(keys, data, begin, min(size, TOKEN_BYTES))
+        while end - begin > TOKEN_BYTES:
+            begin += TOKEN_BYTES
+            h = (h ^ (h >> _SHIFT)) * _MIX
+            h ^= _hash_span(keys, data, begin, min(end - begin, TOKEN_BYTES))
+        out[i] = h
 
 
 @njit(inline="always")
@@ -189,61 +116,74 @@ def find_first_rows(off: I64, data: U8, hashes: U64, first: I64) -> int:
     return different
 
 
+@njit(inline="always")
+def _has_key(
+    known: tuple[I64, U8], row: int, off: I64, ids: U8, request_off: I64, requests: U8, i: int
+) -> bool:
+    """Returns whether a key is that of row i: the size of the id in four bytes, the id, and the
+    request id, so that different pairs differ."""
+    known_off, keys = known
+    at, size, more = known_off[row], off[i + 1] - off[i], request_off[i + 1] - request_off[i]
+    if known_off[row + 1] - at != 4 + size + more:
+        return False
+    given = 0
+    for k in range(4):
+        given |= int(np.int64(keys[at + k]) << (8 * k))
+    return (
+        given == size
+        and is_same(keys, at + 4, ids, off[i], size)
+        and is_same(keys, at + 4 + size, requests, request_off[i], more)
+    )
+
+
 @njit(cache=True, nogil=True)
 def find_repeats(
-    at: I64,
-    off: I64,
-    keys: U8,
-    hashes: U64,
-    known: tuple[U64, I64, U8, I64, int],
-    first: I64,
-    lsn: I64,
-) -> None:
-    """Finds for each key, which is of the row at[i], first[at[i]]: the first row with that key;
-    and lsn[at[i]]: its LSN among the known keys, or 0. known: slots, offsets, bytes, LSNs, and the
-    number that the first of them has in the slots; numbers count on from NUMBERS - 1 with 0."""
-    slots, known_off, known_keys, known_lsn, number = known
-    size, address = len(slots), slots.ctypes.data
-    for i in range(len(at)):
-        prefetch(address + 8 * _find_home(hashes[i], size))
-    here = make_slots(len(at))
-    for i in range(len(at)):
-        first[at[i]] = at[find_first(here, hashes, off, keys, i)]
-        slot, length = _find_home(hashes[i], size), off[i + 1] - off[i]
-        lsn[at[i]] = 0
-        while slots[slot]:
-            row = (np.int64(slots[slot] & _LOW) - 1 - number) % NUMBERS
-            if (
-                slots[slot] >> _HALF == hashes[i] >> _HALF
-                and known_off[row + 1] - known_off[row] == length
-                and is_same(known_keys, known_off[row], keys, off[i], length)
-            ):
-                lsn[at[i]] = known_lsn[row]
-                break
-            slot = slot + 1 if slot + 1 < size else 0
-
-
-@njit(cache=True, nogil=True)
-def join_keys(
-    kind: U8, off: I64, ids: U8, request_off: I64, requests: U8, at: I64, out_off: I64, out: U8
-) -> int:
-    """Writes the pairs of id and request id of all but plain inserts that have one as a column: the
-    size of the id in four bytes, then both, so that different pairs differ. Returns how many there
-    are; at: their rows."""
-    count, to = 0, 0
-    out_off[0] = 0
+    kind: U8, ids: tuple[I64, U8], requests: tuple[I64, U8], hashes: U64,
+    known: tuple[I64, U64, I64, U8, I64, int, int], first: I64, lsn: I64,
+) -> None:  # fmt: skip
+    """Finds for all but plain inserts with a request id, first: the first row with the same id and
+    request id; and lsn: that of the same pair among the known ones, or 0. For the other rows they
+    are NONE and 0. hashes: of the pairs. known: heads, links, offsets, bytes, LSNs; the number of
+    row 0, and the first row that counts, as append_keys has them."""
+    heads, links, known_off, known_keys, known_lsn, number, begin = known
+    (off, data), (request_off, request) = ids, requests
+    size, address, mask = len(heads), heads.ctypes.data, len(links) - 1
     for i in range(len(kind)):
-        if kind[i] == _INSERT or request_off[i + 1] == request_off[i]:
+        prefetch(address + 8 * find_home(hashes[i], size))
+    here = make_slots(len(kind))
+    slots = np.int64(len(here) - 1)
+    for i in range(len(kind)):
+        first[i], lsn[i] = NONE, 0
+        length = request_off[i + 1] - request_off[i]
+        if kind[i] == _INSERT or not length:
             continue
-        size = off[i + 1] - off[i]
-        for k in range(4):
-            out[to + k] = (size >> (8 * k)) & 0xFF
-        to = _put_bytes(out, to + 4, ids, off[i], off[i + 1])
-        to = _put_bytes(out, to, requests, request_off[i], request_off[i + 1])
-        at[count] = i
-        count += 1
-        out_off[count] = to
-    return count
+        at = np.int64(hashes[i] >> _HALF) & slots
+        while here[at] != NONE:
+            j = here[at]
+            if (
+                hashes[j] == hashes[i]
+                and off[j + 1] - off[j] == off[i + 1] - off[i]
+                and request_off[j + 1] - request_off[j] == length
+                and is_same(data, off[j], data, off[i], off[i + 1] - off[i])
+                and is_same(request, request_off[j], request, request_off[i], length)
+            ):
+                break
+            at = (at + 1) & slots
+        if here[at] == NONE:
+            here[at] = i
+        first[i] = here[at]
+        row = heads[find_home(hashes[i], size)] - 1 - number
+        while row >= begin:
+            link = links[(row + number) & mask]
+            if link >> _HALF == hashes[i] >> _HALF and _has_key(
+                (known_off, known_keys), row, off, data, request_off, request, i
+            ):
+                lsn[i] = known_lsn[row]
+                break
+            step = np.int64(link & _LOW)
+            if not step:
+                break
+            row -= step
 
 
 @njit(inline="always")
@@ -277,49 +217,57 @@ def has_one_string(off: I64, data: U8) -> bool:
 
 @njit(cache=True, nogil=True)
 def part_updates(
-    kind: U8, source: I64, handle: I64, hashes: U64, places: I64
-) -> tuple[I64, I64, U64, I64, U64, I64, int]:
-    """Returns, of the inserts among committed rows: sources, handles and hashes; and of the
-    deletes: their rows, hashes and places, and how many of these are NONE."""
-    n, born, gone, unknown = len(kind), 0, 0, 0
-    to_source, to_handle, to_row, to_place = np.empty((4, n), np.int64)
-    to_hash, gone_hash = np.empty((2, n), np.uint64)
-    for i in range(n):
+    kind: U8, source: I64, handle: I64, hashes: U64, places: I64, born: I64, gone: I64, out: U64
+) -> tuple[int, int]:
+    """Parts committed rows. born int64[2, n]: the sources and handles of the inserts; gone: the
+    rows and places of the deletes; out uint64[2, n]: the hashes of both. Returns the number of
+    inserts, and that of the deletes whose place is NONE."""
+    inserts, deletes, unknown = 0, 0, 0
+    for i in range(len(kind)):
         if kind[i] == _INSERT:
-            to_source[born], to_handle[born], to_hash[born] = source[i], handle[i], hashes[i]
-            born += 1
+            born[0, inserts], born[1, inserts], out[0, inserts] = source[i], handle[i], hashes[i]
+            inserts += 1
         else:
-            to_row[gone], gone_hash[gone], to_place[gone] = i, hashes[i], places[i]
-            gone += 1
+            gone[0, deletes], gone[1, deletes], out[1, deletes] = i, places[i], hashes[i]
+            deletes += 1
             unknown += places[i] == NONE
-    return (
-        to_source[:born], to_handle[:born], to_hash[:born],
-        to_row[:gone], gone_hash[:gone], to_place[:gone], unknown,
-    )  # fmt: skip
+    return inserts, unknown
 
 
 @njit(cache=True, nogil=True)
 def append_keys(
-    slots: U64, hashes: U64, first: int, number: int,
-    columns: tuple[I64, I64, U8], new: tuple[I64, I64, U8],
+    heads: I64, links: U64, hashes: U64, first: int, number: int,
+    columns: tuple[I64, I64, U8], new: tuple[I64, I64, U8, I64, U8],
 ) -> None:  # fmt: skip
-    """Appends keys to the remembered ones as rows from `first` on, for which there is room
-    everywhere. columns, new: the LSNs, offsets and bytes of all and of the new ones; `number` is
-    that of row 0 in the slots, as in find_repeats."""
+    """Appends the pairs of ids and request ids to the known keys as rows from `first` on, for which
+    there is room in the columns. columns: the LSNs, offsets and bytes of all; new: LSNs, ids
+    and request ids.
+
+    A key is in a list with those of the same home, the latest one first: heads has one more than
+    its number, links (2 ** k of them, by number) the upper half of its hash and how many numbers
+    before it the next one is, or 0. Numbers only rise, and `number` is that of row 0; so keys that
+    are no longer known need not be removed: they are the end of each list.
+    """
     all_lsn, all_off, all_keys = columns
-    lsn, off, keys = new
-    begin, size, address = all_off[first], len(slots), slots.ctypes.data
+    lsn, off, ids, request_off, requests = new
+    size, address, mask = len(heads), heads.ctypes.data, len(links) - 1
     for i in range(len(hashes)):
-        prefetch(address + 8 * _find_home(hashes[i], size))
-    _put_bytes(all_keys, begin, keys, 0, off[len(lsn)])
+        prefetch(address + 8 * find_home(hashes[i], size))
+    to = all_off[first]
     for i in range(len(lsn)):
+        length = off[i + 1] - off[i]
+        for k in range(4):
+            all_keys[to + k] = (length >> (8 * k)) & 0xFF
+        to = _put_bytes(all_keys, to + 4, ids, off[i], off[i + 1])
+        to = _put_bytes(all_keys, to, requests, request_off[i], request_off[i + 1])
         all_lsn[first + i] = lsn[i]
-        all_off[first + i + 1] = begin + off[i + 1]
-        at = _find_home(hashes[i], size)
-        while slots[at]:
-            at = at + 1 if at + 1 < size else 0
-        row = (first + i + number) % NUMBERS
-        slots[at] = (hashes[i] >> _HALF) << _HALF | np.uint64(row + 1)
+        all_off[first + i + 1] = to
+        mine, home = number + first + i, find_home(hashes[i], size)
+        step = mine + 1 - heads[home] if heads[home] else 0
+        if step > np.int64(_LOW):
+            step = 0
+        links[mine & mask] = (hashes[i] >> _HALF) << _HALF | np.uint64(step)
+        heads[home] = mine + 1
 
 
 @njit(cache=True, nogil=True)

@@ -43,6 +43,7 @@ from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
 from ps2stream.security import NO_QUOTAS, QuotaTable
 from ps2stream.sequencer.columns import StringColumn
+from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, packed
 from ps2stream.sequencer.followers import FollowerProgress
@@ -225,7 +226,7 @@ class SequencerMachine:
             names,
             self._live,
             self._sessions.numbers,
-            lambda: self._remembered.find(rows, request_ids),
+            lambda hashes: self._remembered.find(rows, hashes, request_ids),
         )
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
@@ -247,7 +248,7 @@ class SequencerMachine:
         answers, first = [], 0
         for key, part in zip(requests, parts, strict=True):
             end = first + len(part)
-            decision = UpdateDecision(key.seq, status[first:end], lsn[first:end])
+            decision = CommittedDecision(key.seq, status[first:end], lsn[first:end])
             answers.append(self._answers.make_answer(key, decision))
             first = end
         try:
@@ -360,17 +361,6 @@ class SequencerMachine:
         except Unavailable:
             piece = None  # it will be requested again
         return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
-
-
-class CommittedBatch(LedgerBatch):
-    """A batch that is encoded once, for the ledger and for all dispatchers."""
-
-    def encode(self) -> bytes:
-        """Returns the same bytes as a LedgerBatch."""
-        encoded: bytes | None = self.__dict__.get("_encoded")
-        if encoded is None:
-            encoded = self.__dict__["_encoded"] = super().encode()
-        return encoded
 
 
 def _join_columns(parts: Sequence[StringColumn]) -> StringColumn:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ps2stream.protocol.frame import I64, U8, sealed
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import chunk_kernels, row_kernels
-from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.row_kernels import DEAD_BIT, HANDLES
+from ps2stream.sequencer.table_kernels import NONE
 
 _NO_SLOTS = np.zeros(0, np.uint32)
 _FIRST_ROWS = 16  # of a new chunk, which doubles its room when it is full
@@ -115,12 +115,12 @@ class QueryChunk:
         span = int(self.handles(np.array([len(self) - 1]))[0]) - other.base
         return span <= HANDLES and len(self._data) + len(other._data) <= _MOST_BYTES
 
-    def drop_dead_bytes(self) -> QueryChunk:
-        """Returns a chunk with the same rows at the same places, in which the dead ones have no
-        bytes. Both share the other columns, so this one is only read from now on, up to its present
-        rows."""
+    def drop_dead_bytes(self, dead: int) -> QueryChunk:
+        """Returns a chunk with the same rows at the same places, in which the dead ones, which have
+        so many bytes, have none. Both share the other columns, so this one is only read from now
+        on, up to its present rows."""
         out = copy.copy(self)
-        size = np.diff(self._off[: self._count + 1])[self.live].sum(dtype=np.int64)
+        size = int(self._off[self._count]) - dead
         out._data, out._off = np.empty(size, np.uint8), np.empty_like(self._off)
         row_kernels.keep_live_bytes(self._list_columns(self._count), out._data, out._off)
         out._addresses = ()

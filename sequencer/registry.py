@@ -19,15 +19,12 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer.chunk_kernels import BYTES, COUNT, DEAD, DEAD_BYTES, PARTS, ROW_BITS
 from ps2stream.sequencer.chunk_table import ChunkTable, FoundQueries
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
-from ps2stream.sequencer.kernels import NONE, part_updates
+from ps2stream.sequencer.kernels import part_updates
 from ps2stream.sequencer.packed_rows import QueryChunk, list_columns, unpack_inserts
+from ps2stream.sequencer.table_kernels import NONE
 
 CHUNK = 1 << ROW_BITS  # rows
 _REWRITTEN = 12  # rows that are rewritten for each deleted one, beyond a first chunk
-
-
-_INSERT = np.uint8(UpdateKind.INSERT)  # a member of an enumeration compares slowly with a column
-_NO_ROWS = np.zeros(0, np.int64)
 
 
 class PreparedRows(NamedTuple):
@@ -131,23 +128,7 @@ class QueryRegistry:
 
     def find(self, off: I64, ids: U8, hashes: U64) -> FoundQueries:
         """Finds the live queries that have the ids of a ragged column."""
-        n = len(hashes)
-        slot = np.full(n, NONE, np.int64)
-        place, there = self._table.find(hashes, slot)
-        found = FoundQueries(place, np.empty(n, np.int64), np.empty(n, np.int64))
-        if not there:
-            return found
-        pending = np.arange(n) if there == n else np.flatnonzero(place != NONE)
-        while len(pending):
-            same = self._places.match_ids(found, off, ids, pending)
-            if same.all():
-                break
-            pending = pending[~same]
-            later = slot[pending] + 1
-            place[pending], _ = self._table.find(hashes[pending], later)
-            slot[pending] = later
-            pending = pending[place[pending] != NONE]
-        return found
+        return self._places.find(self._table, hashes, off, ids)
 
     def take(self, places: I64) -> QueryRows:
         """Returns the inserts of the queries at these places."""
@@ -179,20 +160,16 @@ class QueryRegistry:
     def apply_prepared(self, rows: PreparedRows) -> None:
         """Applies committed rows in LSN order, above all earlier ones, as decide.py prepares
         them."""
-        kind, hashes, places, n = rows.kind, rows.hashes, rows.places, len(rows.kind)
-        inserts = int(np.count_nonzero(kind == _INSERT))
-        if inserts == n:
-            self._append(rows.columns, rows.source, rows.handle, hashes)
-            gone, missing = _NO_ROWS, 0
-        elif not inserts:
-            gone, missing = np.arange(n), int(np.count_nonzero(places == NONE))
-            places = places.copy() if missing else places
-        else:
-            born, handles, fresh, gone, hashes, places, missing = part_updates(
-                sealed(kind), sealed(rows.source), sealed(rows.handle),
-                sealed(hashes), sealed(places),
-            )  # fmt: skip
-            self._append(rows.columns, born, handles, fresh)
+        n = len(rows.kind)
+        (born, handles), (gone, places) = parts = np.empty((2, 2, n), np.int64)
+        fresh, hashes = out = np.empty((2, n), np.uint64)
+        inserts, missing = part_updates(
+            sealed(rows.kind), sealed(rows.source), sealed(rows.handle), sealed(rows.hashes),
+            sealed(rows.places), parts[0], parts[1], out,
+        )  # fmt: skip
+        if inserts:
+            self._append(rows.columns, born[:inserts], handles[:inserts], fresh[:inserts])
+        gone, places, hashes = gone[: n - inserts], places[: n - inserts], hashes[: n - inserts]
         if len(gone):
             dying = DyingQueries(rows.rows, gone, int(rows.lsn[gone[-1]]))
             # A batch that is kept for few of its rows costs too much.

@@ -322,16 +322,21 @@ def move_rows(
 
 @njit(cache=True, nogil=True)
 def keep_live_bytes(old: tuple[Any, ...], out: U8, out_off: U32) -> int:
-    """Copies the bytes of live rows; the dead ones have none then. Returns where they end."""
+    """Copies the bytes of live rows, for which `out` has room; the dead ones have none then.
+    Returns where they end."""
     handle, off, data = old
     to, first, count = 0, 0, len(handle)
     for row in range(count):
         if handle[row] & _DEAD:
             # Live rows that lie behind each other are copied at once.
+            if to + np.int64(off[row]) - np.int64(off[first]) > len(out):
+                raise IndexError("live rows have more bytes")
             to = put_bytes(out, to, data, np.int64(off[first]), np.int64(off[row]))
             first = row + 1
         begin = off[row + 1] if handle[row] & _DEAD else off[row]
         out_off[row] = np.uint32(to + np.int64(begin) - np.int64(off[first]))
+    if to + np.int64(off[count]) - np.int64(off[first]) != len(out):
+        raise IndexError("live rows have more bytes, or fewer")
     to = put_bytes(out, to, data, np.int64(off[first]), np.int64(off[count]))
     out_off[count] = np.uint32(to)
     return to

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, sealed, take_ragged
+from ps2stream.protocol.frame import I64, U8, U64, sealed, take_ragged
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.security import QuotaTable, TenantQuota
 from ps2stream.sequencer import kernels
 from ps2stream.sequencer.columns import StringColumn, find_first_rows, split
-from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.registry import QueryRegistry
 from ps2stream.sequencer.remembered import FoundRepeats
+from ps2stream.sequencer.table_kernels import NONE
 from ps2stream.tenants import key_of
 
 
@@ -90,11 +90,11 @@ class TenantCounts:
         names: StringColumn,
         live: QueryRegistry,
         sessions: Mapping[bytes, int],
-        find_repeats: Callable[[], FoundRepeats],
+        find_repeats: Callable[[U64], FoundRepeats],
     ) -> OverQuotaRows | None:
         """Returns the inserts of new ids that exceed a quota, into which the first ones fit; None
         without any. Deletes make room only for the next requests, and a replacement needs none.
-        find_repeats returns the earlier updates that the rows repeat."""
+        find_repeats returns, given the hashes of their ids, the updates that the rows repeat."""
         if not self._quotas.limited:
             return None
         hashes = live.hash(rows.id_off, rows.id)
@@ -104,7 +104,7 @@ class TenantCounts:
         ends = _count_deletes_before(code, insert)
         is_gone = ends > 0
         new = insert & (is_gone | (live.find(rows.id_off, rows.id, hashes).place == NONE))
-        repeats = find_repeats()
+        repeats = find_repeats(hashes)
         new &= repeats.lsn == 0
         status = np.zeros(len(rows), np.uint8)
         first, _ = find_first_rows(*names, live.hash(*names))

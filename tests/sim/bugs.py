@@ -45,7 +45,6 @@ from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import (
-    chunk_table,
     decide_kernels,
     followers,
     migration,
@@ -502,8 +501,8 @@ def replacements_are_done_again() -> Iterator[None]:
     """The sequencer knows the request ids of deletes alone."""
     find = remembered.RememberedUpdates.find
 
-    def forgetful(self: Any, rows: Any, request_ids: Any) -> Any:
-        found = find(self, rows, request_ids)
+    def forgetful(self: Any, rows: Any, hashes: Any, request_ids: Any) -> Any:
+        found = find(self, rows, hashes, request_ids)
         at = rows.kind == UpdateKind.REPLACE
         found.lsn[at], found.first[at] = 0, -1
         return found
@@ -561,11 +560,21 @@ def states_lack_the_dying() -> Iterator[None]:
 def ids_are_compared_by_hash_alone() -> Iterator[None]:
     """Ids that share a hash, of which there are few, are taken for one id."""
 
-    def careless(self: Any, found: Any, off: Any, ids: Any, rows: Any) -> Any:
-        return match_ids(self, found, off, ids, rows) | True
+    find = registry.QueryRegistry.find
 
-    match_ids = chunk_table.ChunkTable.match_ids
-    with cut_hashes(2), patch(chunk_table.ChunkTable, "match_ids", careless):
+    def careless(self: Any, off: Any, ids: Any, hashes: Any) -> Any:
+        found = find(self, off, ids, hashes)
+        live, _ = self.page(0, len(self))
+        known = dict(zip(self.hash(live.id_off, live.id).tolist(), live.handle, strict=True))
+        for row in np.flatnonzero(found.place == -1).tolist():
+            if handle := known.get(int(hashes[row])):
+                at = found.place[row : row + 1]
+                at[:] = self._places.find_handles(self._order, np.array([handle]))
+                owner = self._places.read_owners(at)
+                found.handle[row], found.session[row] = owner[0][0], owner[1][0]
+        return found
+
+    with cut_hashes(2), patch(registry.QueryRegistry, "find", careless):
         yield
 
 

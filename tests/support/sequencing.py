@@ -23,7 +23,7 @@ from ps2stream.protocol.messages.updates import (
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer.hash_table import SaltedHash
 from ps2stream.sequencer.machine import SequencerMachine
-from ps2stream.sequencer.packed_rows import list_columns
+from ps2stream.sequencer.packed_rows import QueryChunk, list_columns
 from tests.support.updates import Row, delete, insert, replace, update
 
 OK, EXISTS, MISSING = UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS, UpdateStatus.NOT_FOUND
@@ -58,6 +58,12 @@ def cut_hashes(bits: int) -> Iterator[None]:
 def inserts(rows: QueryRows, at: I64) -> tuple[tuple[Any, ...], I64, I64]:
     """What QueryChunk.append is given of these rows."""
     return list_columns(rows), at, rows.handle[at]
+
+
+def without_dead_bytes(chunk: QueryChunk) -> QueryChunk:
+    """A chunk with the same rows, of which the dead ones have no bytes."""
+    sizes = np.diff(chunk._off[: len(chunk) + 1])
+    return chunk.drop_dead_bytes(int(sizes[~chunk.live].sum()))
 
 
 class TwinSequencer:

@@ -10,7 +10,7 @@ import pytest
 from ps2stream.protocol.frame import sealed, strings_to_column
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.sequencer.decide_kernels import VerdictColumns, decide_rows
-from ps2stream.sequencer.kernels import NONE
+from ps2stream.sequencer.table_kernels import NONE
 
 NO_SOURCES = sealed(np.zeros(1, np.int64)), sealed(np.zeros(0, np.uint8)), sealed(np.zeros(1, int))
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ps2stream.language.hash_kernels import hash_rows
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
-from ps2stream.sequencer.kernels import NONE
 
 
 def candidates(table: HashTable, hash: int) -> list[int]:
-    """All rows of a hash."""
+    """All rows of a hash: those that a search from its home to the next gap meets."""
+    slots = table.slots[hash >> 56].tolist()
+    rest = hash << 8 & (1 << 64) - 1
+    at = (rest >> 32) * len(slots) >> 32
     found = []
-    slot = np.full(1, NONE)
-    hashes = np.array([hash], np.uint64)
-    while (row := int(table.find(hashes, slot)[0][0])) != NONE:
-        found.append(row)
-        slot += 1
+    while slots[at]:
+        if slots[at] >> 32 == rest >> 32:
+            found.append((slots[at] & 0xFFFFFFFF) - 1)
+        at = (at + 1) % len(slots)
     return sorted(found)
 
 
@@ -43,9 +45,22 @@ def test_rows_are_found_by_their_hashes(bits: int) -> None:
         assert len(table) == len(twin)
     by_hash: dict[int, list[int]] = {}
     for row, hash in twin.items():
-        by_hash.setdefault(hash >> 32, []).append(row)  # the upper half counts
-    for high in [*by_hash, 1, 2**31 + 5]:
-        assert candidates(table, high << 32) == sorted(by_hash.get(high, []))
+        by_hash.setdefault(hash >> 24, []).append(row)  # the upper 40 bits count
+    for high in [*by_hash, 1, 2**39 + 5]:
+        assert candidates(table, high << 24) == sorted(by_hash.get(high, []))
+    assert table.nbytes >= 8 * len(table)
+
+
+def test_a_part_grows_without_the_others() -> None:
+    """So what one call moves is bounded by the records of the parts that it adds to."""
+    table = HashTable()
+    hashes = np.arange(1, 4001, dtype=np.uint64) << np.uint64(24)
+    for first in range(0, 4000, 100):
+        table.insert(hashes[first : first + 100], np.arange(first, first + 100))
+    sizes = [len(slots) for slots in table.slots]
+    assert sizes[1:] == [8] * 255
+    assert 4000 / 0.84 < sizes[0] < 4000 / 0.84 * 1.125 + 1
+    assert [candidates(table, int(hash)) for hash in hashes] == [[row] for row in range(4000)]
 
 
 def test_what_is_not_there_cannot_be_removed_or_replaced() -> None:
@@ -65,3 +80,12 @@ def test_all_of_a_key_counts() -> None:
     keys = strings_to_column(["t" * 200 + "a", "t" * 200 + "b", "t" * 200, "t" * 128, "", "t"])
     assert len(set(SaltedHash(1).hash(*keys).tolist())) == 6
     assert SaltedHash(1).hash(*keys).tolist() != SaltedHash(2).hash(*keys).tolist()
+
+
+def test_hashes_are_those_of_words() -> None:
+    """Keys of every length, each alone and behind others, also behind one that is the same."""
+    texts = [bytes(range(size)) for size in range(129)]
+    keys = strings_to_column([text for text in texts for _ in range(2)])
+    hashes = SaltedHash(3).hash(*keys)
+    words = hash_rows(*strings_to_column(texts), np.arange(256, dtype=np.uint8), SaltedHash(3).keys)
+    assert hashes[::2].tolist() == hashes[1::2].tolist() == words.tolist()

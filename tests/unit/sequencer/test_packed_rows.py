@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.sequencer.chunk_kernels import DATA
 from ps2stream.sequencer.packed_rows import QueryChunk
 from ps2stream.sequencer.row_kernels import HANDLES
-from tests.support.sequencing import inserts
+from tests.support.sequencing import inserts, without_dead_bytes
 from tests.support.updates import ids_of, insert, query_rows
 
 
@@ -68,13 +69,16 @@ def test_dead_rows_have_no_bytes_in_a_copy() -> None:
     chunk.mark_dead(np.array([0, 4, 8]))
     assert chunk.live_count == 6
     at = np.flatnonzero(chunk.live)
-    copy = chunk.drop_dead_bytes()
+    copy = without_dead_bytes(chunk)
     assert copy.nbytes < 0.8 * chunk.nbytes
     assert (copy.number, len(copy), copy.live_count) == (0, 9, 6)
     assert copy.take(at).encode() == rows.take(at).encode()
     # Whoever holds the chunk may still read what was live.
     assert ids_of(chunk.take(np.arange(9))) == [str(i) for i in range(9)]
     assert copy.describe()[DATA] != chunk.describe()[DATA]
+    for wrong in (1, -1):
+        with pytest.raises(IndexError):
+            copy.drop_dead_bytes(wrong)
 
 
 def test_a_chunk_without_dead_bytes_takes_more_rows() -> None:
@@ -82,7 +86,7 @@ def test_a_chunk_without_dead_bytes_takes_more_rows() -> None:
     chunk = QueryChunk(0, 1)
     chunk.append(*inserts(rows, np.arange(9)), 40)
     chunk.mark_dead(np.arange(3))
-    copy = chunk.drop_dead_bytes()
+    copy = without_dead_bytes(chunk)
     assert copy.append(*inserts(rows, np.arange(9, 40)), 40) == 31
     assert copy.take(np.arange(3, 40)).encode() == rows.take(np.arange(3, 40)).encode()
     assert chunk.take(np.arange(9)).encode() == rows.take(np.arange(9)).encode()

@@ -17,10 +17,10 @@ from ps2stream.protocol.frame import strings_to_column, take_ragged
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.sequencer import row_kernels
 from ps2stream.sequencer.chunk_kernels import FIELDS
-from ps2stream.sequencer.kernels import NONE
 from ps2stream.sequencer.packed_rows import QueryChunk, encode_rows, list_columns
+from ps2stream.sequencer.table_kernels import NONE
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
-from tests.support.sequencing import inserts
+from tests.support.sequencing import inserts, without_dead_bytes
 from tests.support.updates import ids_of, insert, query_rows
 
 REGIONS: list[Region] = [
@@ -127,7 +127,7 @@ def test_whatever_the_columns_hold_is_read_back(rows: QueryRows, data: st.DataOb
     alive = np.array([data.draw(st.booleans()) for _ in range(n)], np.bool_)
     chunk.mark_dead(np.flatnonzero(~alive))
     at = np.flatnonzero(alive)
-    same_columns(chunk.drop_dead_bytes().take(at), rows.take(at))
+    same_columns(without_dead_bytes(chunk).take(at), rows.take(at))
     other = packed(rows)
     fresh = QueryChunk(7, 1)
     fresh.move_live_rows([chunk, other])
