@@ -40,13 +40,15 @@ class Query:
     """expression "" = region only; region None = the whole world, else a dict:
 
     {"type": "Rect", "lon_min", "lat_min", "lon_max", "lat_max"}, {"type": "Circle",
-    "lon", "lat", "radius_km"}, or a GeoJSON Polygon or MultiPolygon.
+    "lon", "lat", "radius_km"}, or a GeoJSON Polygon or MultiPolygon. until: its end, Unix ms: it is
+    deleted at some LSN once the sequencer's clock has reached it, and never before.
     """
 
     id: str
     session: str
     expression: str
     region: Mapping[str, Any] | None = None
+    until: int | None = None
 
 
 def matches(query: Query, obj: Obj) -> bool:

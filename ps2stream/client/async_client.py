@@ -20,7 +20,7 @@ from ps2stream.client.async_admin import AsyncAdminCaller
 from ps2stream.client.async_caller import BULK_WINDOW
 from ps2stream.client.async_channel import AsyncBatches, iterate_any, open_early
 from ps2stream.client.async_subscription import AsyncSubscription
-from ps2stream.client.inputs import request_of
+from ps2stream.client.inputs import Moment, request_of
 from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
 from ps2stream.errors import Unavailable
@@ -64,6 +64,7 @@ class AsyncClient(AsyncAdminCaller):
         *,
         session: str = "default",
         replace: bool = False,
+        until: Moment | None = None,
     ) -> InsertedQuery:
         """Inserts a query and returns its LSN, with what the service understood of it: expression,
         area and warnings. Objects that are published later, through any dispatcher, are matched
@@ -72,8 +73,11 @@ class AsyncClient(AsyncAdminCaller):
 
         With `replace`, another query of this id and session is replaced: every object is matched
         against exactly one of the two. Then AlreadyExists is raised only when the id is taken in
-        another session."""
-        request = requests.insert_request(id, expression, region, session, replace)
+        another session.
+
+        With `until`, the query ends at that moment as if it were deleted then: Unix milliseconds, a
+        datetime with a time zone, or a timedelta from now."""
+        request = requests.insert_request(id, expression, region, session, replace, until)
         answer = await self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 

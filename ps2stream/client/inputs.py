@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -25,6 +25,9 @@ from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, 
 from ps2stream.v1 import object_pb2
 
 M = TypeVar("M", bound=Message)
+Moment = int | datetime | timedelta
+"""The end of a query or an object: Unix milliseconds, a datetime with a time zone, or how long from
+now."""
 FIELDS = ("id", "time", "lon", "lat", "text", "attributes", "payload")
 COLUMNS = ("id", "time", "lon", "lat", "text", "payload")
 """Names of columns with a meaning; a column of any other name is an attribute."""
@@ -50,6 +53,21 @@ def request_of(kind: type[M], **fields: Any) -> M:
             problem = str(error) if isinstance(error, UnicodeError) else f"cannot be {named(value)}"
             raise invalid(name, problem) from None
     return made
+
+
+def end_to_milliseconds(where: str, until: Any) -> int | None:
+    """Returns an end in Unix milliseconds, None for none. Raises InvalidArgument naming `where`."""
+    if until is None:
+        return None
+    try:
+        if isinstance(until, timedelta):
+            until = datetime.now(UTC) + until
+        found = milliseconds(until)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(where, str(error)) from None
+    if not -(1 << 63) <= found < 1 << 63:
+        raise invalid(where, "is beyond 64-bit milliseconds")
+    return found
 
 
 # --- regions ----------------------------------------------------------------

@@ -175,8 +175,9 @@ def read_queries(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def check_query(where: str, record: dict[str, Any]) -> None:
     """Raises InvalidArgument unless the object has a string `id` and at most `expression`,
-    `region` and `session` besides, as `list --json` prints them; null is absent."""
-    known = ("id", "expression", "region", "session")
+    `region`, `session` and `until` besides, as `list --json` prints them; null is absent. `until`
+    is not read."""
+    known = ("id", "expression", "region", "session", "until")
     if unknown := sorted(set(record) - {*known, "canonical"}):  # which `list --json` adds
         raise bad(where, f"unknown key {unknown[0]!r}; expected {', '.join(known)}")
     for name in ("id", "expression", "session"):

@@ -63,7 +63,7 @@ programs.py. Such a program has notes."""
 PROG_NOTES = -16
 """A program whose last value is at most this has notes behind it: PROG_NOTES - n stands behind n
 pairs (number of the term | kind << 8, size), one for each watched literal; see
-language/literals.py."""
+language/literals.py. Pairs of the kind 0 are of validity, see validity.py."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

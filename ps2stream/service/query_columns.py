@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import InvalidArgument, Violation, invalid
@@ -24,8 +25,10 @@ from ps2stream.limits import BATCH_BYTES, POLYGON_VERTICES
 from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column, take_ragged
 from ps2stream.protocol.messages.updates import LookupReply
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.protocol.validity import add_validity
 from ps2stream.service import arrow
 from ps2stream.service.calls import name_problem
+from ps2stream.service.ends import ENDED, NO_END, find_end_problems
 from ps2stream.service.objects import RowRefusal
 from ps2stream.service.plain_columns import PlainColumnReader
 from ps2stream.space import geojson
@@ -37,8 +40,10 @@ COLUMNS = {
     "id": arrow.STRING,
     "expression": arrow.STRING,
     **dict.fromkeys(RECT_FIELDS, arrow.DOUBLE),
+    "until": arrow.TIME,
 }
-_plain_reader = PlainColumnReader(COLUMNS, tuple(COLUMNS))
+REQUIRED = tuple(name for name in COLUMNS if name != "until")
+_plain_reader = PlainColumnReader(COLUMNS, REQUIRED)
 _MOST_COMMAS = 5 * POLYGON_VERTICES
 """The most commas of a GeoJSON text: four for each position with elevation and measure, and room
 for what is not a position."""
@@ -58,13 +63,14 @@ class QueryInserts(NamedTuple):
 
 
 class _QueryColumns(NamedTuple):
-    """A batch of queries as they came."""
+    """A batch of queries as they came; until: Unix ms, NO_END without one."""
 
     id: tuple[I64, U8]
     expression: tuple[I64, U8]
     regions: Regions
     sessions: list[str]
     refused: list[RowRefusal]
+    until: I64
 
     def take(self, at: I64) -> _QueryColumns:
         if isinstance(self.regions, RectColumns):
@@ -84,6 +90,7 @@ class _QueryColumns(NamedTuple):
             regions,
             [self.sessions[i] for i in at],
             [],
+            self.until[at],
         )
 
 
@@ -152,8 +159,10 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
         at[1:],
         strict=True,
     ):
-        expression, region, canonical = describe_source(sources[a:b])
+        expression, region, canonical, until = describe_source(sources[a:b])
         query = query_pb2.Query(id=id_, expression=expression, session=session, canonical=canonical)
+        if until:
+            query.until_ms = until
         if region is None:
             pass
         elif region["type"] == "Rect":
@@ -177,8 +186,12 @@ def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryI
     refused = found.refused + [
         RowRefusal(*p) for p in check_rows(found.id, compiled, found.regions)
     ]
+    if found.until.any():
+        problems = find_end_problems(found.until, gateway.clock_ms())
+        refused += [RowRefusal(row, "until", problem) for row, problem in problems]
     if not refused:
         rows = build_checked_rows(found.id, compiled, found.regions, found.expression)
+        rows = add_validity(rows, found.until, np.zeros(n, np.bool_))
         return QueryInserts(n, np.arange(n), rows, found.sessions, [])
     at = np.setdiff1d(np.arange(n), [r.row for r in refused])
     refused.sort()
@@ -191,10 +204,16 @@ def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryI
 def _read_arrow(data: bytes, session: str) -> _QueryColumns:
     if (plain := _plain_reader.read(data)) is not None:
         sides = RectColumns(*(plain.numbers[f] for f in RECT_FIELDS))
+        until = plain.numbers.get("until")
         return _QueryColumns(
-            plain.texts["id"], plain.texts["expression"], sides, [session] * plain.rows, []
+            plain.texts["id"],
+            plain.texts["expression"],
+            sides,
+            [session] * plain.rows,
+            [],
+            np.zeros(plain.rows, np.int64) if until is None else _mark_ended(until),
         )
-    batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
+    batch = arrow.open_batch(data, COLUMNS, REQUIRED)
     lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
     absent = [arrow.nulls(batch, f) for f in RECT_FIELDS if batch.column(f).null_count]
     # A row without a region lacks all sides.
@@ -205,7 +224,21 @@ def _read_arrow(data: bytes, session: str) -> _QueryColumns:
         RectColumns(lon_min, lat_min, lon_max, lat_max, world),
         [session] * batch.num_rows,
         [],
+        _read_ends(batch),
     )
+
+
+def _read_ends(batch: pa.RecordBatch) -> I64:
+    n = batch.num_rows
+    if "until" not in batch.schema.names:
+        return np.zeros(n, np.int64)
+    until = _mark_ended(arrow.times(batch, "until", NO_END, "batch.queries"))
+    return np.where(arrow.nulls(batch, "until"), NO_END, until)
+
+
+def _mark_ended(until: I64) -> I64:
+    """Returns given ends, of which none looks like no end."""
+    return np.where(until == NO_END, ENDED, until)
 
 
 def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _QueryColumns:
@@ -226,6 +259,11 @@ def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _QueryCo
         regions,
         sessions,
         refused,
+        np.fromiter(
+            ((q.until_ms or ENDED) if q.HasField("until_ms") else NO_END for q in queries),
+            np.int64,
+            len(queries),
+        ),
     )
 
 

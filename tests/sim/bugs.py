@@ -47,8 +47,10 @@ from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import (
     chunk_table,
     decide_kernels,
+    feed,
     followers,
     migration,
+    query_ends,
     registry,
     remembered,
 )
@@ -516,12 +518,12 @@ def replacements_are_done_again() -> Iterator[None]:
 def half_a_replacement_is_taken_for_all() -> Iterator[None]:
     """Who follows goes on with a log in which compaction has left only the insert of a
     replacement."""
-    find_left_out = sequencer_machine._find_left_out
+    find_left_out = feed.find_left_out
 
     def blind(batch: Any, rows: Any) -> int:
         return find_left_out(dataclasses.replace(batch, until=0), rows)
 
-    with patch(sequencer_machine, "_find_left_out", blind):
+    with patch(sequencer_machine, "find_left_out", blind):
         yield
 
 
@@ -910,4 +912,39 @@ def values_stay_behind_in_the_log() -> Iterator[None]:
         return found
 
     with patch(object_log.ObjectLog, "recover", bare):
+        yield
+
+
+# --- validity ----------------------------------------------------------------------------
+
+
+@bug
+def ends_are_forgotten_by_a_restart() -> Iterator[None]:
+    """A restarted sequencer does not know when the queries in its ledger end."""
+    init = sequencer_machine.SequencerMachine.__init__
+
+    def forgetful(self: Any, *args: Any, **others: Any) -> None:
+        with patch(query_ends.QueryEnds, "note", lambda *_: None):
+            init(self, *args, **others)
+
+    with patch(sequencer_machine.SequencerMachine, "__init__", forgetful):
+        yield
+
+
+@bug
+def queries_end_too_early() -> Iterator[None]:
+    """A query ends up to half a second before its end."""
+    take_due = query_ends.QueryEnds.take_due
+
+    def hasty(self: Any, now_ms: int, most: int) -> Any:
+        return take_due(self, now_ms + 500, most)
+
+    with patch(query_ends.QueryEnds, "take_due", hasty):
+        yield
+
+
+@bug
+def ends_that_cannot_be_committed_are_lost() -> Iterator[None]:
+    """A query that ends while the ledger is full lives on."""
+    with patch(query_ends.QueryEnds, "put_back", lambda *_: None):
         yield

@@ -6,6 +6,7 @@ from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.rows import NEVER, UpdateKind
 from tests import naive
 from tests.sim.cluster import POISON
+from tests.sim.validity import find_ends
 from tests.sim.world import World
 
 Key = tuple[int, str]  # handle, object
@@ -26,7 +27,8 @@ class Judge:
             world.wrong(what)
         self._updates()
         sessions = {n: name.decode() for n, name in world.ledger.sessions()}
-        world.replacements.judge(sessions, world.ledger.history)
+        ends = find_ends(world, self.queries)
+        world.replacements.judge(sessions, world.ledger.history, ends)
         for process in world.current.values():
             for what, count in process.unanswered.items():
                 if count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from tests.sim.network import Cut, Temper
 from tests.sim.process import Process
 from tests.sim.repeats import Repeats, Thing
 from tests.sim.replacements import Replacements, Wanted
+from tests.sim.validity import with_end
 from tests.support.attributes import opaque_column
 
 REST_MS = 240_000  # after the last fault everything must have come to rest
@@ -66,6 +68,17 @@ class World(Cluster):
 
     def insert(self, where: int, name: str, session: str, expression: str, region: Region) -> None:
         query, rows = self._compile(name, session, expression, region)
+        self.sources[session, name, rows.source.tobytes()] = query
+        self.clock.spawn(self._update(where, "insert", name, rows, session, ""))
+
+    def insert_until(
+        self, where: int, name: str, session: str, expression: str, region: Region, after: int
+    ) -> None:
+        """Insert a query that ends after so many ms."""
+        query, rows = self._compile(name, session, expression, region)
+        until = self.clock.wall_ms() + after
+        rows = with_end(rows, until)
+        query = dataclasses.replace(query, until=until)
         self.sources[session, name, rows.source.tobytes()] = query
         self.clock.spawn(self._update(where, "insert", name, rows, session, ""))
 
@@ -134,6 +147,11 @@ class World(Cluster):
         """Begin to move to this plan; after `give_up` ms, unless that is 0, ask for the end. Or
         let it coexist with the present one for so long; -1: until the controller unites them."""
         self.clock.spawn(self._move(where, plan, give_up, apart))
+
+    def jump(self, whose: str, ms: int) -> None:
+        """A clock jumps ahead, or back."""
+        skews = self.clock.skews
+        skews[whose] = skews.get(whose, 0) + ms
 
     # --- what befalls the service ----------------------------------------------------------
 
