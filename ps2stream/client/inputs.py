@@ -28,8 +28,8 @@ M = TypeVar("M", bound=Message)
 Moment = int | datetime | timedelta
 """The end of a query or an object: Unix milliseconds, a datetime with a time zone, or how long from
 now."""
-FIELDS = ("id", "time", "lon", "lat", "text", "attributes", "payload")
-COLUMNS = ("id", "time", "lon", "lat", "text", "payload")
+FIELDS = ("id", "time", "lon", "lat", "text", "attributes", "payload", "until")
+COLUMNS = ("id", "time", "lon", "lat", "text", "payload", "until")
 """Names of columns with a meaning; a column of any other name is an attribute."""
 EXAMPLE = '{"lon": 8.54, "lat": 47.37, "text": "..."}'
 _REGIONS = (
@@ -37,7 +37,7 @@ _REGIONS = (
     "sides (lon_min, lat_min, lon_max, lat_max)"
 )
 _TIME = "Unix milliseconds or a datetime with a time zone"
-_OF_FEATURE = ("id", "time", "text")
+_OF_FEATURE = ("id", "time", "text", "until")
 _KINDS = {"id": "a string", "text": "a string", "lon": "a number", "lat": "a number"}
 
 
@@ -116,8 +116,8 @@ def _extract_geometry(shape: Mapping[str, Any]) -> Any:
 
 def object_batch(objects: Any) -> object_pb2.ObjectBatch:
     """Builds the message of a batch from rows that are mappings (lon, lat, text, id, time,
-    attributes, payload), columns, a table or data frame, or GeoJSON features. A time is in Unix
-    milliseconds or a datetime with a time zone.
+    attributes, payload, until), columns, a table or data frame, or GeoJSON features. A time is in
+    Unix milliseconds or a datetime with a time zone; until may also be a timedelta from now.
 
     Columns of other names than those are attributes. So are the other properties of a Feature,
     except null, objects and arrays, which are dropped.
@@ -199,6 +199,9 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
         if name == "payload":
             fill_payload(f"{where}.{name}", given, made.payload)
             continue
+        if name == "until":
+            made.until_ms = end_to_milliseconds(f"{where}.{name}", given) or 0
+            continue
         try:
             if isinstance(given, bool):
                 raise TypeError
@@ -217,8 +220,8 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
 
 
 def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns lon and lat of the Feature's Point, and id, time and text of its properties. Its
-    other properties are attributes, except null, objects and arrays, which are dropped."""
+    """Returns lon and lat of the Feature's Point, and id, time, text and until of its properties.
+    Its other properties are attributes, except null, objects and arrays, which are dropped."""
     geometry, found = feature.get("geometry"), feature.get("properties")
     properties = found if isinstance(found, Mapping) else {}
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None

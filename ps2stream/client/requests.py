@@ -135,6 +135,7 @@ def insert_request(
     session: str,
     replace: bool = False,
     until: Moment | None = None,
+    retro: bool = False,
 ) -> pubsub_pb2.InsertQueryRequest:
     values = {"id": id, "expression": expression, "region": region, "until": until}
     query = query_to_proto(values, session)
@@ -142,7 +143,11 @@ def insert_request(
         problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
         raise invalid("query.expression", problem)
     return request_of(
-        pubsub_pb2.InsertQueryRequest, query=query, request_id=new_request_id(), replace=replace
+        pubsub_pb2.InsertQueryRequest,
+        query=query,
+        request_id=new_request_id(),
+        replace=replace,
+        retro=retro,
     )
 
 
@@ -158,15 +163,16 @@ def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequ
 
 
 def insert_batches(
-    queries: Iterable[Any], session: str, replace: bool = False
+    queries: Iterable[Any], session: str, replace: bool = False, retro: bool = False
 ) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
     """Yields insert requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
-    replace = request_of(pubsub_pb2.InsertQueriesRequest, replace=replace).replace
+    flags = request_of(pubsub_pb2.InsertQueriesRequest, replace=replace, retro=retro)
     for part in _split_batches(query_to_proto(q, session) for q in many("queries", queries)):
         yield pubsub_pb2.InsertQueriesRequest(
             batch=query_pb2.QueryBatch(queries=part, session=session),
             request_id=new_request_id(),
-            replace=replace,
+            replace=flags.replace,
+            retro=flags.retro,
         )
 
 

@@ -53,6 +53,11 @@ _OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
     help="End of the query: a duration from now (90m, 2h, 1d12h), or a time as ISO 8601.",
 )
 @click.option(
+    "--retro",
+    is_flag=True,
+    help="Matching of the query also against the objects accepted before that are still valid.",
+)
+@click.option(
     "--replace", is_flag=True, help="Replacement of live queries of the same ids and session."
 )
 @server_option
@@ -69,6 +74,7 @@ def insert(
     session: str,
     file: str | None,
     until: str | None,
+    retro: bool,
     replace: bool,
     server: str,
 ) -> None:
@@ -86,7 +92,9 @@ def insert(
       ps2stream insert road 'road AND closed' --circle 8.54,47.37,20 --until 2h
       ps2stream insert --file queries.jsonl
 
-    With --until, the query is deleted when that time has come, by the clock of the service.
+    With --until, the query is deleted when that time has come, by the clock of the service. With
+    --retro, it is matched at once against the posts that were published with an end (until) and
+    are still valid; the matches come as any others.
 
     A line of the file is {"id": ..., "expression": ..., "region": ..., "session": ...,
     "until": ...} with a region of {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle":
@@ -110,7 +118,7 @@ def insert(
                 "cannot be combined with an ID, an EXPRESSION, an area or an end; put them into "
                 "the file",
             )
-        _insert_file(output, file, session, replace, server)
+        _insert_file(output, file, session, replace, retro, server)
         return
     if id is None:
         raise invalid("id", "give an ID and an EXPRESSION, or --file")
@@ -121,7 +129,7 @@ def insert(
     end = None if until is None else parse_end("--until", until)
     with output.connect(server) as client:
         inserted = client.insert(
-            id, expression or "", region, session=session, replace=replace, until=end
+            id, expression or "", region, session=session, replace=replace, until=end, retro=retro
         )
     body = {
         "id": id,
@@ -140,7 +148,7 @@ def insert(
 
 
 def _insert_file(
-    output: CommandOutput, file: str, session: str, replace: bool, server: str
+    output: CommandOutput, file: str, session: str, replace: bool, retro: bool, server: str
 ) -> None:
     from ps2stream.client.answers import RefusedRow
     from ps2stream.posts.readers import read_queries
@@ -166,7 +174,9 @@ def _insert_file(
     with output.connect(server) as client:
         while batch := list(islice(rows, BATCH)):
             refused: list[RefusedRow] = []
-            client.insert_many(batch, session=session, refused=refused, replace=replace)
+            client.insert_many(
+                batch, session=session, refused=refused, replace=replace, retro=retro
+            )
             done += len(batch) - len(refused)
             bad += [f"{places[r.row]}: {r.error}" for r in refused]
             places.clear()

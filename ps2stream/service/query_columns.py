@@ -28,7 +28,7 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.validity import add_validity
 from ps2stream.service import arrow
 from ps2stream.service.calls import name_problem
-from ps2stream.service.ends import ENDED, NO_END, find_end_problems
+from ps2stream.service.ends import ENDED, NO_END, find_end_problems, mark_given_ends
 from ps2stream.service.objects import RowRefusal
 from ps2stream.service.plain_columns import PlainColumnReader
 from ps2stream.space import geojson
@@ -94,17 +94,22 @@ class _QueryColumns(NamedTuple):
         )
 
 
-def read_query(query: query_pb2.Query, gateway: DispatcherGateway) -> QueryInserts:
-    """Returns the insert of one query. Raises InvalidArgument with paths below `query`."""
-    found = _compile_inserts(_read_messages([query], ""), gateway)
+def read_query(
+    query: query_pb2.Query, gateway: DispatcherGateway, retro: bool = False
+) -> QueryInserts:
+    """Returns the insert of one query; with `retro` it is also matched against the objects that are
+    still valid. Raises InvalidArgument with paths below `query`."""
+    found = _compile_inserts(_read_messages([query], ""), gateway, retro)
     if found.refused:
         raise InvalidArgument([Violation(f"query.{r.field}", r.description) for r in found.refused])
     return found
 
 
-def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> QueryInserts:
-    """Returns the inserts of a batch. Raises InvalidArgument for what is wrong with the batch as a
-    whole."""
+def read_queries(
+    batch: query_pb2.QueryBatch, gateway: DispatcherGateway, retro: bool = False
+) -> QueryInserts:
+    """Returns the inserts of a batch; `retro` is as in `read_query`. Raises InvalidArgument for
+    what is wrong with the batch as a whole."""
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         raise invalid("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
@@ -119,7 +124,7 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> Que
         found = _read_messages(batch.queries, batch.session)
     if not found.sessions:
         raise invalid("batch", "holds no query")
-    return _compile_inserts(found, gateway)
+    return _compile_inserts(found, gateway, retro)
 
 
 def make_replacements(rows: QueryRows, at: I64, request_id: str) -> tuple[QueryRows, list[str]]:
@@ -179,7 +184,7 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
     return out
 
 
-def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryInserts:
+def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway, retro: bool) -> QueryInserts:
     """Compiles all queries, and when some are bad, the good ones again by themselves."""
     n = len(found.sessions)
     compiled = compile_column(*found.expression, gateway.analyzer, gateway.frequencies)
@@ -191,13 +196,13 @@ def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryI
         refused += [RowRefusal(row, "until", problem) for row, problem in problems]
     if not refused:
         rows = build_checked_rows(found.id, compiled, found.regions, found.expression)
-        rows = add_validity(rows, found.until, np.zeros(n, np.bool_))
+        rows = add_validity(rows, found.until, np.full(n, retro))
         return QueryInserts(n, np.arange(n), rows, found.sessions, [])
     at = np.setdiff1d(np.arange(n), [r.row for r in refused])
     refused.sort()
     if not len(at):
         return QueryInserts(n, at, no_queries(), [], refused)
-    good = _compile_inserts(found.take(at), gateway)
+    good = _compile_inserts(found.take(at), gateway, retro)
     return QueryInserts(n, at, good.rows, good.sessions, refused)
 
 
@@ -211,7 +216,7 @@ def _read_arrow(data: bytes, session: str) -> _QueryColumns:
             sides,
             [session] * plain.rows,
             [],
-            np.zeros(plain.rows, np.int64) if until is None else _mark_ended(until),
+            np.zeros(plain.rows, np.int64) if until is None else mark_given_ends(until),
         )
     batch = arrow.open_batch(data, COLUMNS, REQUIRED)
     lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
@@ -232,13 +237,8 @@ def _read_ends(batch: pa.RecordBatch) -> I64:
     n = batch.num_rows
     if "until" not in batch.schema.names:
         return np.zeros(n, np.int64)
-    until = _mark_ended(arrow.times(batch, "until", NO_END, "batch.queries"))
+    until = mark_given_ends(arrow.times(batch, "until", NO_END, "batch.queries"))
     return np.where(arrow.nulls(batch, "until"), NO_END, until)
-
-
-def _mark_ended(until: I64) -> I64:
-    """Returns given ends, of which none looks like no end."""
-    return np.where(until == NO_END, ENDED, until)
 
 
 def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _QueryColumns:

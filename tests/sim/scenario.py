@@ -72,6 +72,7 @@ class _Author:
             poison=poison,
             snapshot_s=random.Random(f"{seed} period").choice([0.0, 0.1, 0.5, 2.0]),
             index=random.Random(f"{seed} index").choice(INDEX_NAMES),
+            valid_objects_bytes=random.Random(f"{seed} valid").choice([0, 900, *[64 << 20] * 4]),
         )
         self.moves = [hostile.some_plan(rng, self._grid()) for _ in range(rng.choice([0, 1, 3]))]
         most = max(plan.workers for plan in (*self.plans, *self.moves))

@@ -15,6 +15,8 @@ from tests import naive
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+VALIDITY_FROM = 1000
+"""Seeds below have no objects and queries that end."""
 TICKS_MS = 500
 """A query that has ended is deleted within this time, when all is at rest."""
 
@@ -24,18 +26,37 @@ def draw_validity(rng: random.Random, peace: int, add: Any, draw: Any, sessions:
     expression and a region."""
     for _ in range(rng.choice([0, 3, 10, 25])):
         at, where = int(rng.random() ** 1.5 * peace), rng.randrange(3)
-        after = rng.choice([1, 150, 600, 2_000, 9_000, 60_000])
-        add(
-            at, "insert_until", where, f"q{rng.randrange(12)}", rng.choice(sessions), *draw(), after
-        )
+        after = rng.choice([0, 0, 1, 150, 600, 2_000, 9_000, 60_000])
+        query = f"q{rng.randrange(12)}", rng.choice(sessions), *draw()
+        add(at, "insert_until", where, *query, after, rng.random() < 0.7)
     for _ in range(rng.choice([0, 0, 1, 3])):
-        ms = rng.choice([300, 2_000, 30_000]) * rng.choice([1, -1])
+        ms = rng.choice([300, 2_000, 90_000]) * rng.choice([1, -1])
         add(int(rng.random() * peace), "jump", rng.choice(["actors", "dispatchers"]), ms)
 
 
-def with_end(rows: QueryRows, until: int) -> QueryRows:
-    """Returns inserts that end then, Unix ms."""
-    return add_validity(rows, np.full(len(rows), until), np.zeros(len(rows), np.bool_))
+def with_validity(rows: QueryRows, until: int, retro: bool) -> QueryRows:
+    """Returns inserts that end then, Unix ms, 0 for never, and perhaps are matched against what is
+    still valid."""
+    return add_validity(rows, np.full(len(rows), until), np.full(len(rows), retro))
+
+
+def find_end(world: World, name: str) -> int:
+    """Returns the end of an object that is posted now, 0 for none."""
+    rng = random.Random(f"{world.seed} end of {name}")
+    if not world.has_validity or rng.random() < 0.4:
+        return 0
+    return world.clock.wall_ms() + rng.choice([1, 200, 1_000, 3_000, 20_000, 600_000])
+
+
+def find_missing_numbers(numbers: set[int], unknown: set[tuple[int, int]]) -> list[int]:
+    """Returns some numbers of a session that neither a pair nor a gap has, of those before the
+    last."""
+    missing, following = [], 1
+    for first, last in sorted({(number, number) for number in numbers} | unknown):
+        if first > following:
+            missing.append(following)
+        following = max(following, last + 1)
+    return missing
 
 
 def find_ends(world: World, queries: dict[int, naive.Query]) -> set[int]:
