@@ -1,4 +1,4 @@
-"""New queries against the objects that are still valid (algorithms.md 3.6, docs/decisions/0023).
+"""New queries against the objects that are still valid (docs/decisions/0023).
 
 An object whose LSN is below that of a query's insert never meets it on its way through the workers,
 and one with this LSN or a later one always does. So a query with retro is matched here, against all
