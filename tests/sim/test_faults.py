@@ -77,7 +77,7 @@ FOUND_BY = {
     "halves_have_the_values_of_the_first": 162,
     "values_are_not_taken_by_the_rows_of_a_share": 103,
     "values_stay_behind_in_the_log": 128,
-    "ends_are_forgotten_by_a_restart": UNCONTROLLED + 2,
+    "ends_are_forgotten_by_a_restart": UNCONTROLLED + 69,
     "queries_end_too_early": UNCONTROLLED + 2,
     "ends_that_cannot_be_committed_are_lost": UNCONTROLLED + 29,
     "new_queries_meet_what_came_after_them_twice": UNCONTROLLED + 43,
