@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ps2stream.dispatcher.object_kernels import take_named_objects
-from ps2stream.protocol.frame import sealed
+from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.opaque import take_opaque
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.rows import ObjectRows, no_offsets
 
 
 class ReleaseHead(NamedTuple):
@@ -31,8 +32,47 @@ class ReleaseHead(NamedTuple):
     oldest: int
 
 
+class RoutingProgress(NamedTuple):
+    """What mergers are informed of: every batch of a lower LSN than `watermark` or a lower offset
+    than `oldest` is complete; concern(merger) is the last update that concerns it."""
+
+    watermark: int
+    oldest: int
+    concern: Callable[[int], int]
+
+
+class RetroParts(NamedTuple):
+    """What a batch of matches of new queries with valid objects has besides its objects: the pairs
+    as an answer of a worker, if there are any, of which `highest` is the highest handle; offset:
+    where each object lies; missed: sessions to be told that objects are gone."""
+
+    answers: Sequence[MatchBatch] = ()
+    offset: I64 = no_offsets()
+    missed: I64 = no_offsets()
+    highest: int = 0
+
+
+NOT_RETRO = RetroParts()
+
+
+def gather_retro(
+    row: U32, handle: I64, session: I64, mergers: int, offset: I64, missed: I64
+) -> RetroParts:
+    """Returns the parts of a batch with these pairs, by rising row, in the order of the mergers."""
+    if not len(row):
+        return RetroParts((), offset, missed)
+    order = np.argsort(session % mergers, kind="stable")
+    count = np.bincount(session % mergers, minlength=mergers).astype(np.int64)
+    answer = MatchBatch(-1, 0, 0, 0, 0, count, row[order], handle[order], session[order])
+    return RetroParts((answer,), offset, missed, int(handle.max()))
+
+
 def gather_matches(
-    rows: ObjectRows, answers: Sequence[MatchBatch], needs: Sequence[int], head: ReleaseHead
+    rows: ObjectRows,
+    answers: Sequence[MatchBatch],
+    needs: Sequence[int],
+    head: ReleaseHead,
+    retro: RetroParts = NOT_RETRO,
 ) -> list[tuple[int, MatchRelease]]:
     """Returns what each merger that has a match gets of the workers' answers, by merger. `needs`:
     the last update that concerns each merger.
@@ -49,10 +89,31 @@ def gather_matches(
         ]
         if parts:
             own = head._replace(
-                answers=len(parts), release=head.release + len(out), needs=min(last, head.lsn)
+                answers=len(parts),
+                release=head.release + len(out),
+                # Of several new queries, the batch has the LSN of the first.
+                needs=min(last, max(head.lsn, retro.highest)),
             )
-            out.append((merger, _gather_for_one(rows, parts, own)))
+            found = _gather_for_one(rows, parts, own)
+            if len(retro.offset):
+                found = dataclasses.replace(found, offset=retro.offset[found.row])
+            out.append((merger, found))
+    for merger, last in enumerate(needs if len(retro.missed) else ()):
+        missed = retro.missed[retro.missed % len(needs) == merger]
+        if len(missed):
+            own = head._replace(release=head.release + len(out), needs=min(last, head.lsn))
+            out.append((merger, _announce_missed(own, missed)))
     return out
+
+
+def _announce_missed(head: ReleaseHead, missed: I64) -> MatchRelease:
+    """Returns a release without pairs that announces that objects are gone."""
+    off, none, text = np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    place, row = np.zeros(0), np.zeros(0, np.uint32)
+    return MatchRelease(
+        *head, row, off, text, none, place, place, off, text, no_offsets(), text, row, none, none,
+        missed=missed,
+    )  # fmt: skip
 
 
 def _gather_for_one(

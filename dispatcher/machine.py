@@ -48,6 +48,7 @@ from ps2stream.dispatcher.part_weights import weigh_parts
 from ps2stream.dispatcher.ports import RouterPort
 from ps2stream.dispatcher.publications import PublicationPipeline
 from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.dispatcher.retro import RetroMatching, RetroMeans
 from ps2stream.dispatcher.streams import SessionStream, SessionStreams
 from ps2stream.dispatcher.updates import UpdateQueue
 from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
@@ -78,7 +79,12 @@ class DispatcherMachine:
     before the next is routed. `answers_due` is the monotonic time at which it does more, too."""
 
     def __init__(
-        self, router: RouterPort, log: ObjectLog, reservoir: ObjectReservoir, meter: StageMeter
+        self,
+        router: RouterPort,
+        log: ObjectLog,
+        reservoir: ObjectReservoir,
+        meter: StageMeter,
+        retro: RetroMeans | None = None,
     ) -> None:
         self.router = router
         self.reservoir = reservoir
@@ -95,7 +101,10 @@ class DispatcherMachine:
         self._updates = UpdateQueue(self._requests)
         self._watchers = StreamWatchers(router.index, router.mergers, out)
         self.streams = SessionStreams(router.index, router.mergers, self._requests, meter, out)
-        self.publications = PublicationPipeline(router, log, reservoir, self._watchers, meter, out)
+        self._retro = None if retro is None else RetroMatching(router, log, retro, out)
+        self.publications = PublicationPipeline(
+            router, log, reservoir, self._watchers, meter, out, self._retro
+        )
         self._handlers: dict[type, Callable[[Any], None]] = {
             PublishRequested: self.publications.add,
             PublishWithdrawn: self.publications.withdraw,
@@ -120,7 +129,7 @@ class DispatcherMachine:
             AnswersDue: lambda _: None,  # what is due is released at the end of every turn
             TickPassed: self._handle_tick,
             StopBegun: lambda _: self.publications.note_progress(),
-            LogSynced: lambda event: self.publications.synced(event, self._now),
+            LogSynced: self._note_synced,
             LogFailed: self.publications.failed,
             SampleRequest: self._report_cells,
             MatchBatch: self._take_answer,
@@ -139,13 +148,17 @@ class DispatcherMachine:
         if not self.router.undecided:  # otherwise updates gather while the sequencer is busy
             for update in self._updates.take():
                 self._take_out(self.router.update(update))
-        publications, self.busy = self.publications, False
+        publications, retro, self.busy = self.publications, self._retro, False
         if not publications.has_work:
             publications.look_for_congestion()
         elif self._out:
             self.busy = True  # what the events have caused leaves before a batch is routed
         else:
             self.busy = publications.route_batch(now, now_ms) and publications.has_work
+        if retro is not None and retro.has_work:
+            if not self._out:
+                retro.work()
+            self.busy |= retro.has_work
         out = self._out[:]
         self._out.clear()
         return out
@@ -207,6 +220,7 @@ class DispatcherMachine:
             "undecided": router.undecided,
             **self.streams.counters,
             "log_bytes": self._log.log.bytes,
+            **({} if self._retro is None else self._retro.counters),
             **counters_of(router),
             "stages": self.meter.stages,
         }
@@ -218,6 +232,11 @@ class DispatcherMachine:
 
     def _take_answer(self, frame: MatchBatch) -> None:
         self._take_out(self.router.take_answer(frame, self._now))
+
+    def _note_synced(self, event: LogSynced) -> None:
+        self.publications.synced(event, self._now)
+        if self._retro is not None:
+            self._retro.synced(event.end)
 
     def _note_closed(self) -> None:
         """Informs those who wait for batches that were completed."""
@@ -246,6 +265,8 @@ class DispatcherMachine:
         self.publications.report_stall(self.router.stall_report)
         self._ticks += 1
         if self._ticks % REPEAT_TICKS == 0:
+            if self._retro is not None:
+                self._retro.tick(self._now_ms)
             self._requests.repeat()
             self.publications.note_progress()
 
@@ -261,6 +282,8 @@ class DispatcherMachine:
         match frame:
             case SplitRecord() | QuarantineRecord():
                 self._log.note(frame)  # before the messages that follow from it
+                if isinstance(frame, QuarantineRecord) and self._retro is not None:
+                    self._retro.objects.drop(frame.offset)
             case StreamDelivery() | StreamAttached():
                 self.streams.on(frame, self._now)
             case SeenMatches():

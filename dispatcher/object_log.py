@@ -12,6 +12,8 @@ import numpy as np
 
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.dispatcher.producers import ProducerWindows
+from ps2stream.dispatcher.valid_log import ValidityLog
+from ps2stream.dispatcher.valid_objects import ValidObjects
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.protocol.frame import decode, strings_to_column
 from ps2stream.protocol.log_records import (
@@ -20,7 +22,10 @@ from ps2stream.protocol.log_records import (
     ProducerRecord,
     ProgressRecord,
     QuarantineRecord,
+    RetroRecord,
     SplitRecord,
+    ValidityRecord,
+    ValidObjectsRecord,
 )
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
@@ -42,6 +47,7 @@ class ObjectLog:
     def __init__(self, log: Log, partition: int = 0) -> None:
         self.log = log
         self.windows = ProducerWindows()
+        self.validity = ValidityLog(log)
         self._partition = partition
         # The log is not trimmed beyond here, where the records begin that the windows come from.
         self._windows_at: int | None = None
@@ -57,9 +63,11 @@ class ObjectLog:
                 case ObjectRecord() as record:
                     self._at.append((record.batch, position))
                     self._read.append(record)
+                    self.validity.read_objects(position, record)
                 case IdentifiedRecord() as found:
                     self._at.append((found.batch, position))
                     self._read.append(ObjectRecord(found.batch, found.lsn, found.rows))
+                    self.validity.read_objects(position, self._read[-1])
                     self._keep_windows_from(position)
                     self.windows.add_batch(found, partition)
                 case ProducerRecord() as window:
@@ -72,6 +80,11 @@ class ObjectLog:
                     self._splits.append(at)
                 case QuarantineRecord(offset=offset):
                     self._dead.add(offset)
+                case RetroRecord() as matches:
+                    self._at.append((matches.batch, position))
+                    self.validity.read(position, matches)
+                case (ValidObjectsRecord() | ValidityRecord()) as noted:
+                    self.validity.read(position, noted)
         self.offset = self._reserved
 
     def recover(self) -> list[ObjectRecord]:
@@ -95,11 +108,19 @@ class ObjectLog:
         self._read.clear()
         return out
 
+    def recover_found(self) -> list[RetroRecord]:
+        """Returns the matches of new queries with valid objects that may not be kept."""
+        return self.validity.recover_found(self._oldest)
+
+    def recover_objects(self, limit: int, analyzer: Analyzer) -> ValidObjects:
+        """Returns the objects that may still be valid, at most about `limit` bytes."""
+        return self.validity.recover_objects(limit, analyzer, self._dead)
+
     def append(self, batch: int, lsn: int, rows: ObjectRows) -> int:
         """Appends a batch. It is durable once the log is synced up to the returned position. Raises
         Unavailable, with nothing appended, if the disk is full."""
         position = self.log.append(ObjectRecord(batch, lsn, column(rows.without_terms())).encode())
-        self._at.append((batch, position))
+        self._note_position(batch, position, rows)
         return position + 1  # any end beyond the record's first byte is behind all of it
 
     def append_identified(
@@ -122,10 +143,14 @@ class ObjectLog:
             np.frombuffer(b"".join(identity.digest for identity, _ in parts), np.uint64),
         )
         position = self.log.append(record.encode())
-        self._at.append((batch, position))
+        self._note_position(batch, position, rows)
         self._keep_windows_from(position)
         self.windows.add_batch(record, self._partition, now)
         return position + 1
+
+    def append_found(self, record: RetroRecord) -> None:
+        """Appends a part of the matches of new queries with valid objects. Raises Unavailable."""
+        self._at.append((record.batch, self.log.append(record.encode())))
 
     def note(self, what: SplitRecord | QuarantineRecord) -> None:
         """Appends a record of a split or a quarantine and syncs it: it must be durable before any
@@ -159,9 +184,12 @@ class ObjectLog:
         if len(self._at) == 1 and oldest > self._at[0][0]:
             self._at.popleft()
         self._write_windows()
+        kept = self.validity.advance()
         position = self.log.append(ProgressRecord(oldest, self._reserved).encode())
         self._oldest = oldest
         needed = self._at[0][1] if self._at else position
+        if kept is not None:
+            needed = min(needed, kept)
         if self._windows_at is not None:
             needed = min(needed, self._windows_at)
         self._spare = self.log.end, needed
@@ -175,6 +203,11 @@ class ObjectLog:
             return None
         self._spare = None
         return spare[1]
+
+    def _note_position(self, batch: int, position: int, rows: ObjectRows) -> None:
+        self._at.append((batch, position))
+        if len(rows.until):
+            self.validity.keep_from(position)
 
     def _keep_windows_from(self, position: int) -> None:
         if self._windows_at is None:

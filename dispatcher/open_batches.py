@@ -14,15 +14,20 @@ DEATHS trials.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
+from ps2stream.dispatcher.gathering import (
+    NOT_RETRO,
+    ReleaseHead,
+    RetroParts,
+    RoutingProgress,
+    gather_matches,
+)
 from ps2stream.dispatcher.gridt import ObjectShare
+from ps2stream.dispatcher.open_batch import TEXT_BYTES, OpenBatch
 from ps2stream.dispatcher.releases import ReleaseQueues
 from ps2stream.dispatcher.silence import SILENT_TICKS, SilentWorkers
 from ps2stream.protocol.addresses import Address, Send
@@ -36,82 +41,12 @@ from ps2stream.protocol.messages.objects import (
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.protocol.ticks import OVERTAKEN_TICKS, RESEND_TICKS
 
-ROWS, TEXT_BYTES = 8_192, 1 << 20
-"""The size of a full batch."""
-LEAST_BYTES = 4096
-"""The least size that a batch counts with, however small it is."""
-DEATHS = 3
 DELAYED_TICKS, STALLED_TICKS = 2, 11
 """Ticks that pass in more than 0.1 s, and in more than 1 s."""
 DEPTH_BITS = 8  # of an attempt: they count how often the batch was halved
 LATE_S = 0.005
 """The seconds that an answer waits for those of other workers. If mergers were sent each answer at
 once, a batch would cost a message for each pair of a worker and a merger."""
-
-
-@dataclasses.dataclass(eq=False)
-class OpenBatch:
-    """A batch that is not complete.
-
-    shares: of the workers that have not answered. answers: of those that have, which no merger has
-    been sent. releases: the numbers of what was sent to mergers and is not durable there. deaths:
-    of workers, which the batch may have caused, or, if it is a suspect, has caused. sent: the
-    number of its last sending. waited: ticks that it was at the front of all queues; at `sent_at`
-    of them it was last sent, at `resend_at` it is sent again."""
-
-    lsn: int
-    rows: ObjectRows
-    attempt: int
-    shares: dict[int, RoutedObjects]
-    suspect: bool
-    answers: list[MatchBatch] = dataclasses.field(default_factory=list)
-    releases: set[int] = dataclasses.field(default_factory=set)
-    released: bool = False
-    deaths: int = 0
-    age: int = 0
-    sent: int = 0
-    resent: bool = False
-    waited: int = 0
-    sent_at: int = 0
-    resend_at: int = RESEND_TICKS
-    refused: bool = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Returns whether every match is durable at its merger."""
-        return not (self.shares or self.answers or self.releases)
-
-    @property
-    def size(self) -> int:
-        """The size in units of which a full batch has TEXT_BYTES."""
-        rows = self.rows
-        return max(len(rows) * (TEXT_BYTES // ROWS), len(rows.text) + len(rows.opaque), LEAST_BYTES)
-
-    @property
-    def is_fatal(self) -> bool:
-        """Returns whether it certainly killed workers."""
-        return self.suspect and self.deaths >= (1 if len(self.rows) > 1 else DEATHS)
-
-    def count_death(self, begun: bool) -> None:
-        """Counts the death of a worker to which a share had been sent; `begun` says that the
-        worker had begun it."""
-        self.deaths += begun or not self.suspect
-        if not self.suspect and self.deaths == DEATHS:
-            self.suspect, self.deaths = True, 0
-            self.shares = {w: dataclasses.replace(r, suspect=1) for w, r in self.shares.items()}
-
-    def sends(self) -> list[Send]:
-        """Returns the messages to the workers that have not answered."""
-        return [Send(Address("worker", worker), share) for worker, share in self.shares.items()]
-
-
-class RoutingProgress(NamedTuple):
-    """What mergers are informed of: every batch of a lower LSN than `watermark` or a lower offset
-    than `oldest` is complete; concern(merger) is the last update that concerns it."""
-
-    watermark: int
-    oldest: int
-    concern: Callable[[int], int]
 
 
 class OpenBatches:
@@ -224,6 +159,14 @@ class OpenBatches:
         heapq.heappush(self._offsets, batch)
         return open_.sends()
 
+    def add_found(
+        self, batch: int, lsn: int, rows: ObjectRows, retro: RetroParts, progress: RoutingProgress
+    ) -> list[Send]:
+        """Opens a batch of matches that were found without workers; returns its releases."""
+        open_ = self._open[batch] = OpenBatch(lsn, rows, 0, {}, suspect=False)
+        heapq.heappush(self._offsets, batch)
+        return self._send_releases(batch, open_, retro.answers, progress, True, retro)
+
     def take_answer(self, frame: MatchBatch, now: float, progress: RoutingProgress) -> list[Send]:
         """Takes a worker's answer; returns what mergers are sent if it was the last one. Of several
         answers to one share, the first counts."""
@@ -270,13 +213,19 @@ class OpenBatches:
         open_.released = True
         if not whole:
             self.last_in_part = max(self.last_in_part, batch)
-        first = self._releases.next
+        return self._send_releases(batch, open_, answers, progress, whole)
+
+    def _send_releases(
+        self, batch: int, open_: OpenBatch, answers: Sequence[MatchBatch],
+        progress: RoutingProgress, whole: bool, retro: RetroParts = NOT_RETRO,
+    ) -> list[Send]:  # fmt: skip
+        first, size = self._releases.next, max(len(open_.rows), 1)
         head = ReleaseHead(
-            self._index, batch, len(open_.rows), int(whole), 0, first, open_.lsn, 0,
+            self._index, batch, size, int(whole), 0, first, open_.lsn, 0,
             progress.watermark, progress.oldest,
         )  # fmt: skip
         needs = [progress.concern(merger) for merger in range(self._releases.mergers)]
-        found = gather_matches(open_.rows, answers, needs, head)
+        found = gather_matches(open_.rows, answers, needs, head, retro)
         out = [self._releases.add(merger, frame) for merger, frame in found]
         open_.releases.update(range(first, self._releases.next))
         self._close_if_complete(batch, open_)

@@ -8,8 +8,10 @@ from typing import Protocol
 
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.literal_table import LiteralTable
+from ps2stream.dispatcher.retro_queue import RetroQueue
 from ps2stream.protocol.addresses import Address, Reply, Send
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
+from ps2stream.protocol.log_records import RetroRecord
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.rows import ObjectRows, QueryRows
@@ -41,7 +43,22 @@ class PublishingRouter(Protocol):
     def route_reserved(self, batch: int) -> list[Send]: ...
 
 
-class RouterPort(PublishingRouter, Protocol):
+class RetroRouter(Protocol):
+    """The same port, as matching against valid objects needs it."""
+
+    retro: RetroQueue
+
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def reserved_from(self) -> int: ...
+    def reserve_found(self, batch: int, size: int, lsn: int) -> None: ...
+    def release_found(self, record: RetroRecord, rows: ObjectRows) -> list[Send]: ...
+
+
+class RouterPort(PublishingRouter, RetroRouter, Protocol):
     """The same port, as the dispatcher's machine needs it."""
 
     mergers: int
@@ -71,10 +88,13 @@ class RouterPort(PublishingRouter, Protocol):
 
 
 class FoundRows(Protocol):
-    """The matches of a batch, in no order; row: the object's row, uint32[n]."""
+    """The matches of a batch, in no order; row: the object's row, uint32[n]; handle: of the query,
+    int64[n]."""
 
     @property
     def row(self) -> U32: ...
+    @property
+    def handle(self) -> I64: ...
 
 
 class TrialIndex(Protocol):

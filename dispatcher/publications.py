@@ -24,6 +24,7 @@ from ps2stream.dispatcher.intake import PublicationIntake, WaitingPublication
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.ports import PublishingRouter
 from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.dispatcher.retro import RetroMatching
 from ps2stream.dispatcher.watchers import StreamWatchers
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
 from ps2stream.observability.meter import StageMeter
@@ -74,6 +75,7 @@ class PublicationPipeline:
         watchers: StreamWatchers,
         meter: StageMeter,
         out: list[Instruction],
+        retro: RetroMatching | None = None,
     ) -> None:
         self.intake = PublicationIntake(router.max_in_flight)
         self.identified = IdentifiedPublications(router, log.windows, self.intake, out)
@@ -83,6 +85,7 @@ class PublicationPipeline:
         self._watchers = watchers
         self._meter = meter
         self._out = out
+        self._retro = retro
         self._open: dict[int, _RoutedBatch] = {}  # by batch
         self.open_bytes = 0
         self._unsynced: deque[_AcceptedPublication] = deque()
@@ -140,6 +143,7 @@ class PublicationPipeline:
                 else:
                     end = self._append_batch(rows, taken)
                     offset, lsn, sends = router.publish(rows)
+                    self._keep_valid(rows, offset, lsn)
                     self._note_batch(offset, rows, taken, sends, now)
                     self._reservoir.add(rows, now_ms)
                     self._note_accepted(AcceptedBatch(router.index, offset, lsn), end, taken, now)
@@ -210,6 +214,7 @@ class PublicationPipeline:
         parts = [(w.identity, len(w.rows)) for w in taken if w.identity is not None]
         end = self._log.append_identified(router.offset, router.applied, rows, parts, now)
         batch = AcceptedBatch(router.index, *router.reserve(rows))
+        self._keep_valid(rows, batch.offset, batch.lsn)
         self._reserved.append(_ReservedBatch(end, batch, rows, taken))
 
     def _route_reserved(self, now: float, now_ms: int) -> None:
@@ -223,6 +228,10 @@ class PublicationPipeline:
                 self._meter.add(stage, now - waiting.since, len(waiting.rows))
             self.identified.answer(waiting.call, batch)
             batch = batch._replace(offset=batch.offset + len(waiting.rows))
+
+    def _keep_valid(self, rows: ObjectRows, offset: int, lsn: int) -> None:
+        if len(rows.until) and self._retro is not None:
+            self._retro.note_batch(rows, offset, lsn)
 
     def look_for_congestion(self) -> None:
         """Announces a change of whether routed batches wait."""
@@ -270,10 +279,10 @@ class PublicationPipeline:
             batch = batch._replace(offset=batch.offset + len(waiting.rows))
 
     def _append_batch(self, rows: ObjectRows, taken: Sequence[WaitingPublication]) -> int:
-        """Appends a batch to the log if some of it must be durable. Returns the end of the log from
-        which on it is durable, 0 if it was not appended."""
+        """Appends a batch to the log if some of it must be durable or has an end. Returns the end
+        of the log from which on it is durable, 0 if it was not appended."""
         self._check_ready(len(rows))
-        if not any(waiting.durable for waiting in taken):
+        if not any(waiting.durable for waiting in taken) and not len(rows.until):
             return 0
         self._out.append(SyncLog())
         return self._log.append(self._router.offset, self._router.applied, rows)

@@ -16,9 +16,12 @@ import numpy as np
 
 from ps2stream.dispatcher.concerns import ReceiverConcerns
 from ps2stream.dispatcher.discards import DiscardMonitor
+from ps2stream.dispatcher.gathering import RoutingProgress, gather_retro
 from ps2stream.dispatcher.gridt import Gridt, share_all
 from ps2stream.dispatcher.literal_table import LiteralTable
-from ps2stream.dispatcher.open_batches import OpenBatch, OpenBatches, RoutingProgress
+from ps2stream.dispatcher.open_batch import OpenBatch
+from ps2stream.dispatcher.open_batches import OpenBatches
+from ps2stream.dispatcher.retro_queue import RetroQueue
 from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.language.analyzer import Analyzer
@@ -26,7 +29,12 @@ from ps2stream.language.literals import WatchedLiterals
 from ps2stream.protocol.addresses import ROLES, SEQUENCER, Address, Out, Reply, Send
 from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import I64, U8, Frame
-from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
+from ps2stream.protocol.log_records import (
+    ObjectRecord,
+    QuarantineRecord,
+    RetroRecord,
+    SplitRecord,
+)
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
@@ -48,7 +56,7 @@ from ps2stream.protocol.messages.updates import (
     WorkerUpdates,
 )
 from ps2stream.protocol.messages.watch import SeenMatches
-from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind
+from ps2stream.protocol.rows import NEVER, ObjectRows, QueryRows, UpdateKind
 from ps2stream.protocol.ticks import NOTICE_TICKS, REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensReply
 from ps2stream.routing.h1 import H1
@@ -88,7 +96,8 @@ class RouterMachine:
     of its first object. `replay` holds the batches that an earlier incarnation left open, in the
     order of their offsets; they are sent as room permits, before any new batch. `strategist`
     follows changes of the plan. `offset` is the next offset, above all that were used. `analyzer`
-    searches objects for the watched literals of queries.
+    searches objects for the watched literals of queries. The inserts with retro up to `retro_done`
+    were matched against the valid objects.
     """
 
     def __init__(
@@ -105,6 +114,7 @@ class RouterMachine:
         offset: int = 0,
         strategist: PlanFollower | None = None,
         analyzer: Analyzer | None = None,
+        retro_done: int = 0,
     ) -> None:
         self.index = index
         self.dispatchers = dispatchers
@@ -115,6 +125,7 @@ class RouterMachine:
         self.epoch = epoch
         self.gridt = Gridt(h1, grid)
         self.literals = LiteralTable()
+        self.retro = RetroQueue(retro_done)
         self._analyzer = analyzer
         self.counters = DispatcherCounters()
         self._stream: LedgerFollower[LedgerBatch] = LedgerFollower("dispatcher", index)
@@ -204,6 +215,8 @@ class RouterMachine:
     def oldest(self) -> int:
         """The offset below which every batch is complete."""
         first = self._replay[0].batch if self._replay else next(iter(self._reserved), self._offset)
+        if not self.retro.is_idle:
+            first = self.retro.find_oldest(first)
         return min(first, self._open.oldest(first))
 
     @property
@@ -216,6 +229,8 @@ class RouterMachine:
             lowest = min(lowest, self._replay[0].lsn)
         if self._reserved:
             lowest = min(lowest, next(iter(self._reserved.values()))[0])
+        if not self.retro.is_idle:
+            lowest = self.retro.find_lowest(lowest)
         return min(lowest, applied)
 
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send]]:
@@ -243,6 +258,27 @@ class RouterMachine:
     def route_reserved(self, batch: int) -> list[Send]:
         """Routes a batch that was reserved. Returns the messages to send."""
         return self._route_batch(batch, *self._reserved.pop(batch))
+
+    @property
+    def reserved_from(self) -> int:
+        """The LSN from which on batches are reserved; NEVER if none is."""
+        return next(iter(self._reserved.values()))[0] if self._reserved else NEVER
+
+    def reserve_found(self, batch: int, size: int, lsn: int) -> None:
+        """Uses the next `size` offsets, from `batch` on, for matches of new queries with valid
+        objects, of which the first query has this LSN."""
+        assert batch == self._offset
+        self._offset += size
+        self.retro.open_batch(batch, lsn)
+
+    def release_found(self, record: RetroRecord, rows: ObjectRows) -> list[Send]:
+        """Returns the releases of matches that are durable in the log."""
+        parts = gather_retro(
+            record.pair_row, record.handle, record.session, self.mergers, record.offset,
+            record.missed,
+        )  # fmt: skip
+        progress = self._describe_progress()
+        return self._open.add_found(record.batch, record.lsn, rows, parts, progress)
 
     def update(self, request: UpdateRequest) -> list[Out]:
         """Sends inserts and deletes to the sequencer; a Reply with the UpdateDecision of the same
@@ -307,6 +343,7 @@ class RouterMachine:
         closed = self._open.closed
         if closed:
             self._open.closed = []
+            self.retro.close(closed)
         return closed
 
     def lost(self, peer: Address) -> list[Out]:
@@ -513,7 +550,9 @@ class RouterMachine:
 
     def _count_inserts(self, rows: QueryRows, tags: QueryTags) -> None:
         self.gridt.insert(tags, rows.handle)
-        self.literals.add(WatchedLiterals.of(rows))
+        if len(rows.prog):
+            self.literals.add(WatchedLiterals.of(rows))
+            self.retro.note(rows, tags)
 
     def _note_deletes(self, rows: QueryRows, tags: QueryTags) -> None:
         last, watched = int(rows.lsn.max()), WatchedLiterals.of(rows)

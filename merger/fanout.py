@@ -48,6 +48,9 @@ def matched(
         ids, texts = take(ids, found), take(texts, found)
         opaque = take_opaque(*opaque, found)
         time, lon, lat = time[found], lon[found], lat[found]
+    offset = release.batch + rows
+    if len(release.offset):
+        offset = release.offset[np.searchsorted(release.row, rows)]
     low, high = int(session.min()), int(session.max())
     cut = np.zeros(1, np.int64)
     if low != high:
@@ -67,7 +70,7 @@ def matched(
         cut=np.append(cut, len(session)),
         handle=sealed(handle),
         index=sealed(index),
-        offset=release.batch + rows,
+        offset=offset,
         id_off=sealed(ids[0]),
         id=sealed(ids[1]),
         time=time,

@@ -254,6 +254,11 @@ class MergerMachine:
     def _record_pairs(self, window: DedupWindow, release: MatchRelease) -> list[Send] | None:
         """Writes the new pairs of a release, if there are any; returns what is to be sent, or None
         if the log took nothing."""
+        if len(release.missed):
+            if not self._sessions.miss(release):
+                return None
+            window.finish(release.batch, release.end)
+            return []
         row, handle, session = window.find_new(release)
         sends: list[Send] = []
         if len(row):

@@ -109,9 +109,15 @@ class PlacesRecord(Frame):
 class MissingRecord(Frame):
     """The pairs first..last of each session, which were lost with a log or never numbered; the
     session's next pair is number last + 1. Written before a service starts that is to continue
-    without them."""
+    without them. Or, for matches that were never found, as objects were gone before a new query
+    could be matched against them: then the objects start..stop (exclusive) of `dispatcher`, which
+    are none, are done."""
 
     KIND = 75
+    ADDED = 3
     session: I64
     first: I64
     last: I64
+    dispatcher: int = 0
+    start: int = 0
+    stop: int = 0

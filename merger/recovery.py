@@ -75,6 +75,7 @@ def recover(log: Log, journal: MatchJournal) -> RecoveredState:
             case MissingRecord():
                 table.add(record.session, record.last + 1, 0, 0)
                 places.add_missing(position, record)
+                windows[record.dispatcher].finish(record.start, record.stop)
             case PlacesRecord():
                 places.add_block(position, record)
             case DeadNamesRecord():

@@ -8,11 +8,18 @@ import numpy as np
 
 from ps2stream.merger import fanout
 from ps2stream.merger.journal import MatchJournal
-from ps2stream.merger.records import CursorsRecord, MatchedRecord, MissingRecord, count_pairs
+from ps2stream.merger.records import (
+    LEAP,
+    CursorsRecord,
+    MatchedRecord,
+    MissingRecord,
+    count_pairs,
+)
 from ps2stream.merger.sessions import MergerSession
 from ps2stream.merger.under_way import DeliveryAllowance
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import I64
+from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.messages.sessions import (
     DeliveryArrivals,
     StreamAttach,
@@ -149,6 +156,22 @@ class MergerSessions:
                 self.lost += count_pairs(floor + 1, session.floor)
                 self._lost.add(session.number)
         return out
+
+    def miss(self, release: MatchRelease) -> bool:
+        """Writes a gap of an unknown number of pairs for each session that a release names, and
+        that its batch is done; returns whether the log took it. `serve` sends it."""
+        sessions = [self._ensure_session(number) for number in release.missed.tolist()]
+        first = np.array([session.next for session in sessions], np.int64)
+        range_ = release.dispatcher, release.batch, release.end
+        record = MissingRecord(release.missed, first, first + LEAP - 1, *range_)
+        position = self._journal.append(record)
+        if position is None:
+            return False
+        for session in sessions:
+            session.add(position, LEAP, 0)
+            if session.waiting:
+                self._sendable[session.number] = None
+        return True
 
     def serve(self) -> list[Send]:
         """Sends what waits in the log, one session after the other, for about TURN bytes."""

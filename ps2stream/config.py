@@ -108,6 +108,11 @@ class Settings(BaseModel):
         ge=1 << 16,
         description="bytes of backlog that a session may hold before a gap",
     )
+    valid_objects_bytes: int = Field(
+        default=64 << 20,
+        ge=0,
+        description="bytes of objects with an end that a dispatcher keeps for queries with retro",
+    )
     retention_bytes: int = Field(
         default=4 << 30,
         ge=1 << 20,

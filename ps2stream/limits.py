@@ -36,6 +36,8 @@ PRODUCER_WINDOW: Final = 256  # publications of a producer of which a repeat get
 PRODUCERS: Final = 4096  # producers that one dispatcher remembers
 TENANT_PRODUCERS: Final = 1024  # the same of one tenant
 
+VALIDITY_MS: Final = 3653 * 24 * 3600 * 1000  # from now to an end: ten years
+
 LAT_MAX: Final = 90.0
 LON_MAX: Final = 180.0
 RADIUS_KM: Final = 20_015.2  # of a circle: half the circumference of the earth

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ps2stream.protocol.frame import I64, U8, U64, sealed
+from ps2stream.protocol.frame import I64, U8, U64, concat_ragged, sealed
 from ps2stream.sequencer import kernels
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], bytes
@@ -29,3 +31,8 @@ def take_strings(column: StringColumn, rows: I64) -> StringColumn:
     off, data = np.empty(len(rows) + 1, np.int64), np.empty(len(column[1]), np.uint8)
     size: int = kernels.take_strings(sealed(column[0]), sealed(column[1]), rows, off, data)
     return off, data[:size]
+
+
+def join_strings(parts: Sequence[StringColumn]) -> StringColumn:
+    """Joins columns of strings end to end; at least one."""
+    return parts[0] if len(parts) == 1 else concat_ragged(parts)

@@ -111,3 +111,12 @@ def _read_log(store: Store, after: int) -> LedgerBatch:
 def packed(rows: QueryRows) -> U8:
     """Returns the rows as a column of a message."""
     return np.frombuffer(rows.encode(), np.uint8)
+
+
+def find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:
+    """Returns the highest LSN of which the batch lacks a row; 0 when it has all. An insert alone
+    may be what compaction left of a replacement, so `until` says so."""
+    if len(batch.strategy) or (not batch.until and len(rows) > batch.lsn_to - batch.lsn_from):
+        return 0
+    missing = np.setdiff1d(np.arange(batch.lsn_from, batch.lsn_to + 1), rows.lsn)
+    return max(batch.until, int(missing.max(initial=0)))

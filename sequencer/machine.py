@@ -16,7 +16,7 @@ import numpy as np
 
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import ROLES, Address, Send
-from ps2stream.protocol.frame import U8, Frame, concat_ragged, take_ragged
+from ps2stream.protocol.frame import U8, Frame, take_ragged
 from ps2stream.protocol.messages.plan import (
     PlanChangeRequest,
     PostingCounts,
@@ -36,24 +36,29 @@ from ps2stream.protocol.messages.updates import (
     UpdateStatus,
 )
 from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, Store
-from ps2stream.protocol.rows import QueryRows, no_queries
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensRequest
+from ps2stream.protocol.validity import stamp_inserts
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
 from ps2stream.security import NO_QUOTAS, QuotaTable
-from ps2stream.sequencer.columns import StringColumn
+from ps2stream.sequencer.columns import StringColumn, join_strings
 from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
-from ps2stream.sequencer.feed import FetchAnswers, packed
+from ps2stream.sequencer.feed import FetchAnswers, find_left_out, packed
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
+from ps2stream.sequencer.query_ends import QueryEnds
 from ps2stream.sequencer.registry import QueryRegistry
 from ps2stream.sequencer.remembered import RememberedAnswers, RememberedUpdates, RequestKey
 from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.token_table import TokenTable
 
 log = logging.getLogger("ps2stream.store")
+
+ENDED_ROWS = 4096
+"""The queries that end in one commit, at most; there is one a tick."""
 
 
 class SequencerMachine:
@@ -81,6 +86,8 @@ class SequencerMachine:
         self._remembered = RememberedUpdates(store.requests(), recent, store.identity)
         self._answers = RememberedAnswers(store.answers())
         self._live = QueryRegistry(store.identity)
+        self._ends = QueryEnds(self._live.find_live)
+        self._now_ms = 0
         self._lsn = horizon = 0
         self._plans = PlanChangeDriver(
             plan, self._peers, self._followers, self._live, self._record_plan_change
@@ -90,13 +97,14 @@ class SequencerMachine:
                 self._plans.replay(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
+            self._ends.note(rows, rows.kind == UpdateKind.INSERT, rows.lsn)
             self._sessions.tenants.count_rows(rows.kind, rows.session)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
-            horizon = max(horizon, _find_left_out(batch, rows))
+            horizon = max(horizon, find_left_out(batch, rows))
         self._feeds = FetchAnswers(epoch << 32, horizon)
         self._last_tip, self._tip_age = (-1, -1), 0  # at the last tick; ticks since it changed
-        self._inserts = self._deleted = 0  # committed since the start
+        self._inserts = self._deleted = self._ended = 0  # committed since the start
         self._outcomes = np.zeros(len(UpdateStatus), np.int64)
         self._plans.start(plan if restarts else None)
 
@@ -140,6 +148,7 @@ class SequencerMachine:
             "sessions": len(self._sessions),
             "inserts": self._inserts,
             "deletes": self._deleted,
+            "ended": self._ended,
             "refused_updates": {s.name.lower(): n for s, n in outcomes if s != UpdateStatus.OK},
             **self._plans.counters,
         }
@@ -149,15 +158,23 @@ class SequencerMachine:
         A plan for more workers is refused until they run."""
         return self._plans.run(workers)
 
+    def note_time(self, now_ms: int) -> None:
+        """Notes the time, Unix ms, which inserts with a validity are stamped with."""
+        self._now_ms = now_ms
+
     def tick(self, now_ms: int = 0) -> list[Send]:
         """Does periodic work, ten times a second. As messages may have been lost, all peers are
-        sent the tip: at the tick after it has changed, then ever more seldom. now_ms: Unix time."""
+        sent the tip: at the tick after it has changed, then ever more seldom. now_ms: Unix time, by
+        which queries end."""
+        self.note_time(now_ms)
         self._feeds.tick()
+        out = self._end_queries(now_ms)
         tip = (self._lsn, self.visible)
         self._tip_age = self._tip_age + 1 if tip == self._last_tip else 0
         self._last_tip = tip
         is_due = not self._tip_age & (self._tip_age - 1) or not self._tip_age % REPEAT_TICKS
-        return self._plans.tick(now_ms) + (self._make_tips(self._peers) if is_due else [])
+        out += self._plans.tick(now_ms)
+        return out + (self._make_tips(self._peers) if is_due else [])
 
     def fence(self, dispatcher: int) -> list[Send]:
         """Stops waiting for a dispatcher, which accepts nothing any more."""
@@ -218,9 +235,9 @@ class SequencerMachine:
     ) -> list[Send]:
         """Decides and commits; adds to `decisions`, and returns what every dispatcher is sent."""
         parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
-        names = _join_columns([(r.name_off, r.name) for r in requests.values()])
-        request_ids = _join_columns([(r.request_off, r.request) for r in requests.values()])
-        rows = QueryRows.concat(parts)
+        names = join_strings([(r.name_off, r.name) for r in requests.values()])
+        request_ids = join_strings([(r.request_off, r.request) for r in requests.values()])
+        rows = stamp_inserts(QueryRows.concat(parts), self._now_ms)
         over = self._sessions.tenants.find_over_quota(
             rows,
             names,
@@ -232,16 +249,7 @@ class SequencerMachine:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
             rows = rows.take(fit)
             names, request_ids = take_ragged(*names, fit), take_ragged(*request_ids, fit)
-        verdict = decide(
-            rows,
-            names,
-            request_ids,
-            base=self._lsn,
-            live=self._live,
-            sessions=self._sessions.numbers,
-            top=self._sessions.top,
-            recent=self._remembered,
-        )
+        verdict = self._decide_rows(rows, names, request_ids)
         status, lsn = verdict.status, verdict.lsn
         if over is not None:
             status, lsn = over.merge_into(status, lsn)
@@ -261,11 +269,41 @@ class SequencerMachine:
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
             self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
             return []
+        self._ends.note(rows, verdict.status == UpdateStatus.OK, verdict.lsn)
         if np.count_nonzero(status):
             self._outcomes += np.bincount(status, minlength=len(self._outcomes))
         else:
             self._outcomes[UpdateStatus.OK] += len(status)
         decisions.update(zip(requests, (a.decision for a in answers), strict=True))
+        return [Send(to, applied) for to in self._dispatchers] if applied else []
+
+    def _decide_rows(
+        self, rows: QueryRows, names: StringColumn, request_ids: StringColumn
+    ) -> UpdateVerdict:
+        live, sessions, top = self._live, self._sessions.numbers, self._sessions.top
+        columns, recent = (rows, names, request_ids), self._remembered
+        return decide(
+            *columns, base=self._lsn, live=live, sessions=sessions, top=top, recent=recent
+        )
+
+    def _end_queries(self, now_ms: int) -> list[Send]:
+        """Deletes the queries whose end has come, as if somebody had requested it; returns what
+        every dispatcher is sent. A query that cannot be deleted now is due at the next tick."""
+        due = self._ends.take_due(now_ms, ENDED_ROWS)
+        if not len(due):
+            return []
+        rows = self._live.rows(due)
+        rows = rows.replace(kind=np.full(len(rows), UpdateKind.DELETE, np.uint8))
+        none = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
+        try:
+            verdict = self._decide_rows(rows, none, none)
+            applied = self._commit_verdict(self._followers.first, verdict, [])
+        except StoreFailed:
+            raise
+        except Unavailable:
+            self._ends.put_back(now_ms, due)
+            return []
+        self._ended += len(due)
         return [Send(to, applied) for to in self._dispatchers] if applied else []
 
     # --- committing ------------------------------------------------------------------
@@ -361,16 +399,3 @@ class SequencerMachine:
         except Unavailable:
             piece = None  # it will be requested again
         return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
-
-
-def _join_columns(parts: Sequence[StringColumn]) -> StringColumn:
-    return parts[0] if len(parts) == 1 else concat_ragged(parts)
-
-
-def _find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:
-    """Returns the highest LSN of which the batch lacks a row; 0 when it has all. An insert alone
-    may be what compaction left of a replacement, so `until` says so."""
-    if len(batch.strategy) or (not batch.until and len(rows) > batch.lsn_to - batch.lsn_from):
-        return 0
-    missing = np.setdiff1d(np.arange(batch.lsn_from, batch.lsn_to + 1), rows.lsn)
-    return max(batch.until, int(missing.max(initial=0)))

@@ -267,3 +267,17 @@ def _copy_into(size: int, column: NDArray[Any]) -> NDArray[Any]:
 
 
 _NO_COLUMNS = list_columns(no_queries())
+
+
+def find_live_handles(chunks: Sequence[QueryChunk], first: I64, handles: I64) -> NDArray[np.bool_]:
+    """Returns which handles, which rise, are of live rows of these chunks, in the order of their
+    handles; first: the first handle of each."""
+    lives = np.zeros(len(handles), np.bool_)
+    chunk = np.searchsorted(first, handles, "right") - 1
+    for number in np.unique(chunk[chunk >= 0]).tolist():
+        a, b = np.searchsorted(chunk, [number, number + 1]).tolist()
+        live = chunks[number].live
+        above = chunks[number].handles(np.arange(len(live)))
+        at = np.minimum(np.searchsorted(above, handles[a:b]), len(above) - 1)
+        lives[a:b] = (above[at] == handles[a:b]) & live[at]
+    return lives

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import F64, I64, U8, U64, sealed
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.sequencer import packed_rows
 from ps2stream.sequencer.chunk_kernels import BYTES, COUNT, DEAD, DEAD_BYTES, PARTS, ROW_BITS
 from ps2stream.sequencer.chunk_table import ChunkTable, FoundQueries
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
@@ -146,6 +147,10 @@ class QueryRegistry:
             if len(handles)
             else no_queries()
         )
+
+    def find_live(self, handles: I64) -> NDArray[np.bool_]:
+        """Returns which of these handles, which rise, are of live queries."""
+        return packed_rows.find_live_handles(self._chunks, self._first, handles)
 
     def apply(self, rows: QueryRows) -> None:
         """Applies committed rows in LSN order, above all earlier ones."""
@@ -353,13 +358,6 @@ class QueryRegistry:
 def _find_piece_ends(lsn: I64, size: int) -> I64:
     """Returns every size-th LSN, and the last."""
     return np.concatenate([lsn[size - 1 :: size], lsn[-1:]])
-
-
-def _list_values(numbers: I64) -> list[int]:
-    """Returns the different values of a column of small numbers."""
-    if len(numbers) and (numbers == numbers[0]).all():
-        return [int(numbers[0])]
-    return [int(k) for k in np.flatnonzero(np.bincount(numbers))]
 
 
 def meets_box(rows: QueryRows, box: F64) -> NDArray[np.bool_]:

@@ -33,6 +33,7 @@ class Obj:
     lat: float
     text: str
     attributes: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    until: int = 0  # the end of its validity, Unix ms; 0 for none
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +41,26 @@ class Query:
     """expression "" = region only; region None = the whole world, else a dict:
 
     {"type": "Rect", "lon_min", "lat_min", "lon_max", "lat_max"}, {"type": "Circle",
-    "lon", "lat", "radius_km"}, or a GeoJSON Polygon or MultiPolygon.
+    "lon", "lat", "radius_km"}, or a GeoJSON Polygon or MultiPolygon. until: its end, Unix ms: it is
+    deleted at some LSN once the sequencer's clock has reached it, and never before.
     """
 
     id: str
     session: str
     expression: str
     region: Mapping[str, Any] | None = None
+    until: int | None = None
+    retro: bool = False
+
+
+def meets(
+    query: Query, inserted_lsn: int, inserted_ms: int, deleted_lsn: float, obj: Obj, lsn: int
+) -> bool:
+    """Whether a query and an object make a match, given the LSNs and the sequencer's time of the
+    insert: the query is live as of the LSN of the object; or it is matched against what is still
+    valid, the object came before its insert, and ends after it."""
+    came_before = query.retro and lsn < inserted_lsn and inserted_ms < obj.until
+    return (came_before or inserted_lsn <= lsn < deleted_lsn) and matches(query, obj)
 
 
 def matches(query: Query, obj: Obj) -> bool:

@@ -164,7 +164,8 @@ def query_of(message: query_pb2.Query) -> Query:
         case "geojson":
             region = geojson.from_json(json.loads(message.region.geojson), stored=True)
     named = message.id, message.expression, region, message.session
-    return Query(*named, message.canonical)
+    until = message.until_ms if message.HasField("until_ms") else None
+    return Query(*named, message.canonical, until)
 
 
 class BulkAnswers:

@@ -19,7 +19,7 @@ from ps2stream.client import answers, requests
 from ps2stream.client.admin import AdminCaller
 from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
 from ps2stream.client.channel import Batches, iterate_any, open_early
-from ps2stream.client.inputs import request_of
+from ps2stream.client.inputs import Moment, request_of
 from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
 from ps2stream.client.subscription import Subscription
@@ -65,6 +65,8 @@ class Client(AdminCaller):
         *,
         session: str = "default",
         replace: bool = False,
+        until: Moment | None = None,
+        retro: bool = False,
     ) -> InsertedQuery:
         """Inserts a query and returns its LSN, with what the service understood of it: expression,
         area and warnings. Objects that are published later, through any dispatcher, are matched
@@ -73,8 +75,15 @@ class Client(AdminCaller):
 
         With `replace`, another query of this id and session is replaced: every object is matched
         against exactly one of the two. Then AlreadyExists is raised only when the id is taken in
-        another session."""
-        request = requests.insert_request(id, expression, region, session, replace)
+        another session.
+
+        With `until`, the query ends at that moment as if it were deleted then: Unix milliseconds, a
+        datetime with a time zone, or a timedelta from now.
+
+        With `retro`, the query is matched at once against the objects of before that are still
+        valid (`until` of `publish`), each once. The matches come to the session as any others. If
+        valid objects had to be dropped, the session gets a gap with count 0."""
+        request = requests.insert_request(id, expression, region, session, replace, until, retro)
         answer = self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 
@@ -85,14 +94,16 @@ class Client(AdminCaller):
         session: str = "default",
         refused: list[RefusedRow] | None = None,
         replace: bool = False,
+        retro: bool = False,
     ) -> list[int]:
         """Inserts queries, each a Query, a mapping or a tuple (id, expression[, region]), and
         returns their LSNs, 0 for each that was refused. The others are inserted all the same.
         Queries that the service refuses are added to `refused`; without that list they raise an
-        error once all were sent. `replace` is as in `insert`; of several queries with one id the
-        last stays, so each batch of 1,000 waits for the answer to the one before."""
+        error once all were sent. `replace` and `retro` are as in `insert`; of several queries with
+        one id the last stays, so each batch of 1,000 replacements waits for the answer to the one
+        before."""
         bulk = answers.BulkAnswers()
-        batches = requests.insert_batches(queries, session, replace)
+        batches = requests.insert_batches(queries, session, replace, retro)
         in_flight = 1 if replace else WINDOW
         for answer in self._send_bulk(
             "InsertQueries", batches, pubsub_pb2.InsertQueriesResponse, in_flight
@@ -172,10 +183,13 @@ class Client(AdminCaller):
     ) -> Receipt:
         """Publishes one batch and returns its receipt.
 
-        The objects are rows that are mappings (lon, lat, text and optionally id, time, attributes
-        and payload), a mapping of columns with these names, a record batch, a table or data frame,
-        or GeoJSON features. A time is in Unix milliseconds or a datetime with a time zone. The
-        batch is accepted whole or refused whole, unless `allow_partial` is set.
+        The objects are rows that are mappings (lon, lat, text and optionally id, time, attributes,
+        payload and until), a mapping of columns with these names, a record batch, a table or data
+        frame, or GeoJSON features. A time is in Unix milliseconds or a datetime with a time zone.
+        The batch is accepted whole or refused whole, unless `allow_partial` is set.
+
+        `until`, which may also be a timedelta from now, is the end of the object's validity: until
+        then a query that is inserted with `retro` is matched against it.
 
         `attributes` is a mapping of names to an int, float, str, bool or datetime with a time zone;
         None is absent. In columns and tables, every column of another name than those above is an

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ps2stream.client.attributes import dump_json, milliseconds, named, write_time
+from ps2stream.client.inputs import end_to_milliseconds
 from ps2stream.errors import invalid
 from ps2stream.posts.sample import SAMPLE, SINCE
 from ps2stream.protocol.arrow_ipc import to_ipc
@@ -24,6 +25,7 @@ _KINDS = {
     "lon": pa.float64(),
     "lat": pa.float64(),
     "text": pa.string(),
+    "until": pa.int64(),
 }
 _SCALARS = "numbers, text, booleans or times"
 _KEPT = {
@@ -95,6 +97,8 @@ def _build_array(name: str, values: Any) -> pa.Array:
     try:
         if name == "time":
             values = [None if v is None else milliseconds(v) for v in values]
+        elif name == "until":
+            values = [end_to_milliseconds("objects.until", v) for v in values]
         return pa.array(values, _KINDS[name])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise invalid(f"objects.{name}", str(error)) from None
@@ -225,7 +229,7 @@ def _choose_type(field: pa.Field) -> pa.DataType:
         return pa.float64()
     if field.name in ("id", "text"):
         return kind if pa.types.is_large_string(kind) else pa.string()
-    if field.name == "time":
+    if field.name in ("time", "until"):
         return kind if pa.types.is_timestamp(kind) else pa.int64()
     want = _choose_attribute_type(field.name, kind)
     if want is None:

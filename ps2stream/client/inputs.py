@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -25,8 +25,11 @@ from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, 
 from ps2stream.v1 import object_pb2
 
 M = TypeVar("M", bound=Message)
-FIELDS = ("id", "time", "lon", "lat", "text", "attributes", "payload")
-COLUMNS = ("id", "time", "lon", "lat", "text", "payload")
+Moment = int | datetime | timedelta
+"""The end of a query or an object: Unix milliseconds, a datetime with a time zone, or how long from
+now."""
+FIELDS = ("id", "time", "lon", "lat", "text", "attributes", "payload", "until")
+COLUMNS = ("id", "time", "lon", "lat", "text", "payload", "until")
 """Names of columns with a meaning; a column of any other name is an attribute."""
 EXAMPLE = '{"lon": 8.54, "lat": 47.37, "text": "..."}'
 _REGIONS = (
@@ -34,7 +37,7 @@ _REGIONS = (
     "sides (lon_min, lat_min, lon_max, lat_max)"
 )
 _TIME = "Unix milliseconds or a datetime with a time zone"
-_OF_FEATURE = ("id", "time", "text")
+_OF_FEATURE = ("id", "time", "text", "until")
 _KINDS = {"id": "a string", "text": "a string", "lon": "a number", "lat": "a number"}
 
 
@@ -50,6 +53,21 @@ def request_of(kind: type[M], **fields: Any) -> M:
             problem = str(error) if isinstance(error, UnicodeError) else f"cannot be {named(value)}"
             raise invalid(name, problem) from None
     return made
+
+
+def end_to_milliseconds(where: str, until: Any) -> int | None:
+    """Returns an end in Unix milliseconds, None for none. Raises InvalidArgument naming `where`."""
+    if until is None:
+        return None
+    try:
+        if isinstance(until, timedelta):
+            until = datetime.now(UTC) + until
+        found = milliseconds(until)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(where, str(error)) from None
+    if not -(1 << 63) <= found < 1 << 63:
+        raise invalid(where, "is beyond 64-bit milliseconds")
+    return found
 
 
 # --- regions ----------------------------------------------------------------
@@ -98,8 +116,8 @@ def _extract_geometry(shape: Mapping[str, Any]) -> Any:
 
 def object_batch(objects: Any) -> object_pb2.ObjectBatch:
     """Builds the message of a batch from rows that are mappings (lon, lat, text, id, time,
-    attributes, payload), columns, a table or data frame, or GeoJSON features. A time is in Unix
-    milliseconds or a datetime with a time zone.
+    attributes, payload, until), columns, a table or data frame, or GeoJSON features. A time is in
+    Unix milliseconds or a datetime with a time zone; until may also be a timedelta from now.
 
     Columns of other names than those are attributes. So are the other properties of a Feature,
     except null, objects and arrays, which are dropped.
@@ -181,6 +199,9 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
         if name == "payload":
             fill_payload(f"{where}.{name}", given, made.payload)
             continue
+        if name == "until":
+            made.until_ms = end_to_milliseconds(f"{where}.{name}", given) or 0
+            continue
         try:
             if isinstance(given, bool):
                 raise TypeError
@@ -199,8 +220,8 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
 
 
 def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns lon and lat of the Feature's Point, and id, time and text of its properties. Its
-    other properties are attributes, except null, objects and arrays, which are dropped."""
+    """Returns lon and lat of the Feature's Point, and id, time, text and until of its properties.
+    Its other properties are attributes, except null, objects and arrays, which are dropped."""
     geometry, found = feature.get("geometry"), feature.get("properties")
     properties = found if isinstance(found, Mapping) else {}
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None

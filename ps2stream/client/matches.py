@@ -52,8 +52,9 @@ class Match(NamedTuple):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gap:
     """Pairs `first` to `last` are missing. The service dropped `count` matches because nobody took
-    them in time; where `count` is 0, they were lost with one of the service's logs, and nobody
-    knows how many there were."""
+    them in time. Where `count` is 0, nobody knows how many there were, if any: they were lost with
+    one of the service's logs, or a new query with `retro` came when some of the objects that were
+    still valid had been dropped."""
 
     first: int
     last: int
@@ -62,7 +63,10 @@ class Gap:
     def __str__(self) -> str:
         if self.count:
             return f"{self.count} matches were dropped: nobody took them"
-        return "matches were lost with a log of the service; how many is not known"
+        return (
+            "matches may be missing, and how many is not known: a log of the service was lost, or "
+            "valid objects had been dropped before a query with retro came"
+        )
 
 
 class Matches:

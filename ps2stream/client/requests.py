@@ -13,7 +13,13 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from ps2stream.client.attributes import named
-from ps2stream.client.inputs import object_batch, region_of_value, request_of
+from ps2stream.client.inputs import (
+    Moment,
+    end_to_milliseconds,
+    object_batch,
+    region_of_value,
+    request_of,
+)
 from ps2stream.errors import invalid
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, World
@@ -59,13 +65,15 @@ library such as shapely, four sides (west, south, east, north), or None for the 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Query:
     """A standing query. The region None is the whole world. `canonical` is the expression as the
-    service understood it, in queries that it returns; it does not matter to equality."""
+    service understood it, in queries that it returns; it does not matter to equality. `until` is
+    the end of the query in Unix milliseconds, None for none."""
 
     id: str
     expression: str = ""
     region: Region | None = None
     session: str = ""
     canonical: str = dataclasses.field(default="", compare=False)
+    until: int | None = None
 
 
 # --- queries --------------------------------------------------------------
@@ -86,7 +94,8 @@ def region_to_proto(value: Any) -> query_pb2.Region | None:
             return None
 
 
-_BESIDES = ("session", "canonical")  # fields of a query that need not be given, or are not read
+_BESIDES = ("session", "canonical", "until")
+"""Fields of a query that need not be given, or are not read."""
 
 
 def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
@@ -112,21 +121,33 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
             raise invalid(f"query.{name}", f"expected a string, got {named(text)}")
     texts["session"] = texts["session"] or session
     region = region_to_proto(values.get("region"))
+    until_ms = end_to_milliseconds("query.until", values.get("until"))
     try:
-        return query_pb2.Query(region=region, **texts)
+        return query_pb2.Query(region=region, until_ms=until_ms, **texts)
     except ValueError as error:
         raise invalid("query", f"is not Unicode text: {error}") from None
 
 
 def insert_request(
-    id: str, expression: str, region: Places, session: str, replace: bool = False
+    id: str,
+    expression: str,
+    region: Places,
+    session: str,
+    replace: bool = False,
+    until: Moment | None = None,
+    retro: bool = False,
 ) -> pubsub_pb2.InsertQueryRequest:
-    query = query_to_proto((id, expression, region), session)
+    values = {"id": id, "expression": expression, "region": region, "until": until}
+    query = query_to_proto(values, session)
     if not query.expression and not query.HasField("region"):
         problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
         raise invalid("query.expression", problem)
     return request_of(
-        pubsub_pb2.InsertQueryRequest, query=query, request_id=new_request_id(), replace=replace
+        pubsub_pb2.InsertQueryRequest,
+        query=query,
+        request_id=new_request_id(),
+        replace=replace,
+        retro=retro,
     )
 
 
@@ -142,15 +163,16 @@ def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequ
 
 
 def insert_batches(
-    queries: Iterable[Any], session: str, replace: bool = False
+    queries: Iterable[Any], session: str, replace: bool = False, retro: bool = False
 ) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
     """Yields insert requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
-    replace = request_of(pubsub_pb2.InsertQueriesRequest, replace=replace).replace
+    flags = request_of(pubsub_pb2.InsertQueriesRequest, replace=replace, retro=retro)
     for part in _split_batches(query_to_proto(q, session) for q in many("queries", queries)):
         yield pubsub_pb2.InsertQueriesRequest(
             batch=query_pb2.QueryBatch(queries=part, session=session),
             request_id=new_request_id(),
-            replace=replace,
+            replace=flags.replace,
+            retro=flags.retro,
         )
 
 

@@ -269,6 +269,7 @@ class SequencerShell(ActorShell):
         requests = [f for f in frames if isinstance(f, UpdateRequest)]
         with self._lock:
             if requests:
+                self.machine.note_time(wall_clock_ms())
                 self.post(self.machine.append(requests))
             for frame in frames:
                 if not isinstance(frame, UpdateRequest):

@@ -75,6 +75,7 @@ def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
         retention_bytes=settings.retention_bytes,
         retention_ms=max(1, round(settings.retention_hours * 3_600_000)),
         sample_objects=settings.sample_objects,
+        valid_objects_bytes=settings.valid_objects_bytes,
         quotas=settings.security.quotas,
         policy=policy_of(settings, plan.workers),
         index=settings.index,

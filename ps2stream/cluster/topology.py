@@ -48,6 +48,7 @@ class Topology:
     retention_bytes: int = 4 << 30
     retention_ms: int = 24 * 3_600_000
     sample_objects: int = 0
+    valid_objects_bytes: int = 64 << 20
     quotas: QuotaTable = NO_QUOTAS
     policy: ControllerPolicy = dataclasses.field(default_factory=ControllerPolicy)
     index: IndexName = "gi2-radix"
@@ -89,11 +90,14 @@ class Topology:
         """Returns the machine of a dispatcher, with what its log holds."""
         from ps2stream.dispatcher.machine import DispatcherMachine
         from ps2stream.dispatcher.object_log import ObjectLog
+        from ps2stream.dispatcher.retro import RetroMeans
 
-        objects = ObjectLog(log, index)
+        objects, analyzer = ObjectLog(log, index), self.analyzer()
         objects.windows.keep_owned(index, self.dispatchers)
-        router = self.router(index, self.analyzer(), epoch, objects)
-        return DispatcherMachine(router, objects, self.reservoir(index), meter)
+        router = self.router(index, analyzer, epoch, objects)
+        limit = self.valid_objects_bytes
+        retro = RetroMeans(analyzer, self.index_factory(), self.plan.grid, limit)
+        return DispatcherMachine(router, objects, self.reservoir(index), meter, retro)
 
     def router(
         self, index: int, analyzer: Analyzer, epoch: int, objects: ObjectLog
@@ -114,6 +118,7 @@ class Topology:
             offset=objects.offset,
             strategist=PlanFollower(self.plan, analyzer),
             analyzer=analyzer,
+            retro_done=objects.validity.done,
         )
 
     def worker(self, index: int, saved: SavedIndex | None = None) -> WorkerMachine:

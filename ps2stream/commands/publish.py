@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ps2stream.commands.moments import parse_end
 from ps2stream.commands.output import (
     CommandOutput,
     FiniteRange,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ps2stream.posts.members import AttributeChoice
 
 POST = ("id", "time", "lon", "lat", "text")
+BESIDE = ("payload", "until")
 MOST_COLUMNS = 64
 attributes_option = click.option(
     "--attributes",
@@ -43,6 +45,12 @@ attributes_option = click.option(
 )
 @attributes_option
 @click.option(
+    "--until",
+    metavar="TIME",
+    help="End of the validity of posts that have none: a duration from now (90m, 2h, 1d12h), or a "
+    "time as ISO 8601.",
+)
+@click.option(
     "--rate", type=FiniteRange(min=0, min_open=True), help="Objects published per second."
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Number of objects after which to stop.")
@@ -62,6 +70,7 @@ def publish(
     file: str,
     format: str | None,
     attributes: str | None,
+    until: str | None,
     rate: float | None,
     limit: int | None,
     batch: int,
@@ -78,7 +87,9 @@ def publish(
     booleans as they are, every column of CSV as text; null and empty cells are absent.
     --attributes chooses among them and gives types, such as severity:number,at:time. What cannot
     be an attribute, such as an array, is left out, and named on standard error. payload is what
-    subscribers get unread: any JSON, or bytes of Parquet.
+    subscribers get unread: any JSON, or bytes of Parquet. until is the end of the post's validity
+    (as time; --until gives one to posts without): until then a query that is inserted with --retro
+    is matched against the post.
 
     Ids are your own and need not be unique: the service itself identifies a post by partition
     and offset. A post without an id gets one that no other run makes, such as 6f1c2a90-17: the
@@ -103,6 +114,7 @@ def publish(
     from ps2stream.posts.readers import format_of, read_posts, read_rows, row_count
 
     choice = AttributeChoice(attributes)
+    end = None if until is None else parse_end("--until", until)
     total = row_count(file, format)
     if total is not None and limit is not None:
         total = min(total, limit)
@@ -122,6 +134,8 @@ def publish(
             read = read_posts if parquet else read_rows
             posts = _limit_posts(read(file, format, batch, run, choice), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):
+                if end is not None:
+                    part = set_ends(part, end)
                 client.publish(part if parquet else make_columns(part))
                 done += len(part)
                 bar.update(task, completed=done)
@@ -146,12 +160,29 @@ def make_columns(posts: list[dict[str, Any]]) -> Any:
     columns = {name: [post[name] for post in posts] for name in POST}
     found = [post.get("attributes", {}) for post in posts]
     names = dict.fromkeys(name for attributes in found for name in attributes)
-    if not names.keys().isdisjoint((*POST, "payload", "attributes")) or len(names) > MOST_COLUMNS:
+    if not names.keys().isdisjoint((*POST, *BESIDE, "attributes")) or len(names) > MOST_COLUMNS:
         return posts
     columns |= {name: [attributes.get(name) for attributes in found] for name in names}
-    if any("payload" in post for post in posts):
-        columns["payload"] = [post.get("payload") for post in posts]
+    for name in BESIDE:
+        if any(name in post for post in posts):
+            columns[name] = [post.get(name) for post in posts]
     return columns
+
+
+def set_ends(part: Any, end: int) -> Any:
+    """Returns posts, or a record batch of them, in which those without an end have this one, Unix
+    milliseconds."""
+    if isinstance(part, list):
+        return [{**post, "until": post.get("until", end)} for post in part]
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "until" not in part.schema.names:
+        return part.append_column("until", pa.repeat(pa.scalar(end, pa.int64()), len(part)))
+    column = part.column("until")
+    at = part.schema.names.index("until")
+    ends = column.cast(pa.timestamp("ms")).cast(pa.int64())
+    return part.set_column(at, "until", pc.fill_null(ends, end))
 
 
 def _limit_posts(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:

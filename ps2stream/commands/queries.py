@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ps2stream.commands.moments import format_end, parse_end, read_end
 from ps2stream.commands.output import (
     FAILED,
     CommandOutput,
@@ -47,6 +48,16 @@ _OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
     help="JSON Lines file of queries to insert, one per line; - reads standard input.",
 )
 @click.option(
+    "--until",
+    metavar="TIME",
+    help="End of the query: a duration from now (90m, 2h, 1d12h), or a time as ISO 8601.",
+)
+@click.option(
+    "--retro",
+    is_flag=True,
+    help="Matching of the query also against the objects accepted before that are still valid.",
+)
+@click.option(
     "--replace", is_flag=True, help="Replacement of live queries of the same ids and session."
 )
 @server_option
@@ -62,6 +73,8 @@ def insert(
     polygon: str | None,
     session: str,
     file: str | None,
+    until: str | None,
+    retro: bool,
     replace: bool,
     server: str,
 ) -> None:
@@ -76,13 +89,19 @@ def insert(
       ps2stream insert thames 'flood AND (river OR creek)' --circle -0.12,51.5,30
       ps2stream insert quays '"rising water" OR flood* -test' --circle -0.12,51.5,30
       ps2stream insert calm --rect 8,47,9,48
+      ps2stream insert road 'road AND closed' --circle 8.54,47.37,20 --until 2h
       ps2stream insert --file queries.jsonl
 
-    A line of the file is {"id": ..., "expression": ..., "region": ..., "session": ...} with
-    a region of {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle": [lon, lat, km]} or
-    GeoJSON; the output of `list --json` can be inserted again. Valid lines are inserted, refused
-    ones are reported (exit code 1). Repeating an insert is harmless; another query under an id
-    that is taken is refused.
+    With --until, the query is deleted when that time has come, by the clock of the service. With
+    --retro, it is matched at once against the posts that were published with an end (until) and
+    are still valid; the matches come as any others.
+
+    A line of the file is {"id": ..., "expression": ..., "region": ..., "session": ...,
+    "until": ...} with a region of {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle":
+    [lon, lat, km]} or GeoJSON, and an end in Unix milliseconds or as ISO 8601; the output of
+    `list --json` can be inserted again. Valid lines are inserted, refused ones are reported
+    (exit code 1). Repeating an insert is harmless; another query under an id that is taken is
+    refused.
 
     With --replace, a live query of the same id and session is replaced instead: every post is
     matched against exactly one of the two. Of several lines with one id the last stays.
@@ -93,12 +112,13 @@ def insert(
     same.
     """
     if file is not None:
-        if any(value is not None for value in (id, rect, circle, polygon)):
+        if any(value is not None for value in (id, rect, circle, polygon, until)):
             raise invalid(
                 "--file",
-                "cannot be combined with an ID, an EXPRESSION or an area; put them into the file",
+                "cannot be combined with an ID, an EXPRESSION, an area or an end; put them into "
+                "the file",
             )
-        _insert_file(output, file, session, replace, server)
+        _insert_file(output, file, session, replace, retro, server)
         return
     if id is None:
         raise invalid("id", "give an ID and an EXPRESSION, or --file")
@@ -106,23 +126,29 @@ def insert(
     if expression is None and (region is None or _OPERATOR.search(id)):
         quoted = shlex.quote(printable(id))
         raise invalid("id", f"is missing; put an id first: ps2stream insert ID {quoted}")
+    end = None if until is None else parse_end("--until", until)
     with output.connect(server) as client:
-        inserted = client.insert(id, expression or "", region, session=session, replace=replace)
+        inserted = client.insert(
+            id, expression or "", region, session=session, replace=replace, until=end, retro=retro
+        )
     body = {
         "id": id,
         "lsn": int(inserted),
         "expression": inserted.expression,
         "area": inserted.area,
         "warnings": list(inserted.warnings),
+        "until": end,
     }
     lines = [f"inserted {id} (LSN {int(inserted)})", *interpretation_lines(inserted)]
+    if end is not None:
+        lines.append(f"  valid {format_end(end)}")
     output.emit(body, "\n".join(map(printable, lines)))
     for warning in inserted.warnings:
         output.print_line(f"warning: {printable(warning)}")
 
 
 def _insert_file(
-    output: CommandOutput, file: str, session: str, replace: bool, server: str
+    output: CommandOutput, file: str, session: str, replace: bool, retro: bool, server: str
 ) -> None:
     from ps2stream.client.answers import RefusedRow
     from ps2stream.posts.readers import read_queries
@@ -148,7 +174,9 @@ def _insert_file(
     with output.connect(server) as client:
         while batch := list(islice(rows, BATCH)):
             refused: list[RefusedRow] = []
-            client.insert_many(batch, session=session, refused=refused, replace=replace)
+            client.insert_many(
+                batch, session=session, refused=refused, replace=replace, retro=retro
+            )
             done += len(batch) - len(refused)
             bad += [f"{places[r.row]}: {r.error}" for r in refused]
             places.clear()
@@ -172,7 +200,10 @@ def _parse_record(where: str, record: dict[str, Any]) -> Query:
     check_query(where, record)
     given = record.get("region")
     region = None if given is None else region_of(where, given)
-    return Query(record["id"], record.get("expression") or "", region, record.get("session") or "")
+    end = record.get("until")
+    until = None if end is None else read_end(f"{where} until", end)
+    names = record["id"], record.get("expression") or ""
+    return Query(*names, region, record.get("session") or "", until=until)
 
 
 @click.command()
@@ -227,9 +258,12 @@ def list_queries(
                 "expression": query.expression,
                 "region": query.region.to_json() if query.region is not None else None,
                 "canonical": query.canonical,
+                "until": query.until,
             }
             words = query.expression or "(any text)"
             if not _says_the_same(query):
                 words += f" (understood as {query.canonical})"
-            line = f"{query.id}  {query.session}  {words}  {format_region(query.region)}"
-            output.emit(body, printable(line))
+            parts = [query.id, query.session, words, format_region(query.region)]
+            if query.until is not None:
+                parts.append(format_end(query.until))
+            output.emit(body, printable("  ".join(parts)))

@@ -20,7 +20,7 @@ from ps2stream.limits import ATTRIBUTES
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
 from ps2stream.posts.attribute_columns import convert_column
 from ps2stream.posts.members import AttributeChoice, find_name_problem
-from ps2stream.posts.post import CHECKS, NAMES, bad, check_payload
+from ps2stream.posts.post import CHECKS, NAMES, bad, check_moment, check_payload
 from ps2stream.posts.readers import make_rows
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class RecordFields:
                 raise bad("fields", f"a post needs {name}")
             self._paths[name] = (tuple(path.split(".")),) if path else ()
         steps = {path[0] for paths in self._paths.values() for path in paths}
-        self._used = frozenset({*steps, *SCHEMA.names, "payload"})
+        self._used = frozenset({*steps, *SCHEMA.names, "payload", "until"})
 
     def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> ConvertedPosts:
         """Converts JSON records to posts; record i without an id of its own gets ids[i]."""
@@ -135,7 +135,7 @@ class RecordFields:
         looked at one by one."""
         found: dict[str, Any] = {}
         choice = self._choice
-        if {"payload", "attributes"} & set(table.schema.names):
+        if {"payload", "until", "attributes"} & set(table.schema.names):
             raise ValueError("not of plain members")
         for field in table.schema:
             name, kind = field.name, field.type
@@ -171,7 +171,7 @@ class RecordFields:
         self, records: Sequence[bytes | None], ids: Sequence[str]
     ) -> ConvertedPosts:
         columns: dict[str, list[Any]] = {
-            name: [] for name in (*SCHEMA.names, "attributes", "payload")
+            name: [] for name in (*SCHEMA.names, "attributes", "payload", "until")
         }
         rows: list[int] = []
         wrong: dict[int, str] = {}
@@ -184,7 +184,7 @@ class RecordFields:
             rows.append(number)
             for name, column in columns.items():
                 column.append(values[name])
-        if any(columns["attributes"]) or any(columns["payload"]):
+        if any(any(columns[name]) for name in ("attributes", "payload", "until")):
             return ConvertedPosts(make_rows(columns), rows, wrong)
         plain = {name: columns[name] for name in SCHEMA.names}
         return ConvertedPosts(pa.RecordBatch.from_pydict(plain, schema=SCHEMA), rows, wrong)
@@ -217,6 +217,10 @@ class RecordFields:
             out["payload"] = check_payload(found.get("payload"))
         except ValueError as error:
             raise ValueError(f"payload: {error}") from None
+        try:
+            out["until"] = check_moment(found.get("until"))
+        except ValueError as error:
+            raise ValueError(f"until: {error}") from None
         return out
 
     def _convert_time(self, value: Any) -> Any:

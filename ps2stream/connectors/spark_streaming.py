@@ -77,7 +77,7 @@ def publish_stream(
     found = post_columns("stream", schema)
     choice = AttributeChoice(attributes)
     choice.check_columns("stream", schema.names)
-    more = choose_columns("stream", schema, KNOWN, choice)
+    more = choose_columns("stream", schema, KNOWN - {"until"}, choice)
     for line in choice.pop_left_out():
         log.warning("left out, as no attribute: %s", line)
     names = [*found.values(), *more, *({"payload"} & {*schema.names})]

@@ -94,6 +94,8 @@ def list_watched(term_off: I64, term: U64, prog_off: I64, prog: I16) -> tuple[U6
             continue
         notes = PROG_NOTES - np.int64(prog[last])
         for at in range(last - 2 * notes, last, 2):
+            if prog[at] >> 8 == 0:  # of validity, see protocol/validity.py
+                break
             found[n] = term[term_off[row] + (prog[at] & 0xFF)]
             kind[n] = prog[at] >> 8
             size[n] = prog[at + 1] & 0xFFFF

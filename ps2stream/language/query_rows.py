@@ -1,10 +1,10 @@
 """Assembling QueryRows: ids, compiled expressions and regions as the columns of inserts.
 
 The `source` of a row is its query in bytes: the shape (one byte), the geometry (float64
-elements, little-endian), then the canonical expression in UTF-8. Equal queries are equal up to
-there (semantics.md 5). Where the client wrote the expression in other words, a NUL,
-which no canonical expression has, and the text as typed follow; ledgers of older versions have
-none.
+elements, little-endian), the end of the query if it has one (protocol/validity.py), then the
+canonical expression in UTF-8. Equal queries are equal up to there (semantics.md 5). Where the
+client wrote the expression in other words, a NUL, which no canonical expression has, and the text
+as typed follow; ledgers of older versions have none.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ps2stream.limits import ID_BYTES
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import F64, I64, U8, sealed, take_ragged
 from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
+from ps2stream.protocol.validity import split_end
 from ps2stream.space import space_kernels as kernels
 from ps2stream.space.polygons import Bool
 from ps2stream.space.region_rows import (
@@ -241,11 +242,13 @@ def delete_rows(ids: StringColumn) -> QueryRows:
 
 class DescribedQuery(NamedTuple):
     """What the source of a row says: the expression as typed (canonical where that was not kept),
-    the region in its JSON form, or None, and the canonical expression."""
+    the region in its JSON form, or None, the canonical expression, and the end of the query in Unix
+    ms, 0 for none."""
 
     expression: str
     region: dict[str, Any] | None
     canonical: str
+    until: int = 0
 
 
 def describe(source: bytes) -> DescribedQuery:
@@ -255,9 +258,9 @@ def describe(source: bytes) -> DescribedQuery:
     if words is None:  # a polygon begins with the length of its WKB
         words = 1 + -(-int(np.frombuffer(source, "<f8", 1, 1)[0]) // 8)
     region = decode_region(shape, np.frombuffer(source, "<f8", words, 1))
-    texts = source[1 + 8 * words :].decode("utf-8", "replace")
-    canonical, _, typed = texts.partition("\0")
-    return DescribedQuery(typed or canonical, region.to_json(), canonical)
+    until, texts = split_end(source[1 + 8 * words :])
+    canonical, _, typed = texts.decode("utf-8", "replace").partition("\0")
+    return DescribedQuery(typed or canonical, region.to_json(), canonical, until)
 
 
 def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:

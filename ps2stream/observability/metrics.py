@@ -124,6 +124,24 @@ METRICS: tuple[MetricDefinition, ...] = (
         _of("sequencer", "deletes", kind="delete"),
     ),
     _counter(
+        "queries_ended", "Deletes of queries whose end had come", _of("sequencer", "ended")
+    ),
+    _gauge(
+        "valid_objects_bytes",
+        "Bytes of objects that are kept as they are still valid",
+        _of("dispatcher", "valid_bytes"),
+    ),
+    _counter(
+        "valid_objects_evicted",
+        "Objects with an end that were dropped beyond valid_objects_bytes",
+        _of("dispatcher", "valid_evicted"),
+    ),
+    _counter(
+        "retro_matches",
+        "Matches of new queries with objects that were still valid",
+        _of("dispatcher", "retro_pairs"),
+    ),
+    _counter(
         "updates_refused",
         "Inserts and deletes answered with another code than OK",
         _of("sequencer", "refused_updates"),

@@ -27,7 +27,7 @@ def read_parquet_posts(
     path: str, file: IO[bytes], batch: int, run: str, choice: AttributeChoice | None = None
 ) -> Iterator[Any]:
     """Yields record batches of SCHEMA, as `readers.read_posts`; with a choice, also of the
-    attributes and payload."""
+    attributes, payload and until."""
     source = file if file.seekable() else io.BytesIO(file.read())
     with open_parquet(path, source) as parquet:
         schema = parquet.schema_arrow
@@ -35,18 +35,28 @@ def read_parquet_posts(
         if choice is not None:
             choice.check_columns(path, schema.names)
         more = {} if choice is None else choose_columns(path, schema, KNOWN, choice)
-        payload = ["payload"] if choice is not None and "payload" in schema.names else []
+        beside = [n for n in ("payload", "until") if choice is not None and n in schema.names]
         start = 0
-        names = [*columns.values(), *more, *payload]
+        names = [*columns.values(), *more, *beside]
         for part in read_parquet_batches(path, parquet, batch, names):
             out = {n: post_column(path, n, columns, part, start, run) for n in SCHEMA.names}
             if choice is not None:
                 for name, kind in more.items():
                     out[name] = convert_column(path, name, kind, part, start, choice)
-            if payload:
+            if "payload" in beside:
                 out["payload"] = check_payloads(path, part, start)
+            if "until" in beside:
+                out["until"] = _check_ends(path, part.column("until"))
             start += len(part)
             yield pa.RecordBatch.from_pydict(out)
+
+
+def _check_ends(path: str, column: Any) -> Any:
+    """Returns a column of ends. Raises InvalidArgument for one of another type."""
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_integer(column.type)):
+        problem = f"expected timestamps or integers (Unix ms), got {column.type}"
+        raise bad(f"{path} column until", problem)
+    return column
 
 
 def read_parquet_batches(

@@ -18,7 +18,7 @@ NAMES = {
     "lat": ("lat", "latitude"),
     "text": ("text",),
 }
-KNOWN = frozenset({*chain.from_iterable(NAMES.values()), "payload"})
+KNOWN = frozenset({*chain.from_iterable(NAMES.values()), "payload", "until"})
 """Names of the columns that have a meaning of their own, and are no attributes."""
 POSTS = tuple(NAMES[name] for name in ("lon", "lat", "text"))
 """Names of the columns that a post cannot do without."""
@@ -83,7 +83,8 @@ def _make_degrees_check(name: str) -> Callable[[Any], float]:
     return check
 
 
-def _check_time(value: Any) -> int | None:
+def check_moment(value: Any) -> int | None:
+    """Returns a time as Unix milliseconds. Raises ValueError."""
     if value is None:
         return None
     try:
@@ -108,7 +109,7 @@ def check_payload(value: Any) -> str | None:
 
 CHECKS: dict[str, Callable[[Any], Any]] = {
     "id": _check_id,
-    "time": _check_time,
+    "time": check_moment,
     "lon": _make_degrees_check("lon"),
     "lat": _make_degrees_check("lat"),
     "text": _check_text,
@@ -123,11 +124,11 @@ def check_records(
 ) -> dict[str, list[Any]]:
     """Returns columns id, time, lon, lat and text of (place, record) pairs; an absent id becomes
     `run` and the row's number, from `first`. With a choice, also attributes, mappings of names to
-    values, and payload, JSON text or None. Raises InvalidArgument naming the place of a bad
-    value."""
+    values, payload, JSON text or None, and until, Unix ms or None. Raises InvalidArgument naming
+    the place of a bad value."""
     columns: dict[str, list[Any]] = {name: [] for name in CHECKS}
     if choice is not None:
-        columns |= {"attributes": [], "payload": []}
+        columns |= {"attributes": [], "payload": [], "until": []}
     for number, (where, record) in enumerate(rows, first):
         for name, check in CHECKS.items():
             value = _pick_value(record, name)
@@ -152,6 +153,10 @@ def _check_more(
         raise bad(f"{where} {error.name}", error.problem) from None
     except ValueError as error:
         raise bad(f"{where} payload", str(error)) from None
+    try:
+        columns["until"].append(check_moment(record.get("until") or None))
+    except ValueError as error:
+        raise bad(f"{where} until", str(error)) from None
 
 
 def _pick_value(record: Mapping[str, Any], name: str) -> Any:

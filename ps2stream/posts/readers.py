@@ -91,11 +91,11 @@ def read_cells(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Returns the posts of columns as `check_records` returns them; attributes and payload are
-    absent where they are empty."""
+    """Returns the posts of columns as `check_records` returns them; attributes, payload and until
+    are absent where they are empty."""
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     for row in rows if "attributes" in columns else ():
-        for name in ("attributes", "payload"):
+        for name in ("attributes", "payload", "until"):
             if not row[name]:
                 del row[name]
     return rows
@@ -105,11 +105,13 @@ def nest_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the post of a row of a table, with its other columns under "attributes"."""
     known = ("id", "time", "lon", "lat", "text")
     post = {name: row[name] for name in known}
-    attributes = {n: v for n, v in row.items() if n not in (*known, "payload") and v is not None}
+    beside = (*known, "payload", "until")
+    attributes = {n: v for n, v in row.items() if n not in beside and v is not None}
     if attributes:
         post["attributes"] = attributes
-    if row.get("payload") is not None:
-        post["payload"] = row["payload"]
+    for name in ("payload", "until"):
+        if row.get(name) is not None:
+            post[name] = row[name]
     return post
 
 
@@ -121,7 +123,7 @@ def read_posts(
     choice: AttributeChoice | None = None,
 ) -> Iterator[Any]:
     """Yields the posts as `read_rows` does, but as record batches of arrow_columns.SCHEMA. With a
-    choice, of a Parquet file, these also have a column for each attribute, and payload."""
+    choice, of a Parquet file, these also have a column for each attribute, payload and until."""
     if format_of(path, format) != "parquet":
         from ps2stream.posts.arrow_columns import of_records
 
@@ -175,8 +177,9 @@ def read_queries(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def check_query(where: str, record: dict[str, Any]) -> None:
     """Raises InvalidArgument unless the object has a string `id` and at most `expression`,
-    `region` and `session` besides, as `list --json` prints them; null is absent."""
-    known = ("id", "expression", "region", "session")
+    `region`, `session` and `until` besides, as `list --json` prints them; null is absent. `until`
+    is not read."""
+    known = ("id", "expression", "region", "session", "until")
     if unknown := sorted(set(record) - {*known, "canonical"}):  # which `list --json` adds
         raise bad(where, f"unknown key {unknown[0]!r}; expected {', '.join(known)}")
     for name in ("id", "expression", "session"):

@@ -55,6 +55,7 @@ class Frame:
     KIND; their annotations are `int` or one of the column aliases of this module."""
 
     KIND: ClassVar[int]
+    ADDED: ClassVar[int] = 0  # so many last fields are 0 or empty in frames of earlier versions
     _schema: ClassVar[tuple[tuple[str, np.dtype[Any] | None], ...]]
     _codes: ClassVar[tuple[int, ...]]
     _widths: ClassVar[tuple[int, ...]]  # bytes of an element
@@ -144,6 +145,8 @@ def decode(data: bytes | memoryview) -> Frame:
         raise FrameError(f"frame version {version} is not {_VERSION}")
     cls = Frame._by_kind.get(kind)
     if cls is None or count != len(cls._schema):
+        if cls is not None and len(cls._schema) - cls.ADDED <= count < len(cls._schema):
+            return _decode_earlier(cls, count, data)
         raise FrameError(f"unknown frame kind {kind} with {count} fields")
     body = cls._layout.size
     if size < body:
@@ -164,6 +167,18 @@ def decode(data: bytes | memoryview) -> Frame:
         values[name] = view(data, dtype, n, body) if n else _EMPTY[dtype]
         body += (nbytes + 7) & -8
     return frame
+
+
+def _decode_earlier(cls: type[Frame], count: int, data: bytes | memoryview) -> Frame:
+    """Decodes a frame that was written when its class had only these first fields; those added
+    since are 0 or empty."""
+    start, end = cls._layout.size - 16 * len(cls._schema), 16 * count
+    if len(data) < start + end:
+        raise FrameError("frame is cut short in its head")
+    head = _HEAD.pack(_MAGIC, _VERSION, cls.KIND, len(cls._schema))
+    added = b"".join(struct.pack("<B7xq", code, 0) for code in cls._codes[count:])
+    fields = bytes(data[_HEAD.size : start + end])
+    return decode(head + fields + added + bytes(data[start + end :]))
 
 
 def _describe_wrong_type(cls: type[Frame], codes: tuple[int, ...]) -> FrameError:

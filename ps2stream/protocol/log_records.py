@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ps2stream.protocol.frame import I64, U8, U64, Frame
+from ps2stream.protocol.frame import I64, U8, U32, U64, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,3 +72,48 @@ class ProducerRecord(Frame):
     producer: U8
     floor: U64
     entries: U64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ValidObjectsRecord(Frame):
+    """Objects that are still valid, written again so that the log may be trimmed before them: the
+    encoded ObjectRows, and the offset and the LSN of each."""
+
+    KIND = 59
+    rows: U8
+    offset: I64
+    lsn: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ValidityRecord(Frame):
+    """A note of what is done and what is gone: every insert with retro up to the LSN `done` was
+    matched against the valid objects, with what the `parts` RetroRecords before this hold, and
+    none of those objects has an end up to `horizon`, Unix ms."""
+
+    KIND = 62
+    done: int
+    horizon: int
+    parts: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RetroRecord(Frame):
+    """Matches of new queries with objects that were still valid: part number `part`, from 0, of
+    those that a ValidityRecord behind the last part ends. They count only if that is there.
+
+    They are released as a batch of their own, with the offset `batch` and the LSN of the first of
+    the queries. rows: the encoded ObjectRows of the objects that match, without terms, which may be
+    none, and offset where each lies; pair_row, handle and session of each pair, by rising row;
+    missed: sessions to be told that objects which may have matched are gone."""
+
+    KIND = 63
+    part: int
+    batch: int
+    lsn: int
+    rows: U8
+    offset: I64
+    pair_row: U32
+    handle: I64
+    session: I64
+    missed: I64

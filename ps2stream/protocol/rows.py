@@ -63,7 +63,7 @@ programs.py. Such a program has notes."""
 PROG_NOTES = -16
 """A program whose last value is at most this has notes behind it: PROG_NOTES - n stands behind n
 pairs (number of the term | kind << 8, size), one for each watched literal; see
-language/literals.py."""
+language/literals.py. Pairs of the kind 0 are of validity, see validity.py."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -200,9 +200,11 @@ class ObjectRows(Frame):
     degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included; term_off
     is empty in the object log, which has no terms. opaque ragged bytes that pass through unread,
     for attributes and payloads; opaque_off is empty where no object has any. searched: the version
-    of the literals that the terms were searched for (language/literals.py)."""
+    of the literals that the terms were searched for (language/literals.py). until: the end of each
+    object's validity in ms, 0 for none; empty where no object has any."""
 
     KIND = 2
+    ADDED = 1
     id_off: I64
     id: U8
     time: I64
@@ -215,6 +217,7 @@ class ObjectRows(Frame):
     opaque_off: I64 = dataclasses.field(default_factory=no_offsets)
     opaque: U8 = dataclasses.field(default_factory=nothing)
     searched: int = 0
+    until: I64 = dataclasses.field(default_factory=no_offsets)
 
     FLAT = ("time", "lon", "lat")
     RAGGED = ("id", "text", "term")
@@ -230,7 +233,7 @@ class ObjectRows(Frame):
             + self.time.nbytes + self.lon.nbytes + self.lat.nbytes
             + self.text_off.nbytes + self.text.nbytes
             + self.term_off.nbytes + self.term.nbytes
-            + self.opaque_off.nbytes + self.opaque.nbytes
+            + self.opaque_off.nbytes + self.opaque.nbytes + self.until.nbytes
         )  # fmt: skip
 
     def take(self, rows: I64) -> ObjectRows:
@@ -238,7 +241,8 @@ class ObjectRows(Frame):
         columns = taken_columns(self.FLAT, ("id", "text"), self, rows)
         columns["term_off"], columns["term"] = take_optional(self.term_off, self.term, rows)
         columns["opaque_off"], columns["opaque"] = take_optional(self.opaque_off, self.opaque, rows)
-        return ObjectRows(**columns, searched=self.searched)
+        until = self.until[rows] if len(self.until) else self.until
+        return ObjectRows(**columns, searched=self.searched, until=until)
 
     def without_terms(self) -> ObjectRows:
         """Returns the objects as the object log has them."""
@@ -257,4 +261,10 @@ class ObjectRows(Frame):
         searched = min(part.searched for part in parts)
         opaque = concat_optional([(p.opaque_off, p.opaque, len(p)) for p in parts])
         columns["opaque_off"], columns["opaque"] = opaque
-        return cls(**columns, searched=searched)
+        until = no_offsets()
+        if any(len(part.until) for part in parts):
+            none = (np.zeros(len(part), np.int64) for part in parts)
+            until = np.concatenate(
+                [p.until if len(p.until) else no for p, no in zip(parts, none, strict=True)]
+            )
+        return cls(**columns, searched=searched, until=until)

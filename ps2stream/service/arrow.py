@@ -93,9 +93,9 @@ def doubles(batch: pa.RecordBatch, name: str) -> F64:
     return found
 
 
-def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
-    """Returns a time column in Unix ms; a null becomes `now_ms`. Raises InvalidArgument on
-    overflow."""
+def times(batch: pa.RecordBatch, name: str, absent_ms: int, rows: str = "batch.objects") -> I64:
+    """Returns a time column in Unix ms; a null becomes `absent_ms`. Raises InvalidArgument on
+    overflow, naming the row as one of `rows`."""
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
         value, is_far = read_milliseconds(column)
@@ -103,8 +103,8 @@ def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
         value, is_far = _view_values(column, np.int64), None
     absent = nulls(batch, name)
     if is_far is not None and len(far := np.flatnonzero(is_far & ~absent)):
-        raise invalid(f"batch.objects[{far[0]}].time", "is beyond 64-bit milliseconds")
-    return np.where(absent, now_ms, value) if absent.any() else value
+        raise invalid(f"{rows}[{far[0]}].{name}", "is beyond 64-bit milliseconds")
+    return np.where(absent, absent_ms, value) if absent.any() else value
 
 
 def read_milliseconds(column: pa.Array) -> tuple[I64, Array | None]:

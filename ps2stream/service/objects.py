@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analyzer
@@ -31,11 +32,12 @@ from ps2stream.protocol.frame import (
     strings_to_column,
     take_ragged,
 )
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.rows import ObjectRows, no_offsets
 from ps2stream.service import arrow
 from ps2stream.service.attribute_columns import find_column_problems, read_columns
 from ps2stream.service.attribute_messages import read_messages
 from ps2stream.service.attribute_rules import OpaqueRows, no_opaque
+from ps2stream.service.ends import ENDED, NO_END, find_end_problems, mark_given_ends
 from ps2stream.service.object_row_kernels import are_within
 from ps2stream.service.plain_columns import PlainColumnReader, PlainColumns
 from ps2stream.space.regions import coordinate_problem
@@ -48,6 +50,7 @@ COLUMNS = {
     "text": arrow.STRING,
     "id": arrow.STRING,
     "time": arrow.TIME,
+    "until": arrow.TIME,
 }
 REQUIRED = ("lon", "lat", "text")
 _LIMITS = LON_MAX, LAT_MAX, ID_BYTES, min(TEXT_BYTES, FOLDED_TEXT_BYTES // GROWTH)
@@ -72,7 +75,8 @@ class RowRefusal(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class ObjectColumns:
     """A batch of n objects as they came. id and text are ragged UTF-8, time is in ms, lon and lat
-    are in degrees, NaN where absent. opaque are attributes and payloads."""
+    are in degrees, NaN where absent. opaque are attributes and payloads. until are the ends in ms,
+    NO_END for none, empty if there are none; `now_ms` is what they were checked by."""
 
     id_off: I64
     id: U8
@@ -82,6 +86,8 @@ class ObjectColumns:
     text_off: I64
     text: U8
     opaque: OpaqueRows = field(default_factory=no_opaque)
+    until: I64 = field(default_factory=no_offsets)
+    now_ms: int = 0
 
     def __len__(self) -> int:
         return len(self.lon)
@@ -95,7 +101,8 @@ class ObjectColumns:
         Raises Cancelled once `is_wanted` reports that the caller has left.
         """
         columns = sealed(self.lon), sealed(self.lat), sealed(self.id_off), sealed(self.text_off)
-        if not self.opaque.problems and are_within(*columns, _LIMITS):
+        is_plain = not self.opaque.problems and not len(self.until)
+        if is_plain and are_within(*columns, _LIMITS):
             return []
         out: list[RowRefusal] = []
         for name, value, limit in (("lon", self.lon, LON_MAX), ("lat", self.lat, LAT_MAX)):
@@ -115,6 +122,8 @@ class ObjectColumns:
             named = f"the limit folded_text_bytes {FOLDED_TEXT_BYTES}"
             out.append(RowRefusal(i, "text", f"{folded} bytes once folded are over {named}"))
         out += [RowRefusal(*problem) for problem in sorted(self.opaque.problems)[:most]]
+        ends = find_end_problems(self.until, self.now_ms, self.time)
+        out += [RowRefusal(row, "until", problem) for row, problem in ends[:most]]
         return sorted(out)[:most]
 
     def take(self, rows: Array) -> ObjectColumns:
@@ -126,6 +135,8 @@ class ObjectColumns:
             self.lat[rows],
             *take_ragged(self.text_off, self.text, rows),
             opaque=self.opaque.take(rows),
+            until=self.until[rows] if len(self.until) else self.until,
+            now_ms=self.now_ms,
         )
 
     def analyse(
@@ -153,6 +164,7 @@ class ObjectColumns:
             self.opaque.off,
             self.opaque.data,
             searched=literals.version,
+            until=self.until,
         )
 
 
@@ -206,12 +218,19 @@ def _read_arrow(data: bytes, now_ms: int, is_wanted: Callable[[], bool]) -> Obje
         arrow.doubles(batch, "lat"),
         *arrow.strings(batch, "text"),
         opaque=read_columns(batch, COLUMNS, is_wanted),
+        until=_read_ends(batch) if "until" in names else no_offsets(),
+        now_ms=now_ms,
     )
+
+
+def _read_ends(batch: pa.RecordBatch) -> I64:
+    until = mark_given_ends(arrow.times(batch, "until", NO_END))
+    return np.where(arrow.nulls(batch, "until"), NO_END, until)
 
 
 def _make_plain_columns(plain: PlainColumns, now_ms: int) -> ObjectColumns:
     numbers, texts = plain.numbers, plain.texts
-    time = numbers.get("time")
+    time, until = numbers.get("time"), numbers.get("until")
     id_ = texts.get("id")
     return ObjectColumns(
         *(id_ if id_ is not None else (np.zeros(plain.rows + 1, np.int64), np.zeros(0, np.uint8))),
@@ -219,6 +238,8 @@ def _make_plain_columns(plain: PlainColumns, now_ms: int) -> ObjectColumns:
         numbers["lon"],
         numbers["lat"],
         *texts["text"],
+        until=no_offsets() if until is None else mark_given_ends(until),
+        now_ms=now_ms,
     )
 
 
@@ -237,4 +258,13 @@ def _read_messages(
         np.fromiter((o.lat or (0.0 if o.HasField("lat") else nan) for o in rows), np.float64, n),
         *strings_to_column(o.text for o in rows),
         opaque=read_messages(rows, is_wanted),
+        until=_read_message_ends(rows),
+        now_ms=now_ms,
     )
+
+
+def _read_message_ends(rows: Sequence[object_pb2.Object]) -> I64:
+    if not any(o.HasField("until_ms") for o in rows):
+        return no_offsets()
+    ends = ((o.until_ms or ENDED) if o.HasField("until_ms") else NO_END for o in rows)
+    return np.fromiter(ends, np.int64, len(rows))

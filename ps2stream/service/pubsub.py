@@ -135,7 +135,7 @@ class PubSub:
     def _insert_query(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(pubsub_pb2.InsertQueryRequest, data, QUERY_BYTES, "query_bytes")
         _check_request_id(request.request_id)
-        found = query_columns.read_query(request.query, self._gateway)
+        found = query_columns.read_query(request.query, self._gateway, request.retro)
         # This comes before the query is stored: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
         check_deadline(call)
@@ -200,7 +200,7 @@ class PubSub:
         _check_request_id(request.request_id)
         time = QuickTime(is_limited=False)
         try:
-            found = query_columns.read_queries(request.batch, self._gateway)
+            found = query_columns.read_queries(request.batch, self._gateway, request.retro)
         finally:
             self._reading.note(size_bytes, time.taken_s)
         answer = pubsub_pb2.InsertQueriesResponse()

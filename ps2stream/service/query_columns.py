@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import InvalidArgument, Violation, invalid
@@ -24,8 +25,10 @@ from ps2stream.limits import BATCH_BYTES, POLYGON_VERTICES
 from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column, take_ragged
 from ps2stream.protocol.messages.updates import LookupReply
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.protocol.validity import add_validity
 from ps2stream.service import arrow
 from ps2stream.service.calls import name_problem
+from ps2stream.service.ends import ENDED, NO_END, find_end_problems, mark_given_ends
 from ps2stream.service.objects import RowRefusal
 from ps2stream.service.plain_columns import PlainColumnReader
 from ps2stream.space import geojson
@@ -37,8 +40,10 @@ COLUMNS = {
     "id": arrow.STRING,
     "expression": arrow.STRING,
     **dict.fromkeys(RECT_FIELDS, arrow.DOUBLE),
+    "until": arrow.TIME,
 }
-_plain_reader = PlainColumnReader(COLUMNS, tuple(COLUMNS))
+REQUIRED = tuple(name for name in COLUMNS if name != "until")
+_plain_reader = PlainColumnReader(COLUMNS, REQUIRED)
 _MOST_COMMAS = 5 * POLYGON_VERTICES
 """The most commas of a GeoJSON text: four for each position with elevation and measure, and room
 for what is not a position."""
@@ -58,13 +63,14 @@ class QueryInserts(NamedTuple):
 
 
 class _QueryColumns(NamedTuple):
-    """A batch of queries as they came."""
+    """A batch of queries as they came; until: Unix ms, NO_END without one."""
 
     id: tuple[I64, U8]
     expression: tuple[I64, U8]
     regions: Regions
     sessions: list[str]
     refused: list[RowRefusal]
+    until: I64
 
     def take(self, at: I64) -> _QueryColumns:
         if isinstance(self.regions, RectColumns):
@@ -84,20 +90,26 @@ class _QueryColumns(NamedTuple):
             regions,
             [self.sessions[i] for i in at],
             [],
+            self.until[at],
         )
 
 
-def read_query(query: query_pb2.Query, gateway: DispatcherGateway) -> QueryInserts:
-    """Returns the insert of one query. Raises InvalidArgument with paths below `query`."""
-    found = _compile_inserts(_read_messages([query], ""), gateway)
+def read_query(
+    query: query_pb2.Query, gateway: DispatcherGateway, retro: bool = False
+) -> QueryInserts:
+    """Returns the insert of one query; with `retro` it is also matched against the objects that are
+    still valid. Raises InvalidArgument with paths below `query`."""
+    found = _compile_inserts(_read_messages([query], ""), gateway, retro)
     if found.refused:
         raise InvalidArgument([Violation(f"query.{r.field}", r.description) for r in found.refused])
     return found
 
 
-def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> QueryInserts:
-    """Returns the inserts of a batch. Raises InvalidArgument for what is wrong with the batch as a
-    whole."""
+def read_queries(
+    batch: query_pb2.QueryBatch, gateway: DispatcherGateway, retro: bool = False
+) -> QueryInserts:
+    """Returns the inserts of a batch; `retro` is as in `read_query`. Raises InvalidArgument for
+    what is wrong with the batch as a whole."""
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         raise invalid("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
@@ -112,7 +124,7 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> Que
         found = _read_messages(batch.queries, batch.session)
     if not found.sessions:
         raise invalid("batch", "holds no query")
-    return _compile_inserts(found, gateway)
+    return _compile_inserts(found, gateway, retro)
 
 
 def make_replacements(rows: QueryRows, at: I64, request_id: str) -> tuple[QueryRows, list[str]]:
@@ -152,8 +164,10 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
         at[1:],
         strict=True,
     ):
-        expression, region, canonical = describe_source(sources[a:b])
+        expression, region, canonical, until = describe_source(sources[a:b])
         query = query_pb2.Query(id=id_, expression=expression, session=session, canonical=canonical)
+        if until:
+            query.until_ms = until
         if region is None:
             pass
         elif region["type"] == "Rect":
@@ -170,31 +184,41 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
     return out
 
 
-def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryInserts:
+def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway, retro: bool) -> QueryInserts:
     """Compiles all queries, and when some are bad, the good ones again by themselves."""
     n = len(found.sessions)
     compiled = compile_column(*found.expression, gateway.analyzer, gateway.frequencies)
     refused = found.refused + [
         RowRefusal(*p) for p in check_rows(found.id, compiled, found.regions)
     ]
+    if found.until.any():
+        problems = find_end_problems(found.until, gateway.clock_ms())
+        refused += [RowRefusal(row, "until", problem) for row, problem in problems]
     if not refused:
         rows = build_checked_rows(found.id, compiled, found.regions, found.expression)
+        rows = add_validity(rows, found.until, np.full(n, retro))
         return QueryInserts(n, np.arange(n), rows, found.sessions, [])
     at = np.setdiff1d(np.arange(n), [r.row for r in refused])
     refused.sort()
     if not len(at):
         return QueryInserts(n, at, no_queries(), [], refused)
-    good = _compile_inserts(found.take(at), gateway)
+    good = _compile_inserts(found.take(at), gateway, retro)
     return QueryInserts(n, at, good.rows, good.sessions, refused)
 
 
 def _read_arrow(data: bytes, session: str) -> _QueryColumns:
     if (plain := _plain_reader.read(data)) is not None:
         sides = RectColumns(*(plain.numbers[f] for f in RECT_FIELDS))
+        until = plain.numbers.get("until")
         return _QueryColumns(
-            plain.texts["id"], plain.texts["expression"], sides, [session] * plain.rows, []
+            plain.texts["id"],
+            plain.texts["expression"],
+            sides,
+            [session] * plain.rows,
+            [],
+            np.zeros(plain.rows, np.int64) if until is None else mark_given_ends(until),
         )
-    batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
+    batch = arrow.open_batch(data, COLUMNS, REQUIRED)
     lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
     absent = [arrow.nulls(batch, f) for f in RECT_FIELDS if batch.column(f).null_count]
     # A row without a region lacks all sides.
@@ -205,7 +229,16 @@ def _read_arrow(data: bytes, session: str) -> _QueryColumns:
         RectColumns(lon_min, lat_min, lon_max, lat_max, world),
         [session] * batch.num_rows,
         [],
+        _read_ends(batch),
     )
+
+
+def _read_ends(batch: pa.RecordBatch) -> I64:
+    n = batch.num_rows
+    if "until" not in batch.schema.names:
+        return np.zeros(n, np.int64)
+    until = mark_given_ends(arrow.times(batch, "until", NO_END, "batch.queries"))
+    return np.where(arrow.nulls(batch, "until"), NO_END, until)
 
 
 def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _QueryColumns:
@@ -226,6 +259,11 @@ def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _QueryCo
         regions,
         sessions,
         refused,
+        np.fromiter(
+            ((q.until_ms or ENDED) if q.HasField("until_ms") else NO_END for q in queries),
+            np.int64,
+            len(queries),
+        ),
     )
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19ps2stream/v1/object.proto\x12\x0cps2stream.v1\"t\n\x0e\x41ttributeValue\x12\x11\n\x07integer\x18\x01 \x01(\x03H\x00\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x62oolean\x18\x04 \x01(\x08H\x00\x12\x11\n\x07time_ms\x18\x05 \x01(\x03H\x00\x42\x07\n\x05value\"\x8f\x01\n\nAttributes\x12\x34\n\x06values\x18\x01 \x03(\x0b\x32$.ps2stream.v1.Attributes.ValuesEntry\x1aK\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.ps2stream.v1.AttributeValue:\x02\x38\x01\"5\n\x07Payload\x12\x0f\n\x05\x62ytes\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04json\x18\x02 \x01(\tH\x00\x42\t\n\x07\x63ontent\"\xce\x01\n\x06Object\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x07time_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x03lon\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03lat\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04text\x18\x05 \x01(\t\x12,\n\nattributes\x18\x06 \x01(\x0b\x32\x18.ps2stream.v1.Attributes\x12&\n\x07payload\x18\x07 \x01(\x0b\x32\x15.ps2stream.v1.PayloadB\n\n\x08_time_msB\x06\n\x04_lonB\x06\n\x04_lat\"C\n\x0bObjectBatch\x12%\n\x07objects\x18\x01 \x03(\x0b\x32\x14.ps2stream.v1.Object\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c*|\n\x0cPublishLevel\x12\x1d\n\x19PUBLISH_LEVEL_UNSPECIFIED\x10\x00\x12\x19\n\x15PUBLISH_LEVEL_DURABLE\x10\x01\x12\x1a\n\x16PUBLISH_LEVEL_ACCEPTED\x10\x02\x12\x16\n\x12PUBLISH_LEVEL_NONE\x10\x03\x42.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19ps2stream/v1/object.proto\x12\x0cps2stream.v1\"t\n\x0e\x41ttributeValue\x12\x11\n\x07integer\x18\x01 \x01(\x03H\x00\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x62oolean\x18\x04 \x01(\x08H\x00\x12\x11\n\x07time_ms\x18\x05 \x01(\x03H\x00\x42\x07\n\x05value\"\x8f\x01\n\nAttributes\x12\x34\n\x06values\x18\x01 \x03(\x0b\x32$.ps2stream.v1.Attributes.ValuesEntry\x1aK\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.ps2stream.v1.AttributeValue:\x02\x38\x01\"5\n\x07Payload\x12\x0f\n\x05\x62ytes\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04json\x18\x02 \x01(\tH\x00\x42\t\n\x07\x63ontent\"\xf2\x01\n\x06Object\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x07time_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x03lon\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03lat\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04text\x18\x05 \x01(\t\x12,\n\nattributes\x18\x06 \x01(\x0b\x32\x18.ps2stream.v1.Attributes\x12&\n\x07payload\x18\x07 \x01(\x0b\x32\x15.ps2stream.v1.Payload\x12\x15\n\x08until_ms\x18\x08 \x01(\x03H\x03\x88\x01\x01\x42\n\n\x08_time_msB\x06\n\x04_lonB\x06\n\x04_latB\x0b\n\t_until_ms\"C\n\x0bObjectBatch\x12%\n\x07objects\x18\x01 \x03(\x0b\x32\x14.ps2stream.v1.Object\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c*|\n\x0cPublishLevel\x12\x1d\n\x19PUBLISH_LEVEL_UNSPECIFIED\x10\x00\x12\x19\n\x15PUBLISH_LEVEL_DURABLE\x10\x01\x12\x1a\n\x16PUBLISH_LEVEL_ACCEPTED\x10\x02\x12\x16\n\x12PUBLISH_LEVEL_NONE\x10\x03\x42.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\020com.ps2stream.v1P\001Z\030ps2stream/v1;ps2streamv1'
   _globals['_ATTRIBUTES_VALUESENTRY']._loaded_options = None
   _globals['_ATTRIBUTES_VALUESENTRY']._serialized_options = b'8\001'
-  _globals['_PUBLISHLEVEL']._serialized_start=640
-  _globals['_PUBLISHLEVEL']._serialized_end=764
+  _globals['_PUBLISHLEVEL']._serialized_start=676
+  _globals['_PUBLISHLEVEL']._serialized_end=800
   _globals['_ATTRIBUTEVALUE']._serialized_start=43
   _globals['_ATTRIBUTEVALUE']._serialized_end=159
   _globals['_ATTRIBUTES']._serialized_start=162
@@ -45,7 +45,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PAYLOAD']._serialized_start=307
   _globals['_PAYLOAD']._serialized_end=360
   _globals['_OBJECT']._serialized_start=363
-  _globals['_OBJECT']._serialized_end=569
-  _globals['_OBJECTBATCH']._serialized_start=571
-  _globals['_OBJECTBATCH']._serialized_end=638
+  _globals['_OBJECT']._serialized_end=605
+  _globals['_OBJECTBATCH']._serialized_start=607
+  _globals['_OBJECTBATCH']._serialized_end=674
 # @@protoc_insertion_point(module_scope)

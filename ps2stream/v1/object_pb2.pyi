@@ -183,6 +183,7 @@ class Object(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Publisher's name of the object; may be empty and need not be unique. At most 128 bytes."""
     time_ms: _builtins.int
@@ -193,6 +194,11 @@ class Object(_message.Message):
     """Latitude, degrees, WGS 84, -90 to 90; required."""
     text: _builtins.str
     """Text of the object, at most 64 KiB of UTF-8."""
+    until_ms: _builtins.int
+    """End of the object's validity, Unix milliseconds, UTC: until then a new query with `retro` is
+    matched against it. It must lie ahead, by 10 years at most, and after time_ms. Absent: only
+    queries that are live when the object is accepted are matched against it.
+    """
     @_builtins.property
     def attributes(self) -> Global___Attributes:
         """Typed attributes, which queries compare (severity >= 3) and matches bring back."""
@@ -211,10 +217,11 @@ class Object(_message.Message):
         text: _builtins.str = ...,
         attributes: Global___Attributes | None = ...,
         payload: Global___Payload | None = ...,
+        until_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "attributes", b"attributes", "lat", b"lat", "lon", b"lon", "payload", b"payload", "time_ms", b"time_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "_until_ms", b"_until_ms", "attributes", b"attributes", "lat", b"lat", "lon", b"lon", "payload", b"payload", "time_ms", b"time_ms", "until_ms", b"until_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "attributes", b"attributes", "id", b"id", "lat", b"lat", "lon", b"lon", "payload", b"payload", "text", b"text", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lat", b"_lat", "_lon", b"_lon", "_time_ms", b"_time_ms", "_until_ms", b"_until_ms", "attributes", b"attributes", "id", b"id", "lat", b"lat", "lon", b"lon", "payload", b"payload", "text", b"text", "time_ms", b"time_ms", "until_ms", b"until_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lat: _TypeAlias = _typing.Literal["lat"]  # noqa: Y015
     _WhichOneofArgType__lat: _TypeAlias = _typing.Literal["_lat", b"_lat"]  # noqa: Y015
@@ -222,12 +229,16 @@ class Object(_message.Message):
     _WhichOneofArgType__lon: _TypeAlias = _typing.Literal["_lon", b"_lon"]  # noqa: Y015
     _WhichOneofReturnType__time_ms: _TypeAlias = _typing.Literal["time_ms"]  # noqa: Y015
     _WhichOneofArgType__time_ms: _TypeAlias = _typing.Literal["_time_ms", b"_time_ms"]  # noqa: Y015
+    _WhichOneofReturnType__until_ms: _TypeAlias = _typing.Literal["until_ms"]  # noqa: Y015
+    _WhichOneofArgType__until_ms: _TypeAlias = _typing.Literal["_until_ms", b"_until_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lat) -> _WhichOneofReturnType__lat | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lon) -> _WhichOneofReturnType__lon | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_ms) -> _WhichOneofReturnType__time_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_ms) -> _WhichOneofReturnType__until_ms | None: ...
 
 Global___Object: _TypeAlias = Object  # noqa: Y015
 
@@ -244,8 +255,8 @@ class ObjectBatch(_message.Message):
     arrow: _builtins.bytes
     """Objects as one Arrow IPC stream (the streaming format, with its schema; no buffer compressed)
     with one record batch of the columns lon, lat (double), text (string or large_string), and
-    optionally id (string or large_string) and time (timestamp, or int64 Unix milliseconds; null:
-    the time of acceptance). A column payload is the payload, as bytes (binary or large_binary) or
+    optionally id (string or large_string), time and until (timestamp, or int64 Unix milliseconds;
+    null: the time of acceptance, and no end). A column payload is the payload, as bytes (binary or large_binary) or
     JSON (string or large_string). Each other column is an attribute: integers, float, double, bool,
     string, large_string or timestamp; null: absent. All attributes as messages have at most 4 MiB.
     """

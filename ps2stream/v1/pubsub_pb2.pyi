@@ -29,6 +29,7 @@ class InsertQueryRequest(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
+    RETRO_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Name of this attempt and its retries, at most 128 bytes. Repeating a plain insert is harmless
     without it. A repeated replacement with the same name gets the first answer and replaces nothing,
@@ -38,6 +39,13 @@ class InsertQueryRequest(_message.Message):
     """True to replace the live query of this id, if there is one: its delete and the insert share one
     LSN, so that every object is matched against exactly one of the two. A replacement by the same
     query changes nothing and returns the first LSN. The session must be the same.
+    """
+    retro: _builtins.bool
+    """True to match the query, once it is live, also against the objects accepted before that are still
+    valid (Object.until_ms) by the sequencer's clock: each once, whether it is found so or was on its
+    way. The matches come as any others, perhaps after the answer. A dispatcher keeps a bounded
+    amount of valid objects; if some that were valid had been dropped, the session gets a gap with
+    count 0. An insert that changes nothing matches nothing anew.
     """
     @_builtins.property
     def query(self) -> _query_pb2.Query:
@@ -49,10 +57,11 @@ class InsertQueryRequest(_message.Message):
         query: _query_pb2.Query | None = ...,
         request_id: _builtins.str = ...,
         replace: _builtins.bool = ...,
+        retro: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "replace", b"replace", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "replace", b"replace", "request_id", b"request_id", "retro", b"retro"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -97,6 +106,7 @@ class InsertQueriesRequest(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
+    RETRO_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Name of this attempt and its retries, as InsertQueryRequest.request_id, for every row of the
     batch.
@@ -105,6 +115,8 @@ class InsertQueriesRequest(_message.Message):
     """As InsertQueryRequest.replace, for every row of the batch. The rows take effect in their order.
     Wait for the answer to a batch before you replace the same query in another one.
     """
+    retro: _builtins.bool
+    """As InsertQueryRequest.retro, for every row of the batch."""
     @_builtins.property
     def batch(self) -> _query_pb2.QueryBatch:
         """Queries to insert."""
@@ -115,10 +127,11 @@ class InsertQueriesRequest(_message.Message):
         batch: _query_pb2.QueryBatch | None = ...,
         request_id: _builtins.str = ...,
         replace: _builtins.bool = ...,
+        retro: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "replace", b"replace", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "replace", b"replace", "request_id", b"request_id", "retro", b"retro"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ps2stream/v1/query.proto\x12\x0cps2stream.v1\"\x93\x01\n\tRectangle\x12\x14\n\x07lon_min\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07lat_min\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07lon_max\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x07lat_max\x18\x04 \x01(\x01H\x03\x88\x01\x01\x42\n\n\x08_lon_minB\n\n\x08_lat_minB\n\n\x08_lon_maxB\n\n\x08_lat_max\"b\n\x06\x43ircle\x12\x10\n\x03lon\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03lat\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\tradius_km\x18\x03 \x01(\x01H\x02\x88\x01\x01\x42\x06\n\x04_lonB\x06\n\x04_latB\x0c\n\n_radius_km\"z\n\x06Region\x12,\n\trectangle\x18\x01 \x01(\x0b\x32\x17.ps2stream.v1.RectangleH\x00\x12&\n\x06\x63ircle\x18\x02 \x01(\x0b\x32\x14.ps2stream.v1.CircleH\x00\x12\x11\n\x07geojson\x18\x03 \x01(\tH\x00\x42\x07\n\x05shape\"q\n\x05Query\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\x12$\n\x06region\x18\x03 \x01(\x0b\x32\x14.ps2stream.v1.Region\x12\x0f\n\x07session\x18\x04 \x01(\t\x12\x11\n\tcanonical\x18\x05 \x01(\t\"_\n\x0eInterpretation\x12\x12\n\nexpression\x18\x01 \x01(\t\x12\'\n\x04\x61rea\x18\x02 \x01(\x0b\x32\x19.ps2stream.v1.AreaSummary\x12\x10\n\x08warnings\x18\x03 \x03(\t\"\xa2\x01\n\x0b\x41reaSummary\x12\x10\n\x08\x61rea_km2\x18\x01 \x01(\x01\x12\x10\n\x08width_km\x18\x02 \x01(\x01\x12\x11\n\theight_km\x18\x03 \x01(\x01\x12\x0b\n\x03lon\x18\x04 \x01(\x01\x12\x0b\n\x03lat\x18\x05 \x01(\x01\x12\x15\n\rnearest_place\x18\x06 \x01(\t\x12\x17\n\x0fnearest_country\x18\x07 \x01(\t\x12\x12\n\nnearest_km\x18\x08 \x01(\x01\"R\n\nQueryBatch\x12$\n\x07queries\x18\x01 \x03(\x0b\x32\x13.ps2stream.v1.Query\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c\x12\x0f\n\x07session\x18\x03 \x01(\t\"`\n\x08RowError\x12\x0b\n\x03row\x18\x01 \x01(\r\x12#\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x15.ps2stream.v1.RowCode\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t*\x98\x01\n\x07RowCode\x12\x18\n\x14ROW_CODE_UNSPECIFIED\x10\x00\x12\x1d\n\x19ROW_CODE_INVALID_ARGUMENT\x10\x01\x12\x1b\n\x17ROW_CODE_ALREADY_EXISTS\x10\x02\x12\x16\n\x12ROW_CODE_NOT_FOUND\x10\x03\x12\x1f\n\x1bROW_CODE_RESOURCE_EXHAUSTED\x10\x04\x42.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ps2stream/v1/query.proto\x12\x0cps2stream.v1\"\x93\x01\n\tRectangle\x12\x14\n\x07lon_min\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07lat_min\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07lon_max\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x07lat_max\x18\x04 \x01(\x01H\x03\x88\x01\x01\x42\n\n\x08_lon_minB\n\n\x08_lat_minB\n\n\x08_lon_maxB\n\n\x08_lat_max\"b\n\x06\x43ircle\x12\x10\n\x03lon\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03lat\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\tradius_km\x18\x03 \x01(\x01H\x02\x88\x01\x01\x42\x06\n\x04_lonB\x06\n\x04_latB\x0c\n\n_radius_km\"z\n\x06Region\x12,\n\trectangle\x18\x01 \x01(\x0b\x32\x17.ps2stream.v1.RectangleH\x00\x12&\n\x06\x63ircle\x18\x02 \x01(\x0b\x32\x14.ps2stream.v1.CircleH\x00\x12\x11\n\x07geojson\x18\x03 \x01(\tH\x00\x42\x07\n\x05shape\"\x95\x01\n\x05Query\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\x12$\n\x06region\x18\x03 \x01(\x0b\x32\x14.ps2stream.v1.Region\x12\x0f\n\x07session\x18\x04 \x01(\t\x12\x11\n\tcanonical\x18\x05 \x01(\t\x12\x15\n\x08until_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_until_ms\"_\n\x0eInterpretation\x12\x12\n\nexpression\x18\x01 \x01(\t\x12\'\n\x04\x61rea\x18\x02 \x01(\x0b\x32\x19.ps2stream.v1.AreaSummary\x12\x10\n\x08warnings\x18\x03 \x03(\t\"\xa2\x01\n\x0b\x41reaSummary\x12\x10\n\x08\x61rea_km2\x18\x01 \x01(\x01\x12\x10\n\x08width_km\x18\x02 \x01(\x01\x12\x11\n\theight_km\x18\x03 \x01(\x01\x12\x0b\n\x03lon\x18\x04 \x01(\x01\x12\x0b\n\x03lat\x18\x05 \x01(\x01\x12\x15\n\rnearest_place\x18\x06 \x01(\t\x12\x17\n\x0fnearest_country\x18\x07 \x01(\t\x12\x12\n\nnearest_km\x18\x08 \x01(\x01\"R\n\nQueryBatch\x12$\n\x07queries\x18\x01 \x03(\x0b\x32\x13.ps2stream.v1.Query\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c\x12\x0f\n\x07session\x18\x03 \x01(\t\"`\n\x08RowError\x12\x0b\n\x03row\x18\x01 \x01(\r\x12#\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x15.ps2stream.v1.RowCode\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t*\x98\x01\n\x07RowCode\x12\x18\n\x14ROW_CODE_UNSPECIFIED\x10\x00\x12\x1d\n\x19ROW_CODE_INVALID_ARGUMENT\x10\x01\x12\x1b\n\x17ROW_CODE_ALREADY_EXISTS\x10\x02\x12\x16\n\x12ROW_CODE_NOT_FOUND\x10\x03\x12\x1f\n\x1bROW_CODE_RESOURCE_EXHAUSTED\x10\x04\x42.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,22 +32,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ps2stream.v1.query_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020com.ps2stream.v1P\001Z\030ps2stream/v1;ps2streamv1'
-  _globals['_ROWCODE']._serialized_start=976
-  _globals['_ROWCODE']._serialized_end=1128
+  _globals['_ROWCODE']._serialized_start=1013
+  _globals['_ROWCODE']._serialized_end=1165
   _globals['_RECTANGLE']._serialized_start=43
   _globals['_RECTANGLE']._serialized_end=190
   _globals['_CIRCLE']._serialized_start=192
   _globals['_CIRCLE']._serialized_end=290
   _globals['_REGION']._serialized_start=292
   _globals['_REGION']._serialized_end=414
-  _globals['_QUERY']._serialized_start=416
-  _globals['_QUERY']._serialized_end=529
-  _globals['_INTERPRETATION']._serialized_start=531
-  _globals['_INTERPRETATION']._serialized_end=626
-  _globals['_AREASUMMARY']._serialized_start=629
-  _globals['_AREASUMMARY']._serialized_end=791
-  _globals['_QUERYBATCH']._serialized_start=793
-  _globals['_QUERYBATCH']._serialized_end=875
-  _globals['_ROWERROR']._serialized_start=877
-  _globals['_ROWERROR']._serialized_end=973
+  _globals['_QUERY']._serialized_start=417
+  _globals['_QUERY']._serialized_end=566
+  _globals['_INTERPRETATION']._serialized_start=568
+  _globals['_INTERPRETATION']._serialized_end=663
+  _globals['_AREASUMMARY']._serialized_start=666
+  _globals['_AREASUMMARY']._serialized_end=828
+  _globals['_QUERYBATCH']._serialized_start=830
+  _globals['_QUERYBATCH']._serialized_end=912
+  _globals['_ROWERROR']._serialized_start=914
+  _globals['_ROWERROR']._serialized_end=1010
 # @@protoc_insertion_point(module_scope)

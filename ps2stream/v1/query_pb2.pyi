@@ -197,6 +197,7 @@ class Query(_message.Message):
     REGION_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     CANONICAL_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Client's name of the query, unique among the tenant's live queries: 1 to 128 bytes, without
     NUL.
@@ -216,6 +217,11 @@ class Query(_message.Message):
     """In answers: the expression as the service understood it, in canonical form. Requests may repeat
     it; it is not read.
     """
+    until_ms: _builtins.int
+    """End of the query, Unix milliseconds, UTC: from then on the query is deleted, as by DeleteQuery.
+    It must lie ahead, by 10 years at most. A query begins with its insert. Absent: the query stays
+    until it is deleted. Another end makes it another query.
+    """
     @_builtins.property
     def region(self) -> Global___Region:
         """Area of the query. Absent: the whole world, which needs an expression."""
@@ -228,12 +234,15 @@ class Query(_message.Message):
         region: Global___Region | None = ...,
         session: _builtins.str = ...,
         canonical: _builtins.str = ...,
+        until_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["region", b"region"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_until_ms", b"_until_ms", "region", b"region", "until_ms", b"until_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canonical", b"canonical", "expression", b"expression", "id", b"id", "region", b"region", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_until_ms", b"_until_ms", "canonical", b"canonical", "expression", b"expression", "id", b"id", "region", b"region", "session", b"session", "until_ms", b"until_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__until_ms: _TypeAlias = _typing.Literal["until_ms"]  # noqa: Y015
+    _WhichOneofArgType__until_ms: _TypeAlias = _typing.Literal["_until_ms", b"_until_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_ms) -> _WhichOneofReturnType__until_ms | None: ...
 
 Global___Query: _TypeAlias = Query  # noqa: Y015
 
@@ -337,7 +346,8 @@ class QueryBatch(_message.Message):
     arrow: _builtins.bytes
     """Queries as one Arrow IPC stream (the streaming format, with its schema; no buffer compressed)
     with one record batch that has all of these columns: id, expression (string or large_string),
-    lon_min, lat_min, lon_max, lat_max (double; all four null: the whole world).
+    lon_min, lat_min, lon_max, lat_max (double; all four null: the whole world), and optionally
+    until (timestamp, or int64 Unix milliseconds; null: no end).
     """
     session: _builtins.str
     """Session of every row of `arrow`, which requires it, and of every query that names none."""

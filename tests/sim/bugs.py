@@ -23,12 +23,16 @@ from ps2stream.dispatcher import (
     intake,
     literal_table,
     object_log,
+    open_batch,
     open_batches,
     producers,
     publications,
     releases,
     reservoir,
+    retro,
+    retro_queue,
     streams,
+    valid_log,
 )
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import router as dispatcher_router
@@ -46,8 +50,10 @@ from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import (
     decide_kernels,
+    feed,
     followers,
     migration,
+    query_ends,
     registry,
     remembered,
 )
@@ -221,8 +227,8 @@ def serves_before_it_has_caught_up() -> Iterator[None]:
 @bug
 def every_suspect_is_blamed() -> Iterator[None]:
     """A worker's death counts for all suspect batches that it had been sent."""
-    count = open_batches.OpenBatch.count_death
-    with patch(open_batches.OpenBatch, "count_death", lambda self, begun: count(self, True)):
+    count = open_batch.OpenBatch.count_death
+    with patch(open_batch.OpenBatch, "count_death", lambda self, begun: count(self, True)):
         yield
 
 
@@ -259,7 +265,7 @@ def one_answer_less() -> Iterator[None]:
 def complete_before_it_is_kept() -> Iterator[None]:
     """A dispatcher does not wait until a merger has made durable what it was sent."""
     whole = property(lambda self: not (self.shares or self.answers))
-    with patch(open_batches.OpenBatch, "is_complete", whole):
+    with patch(open_batch.OpenBatch, "is_complete", whole):
         yield
 
 
@@ -515,12 +521,12 @@ def replacements_are_done_again() -> Iterator[None]:
 def half_a_replacement_is_taken_for_all() -> Iterator[None]:
     """Who follows goes on with a log in which compaction has left only the insert of a
     replacement."""
-    find_left_out = sequencer_machine._find_left_out
+    find_left_out = feed.find_left_out
 
     def blind(batch: Any, rows: Any) -> int:
         return find_left_out(dataclasses.replace(batch, until=0), rows)
 
-    with patch(sequencer_machine, "_find_left_out", blind):
+    with patch(sequencer_machine, "find_left_out", blind):
         yield
 
 
@@ -919,4 +925,136 @@ def values_stay_behind_in_the_log() -> Iterator[None]:
         return found
 
     with patch(object_log.ObjectLog, "recover", bare):
+        yield
+
+
+# --- validity ----------------------------------------------------------------------------
+
+
+@bug
+def ends_are_forgotten_by_a_restart() -> Iterator[None]:
+    """A restarted sequencer does not know when the queries in its ledger end."""
+    init = sequencer_machine.SequencerMachine.__init__
+
+    def forgetful(self: Any, *args: Any, **others: Any) -> None:
+        with patch(query_ends.QueryEnds, "note", lambda *_: None):
+            init(self, *args, **others)
+
+    with patch(sequencer_machine.SequencerMachine, "__init__", forgetful):
+        yield
+
+
+@bug
+def queries_end_too_early() -> Iterator[None]:
+    """A query ends up to half a second before its end."""
+    take_due = query_ends.QueryEnds.take_due
+
+    def hasty(self: Any, now_ms: int, most: int) -> Any:
+        return take_due(self, now_ms + 500, most)
+
+    with patch(query_ends.QueryEnds, "take_due", hasty):
+        yield
+
+
+@bug
+def ends_that_cannot_be_committed_are_lost() -> Iterator[None]:
+    """A query that ends while the ledger is full lives on."""
+    with patch(query_ends.QueryEnds, "put_back", lambda *_: None):
+        yield
+
+
+@bug
+def new_queries_meet_what_came_after_them_twice() -> Iterator[None]:
+    """A new query is matched against all valid objects, those that it meets anyway included."""
+    match = retro.RetroMatching._match
+
+    def all_of_them(self: Any, job: Any, chunk: Any) -> Any:
+        return match(self, job, chunk._replace(lsn=np.zeros_like(chunk.lsn)))
+
+    late: Any = retro.RetroMatching.has_work
+
+    def patient(self: Any) -> bool:
+        return bool(late.fget(self)) and self._router.ready and not self._router.in_flight
+
+    with (
+        patch(retro.RetroMatching, "_match", all_of_them),
+        patch(retro.RetroMatching, "has_work", property(patient)),
+    ):
+        yield
+
+
+@bug
+def objects_are_valid_by_the_clock_of_the_dispatcher() -> Iterator[None]:
+    """An object that has ended by the time of the insert is matched if it is still kept."""
+    take = retro_queue.RetroQueue.take
+
+    def lax(self: Any) -> Any:
+        queries = self._due[0]
+        self._due[0] = queries._replace(inserted=queries.inserted - 1_000)
+        return take(self)
+
+    with patch(retro_queue.RetroQueue, "take", lax):
+        yield
+
+
+@bug
+def valid_objects_are_forgotten_by_a_restart() -> Iterator[None]:
+    """A restarted dispatcher knows no objects that are still valid."""
+    with patch(valid_log.ValidityLog, "_add_read", lambda *_: None):
+        yield
+
+
+@bug
+def valid_objects_do_not_hold_the_log() -> Iterator[None]:
+    """The log is trimmed though objects that are still valid come from there."""
+    with patch(valid_log.ValidityLog, "keep_from", lambda *_: None):
+        yield
+
+
+@bug
+def restarts_do_not_go_on_with_new_queries() -> Iterator[None]:
+    """A restarted dispatcher takes the new queries that it finds for done."""
+    note = retro_queue.RetroQueue.note
+
+    def careless(self: Any, rows: Any, tags: Any) -> None:
+        if self._known == 0 and not hasattr(self, "begun"):
+            self._known = int(rows.handle.max())
+        self.begun = True
+        note(self, rows, tags)
+
+    with patch(retro_queue.RetroQueue, "note", careless):
+        yield
+
+
+@bug
+def parts_are_released_before_all_are_durable() -> Iterator[None]:
+    """What is found is released at once, and done anew after a crash."""
+    append = retro.RetroMatching._append
+
+    def hasty(self: Any, job: Any, *args: Any) -> None:
+        append(self, job, *args)
+        self._release([job.logged.pop()])
+
+    with patch(retro.RetroMatching, "_append", hasty):
+        yield
+
+
+@bug
+def dropped_objects_are_not_announced() -> Iterator[None]:
+    """A session does not learn that objects were dropped that its query may have matched."""
+    begin = retro.RetroMatching._begin
+
+    def silent(self: Any, queries: Any) -> Any:
+        job = begin(self, queries)
+        job.missed = job.missed[:0]
+        return job
+
+    with patch(retro.RetroMatching, "_begin", silent):
+        yield
+
+
+@bug
+def new_queries_do_not_hold_the_watermark() -> Iterator[None]:
+    """A query that is matched against valid objects is forgotten when it is deleted meanwhile."""
+    with patch(retro_queue.RetroQueue, "find_lowest", lambda self, otherwise: otherwise):
         yield

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.client.matches import MatchReceiver
+from ps2stream.client.matches import Gap, MatchReceiver
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from ps2stream.merger.records import LEAP
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.rows import ObjectRows, QueryRows
@@ -52,9 +53,22 @@ class Box:
         self.name = name
         self.pairs: dict[int, Pair] = {}
         self.lost: set[int] = set()
+        # Ranges of gaps that have an unknown number of pairs, and how many others they count.
+        self.unknown: dict[tuple[int, int], int] = {}
         self.last = 0
         self.touched = 0  # when something came
         self._cluster = cluster
+
+    def note_gap(self, gap: Gap) -> None:
+        """Notes a gap; where an unknown number of pairs is among its numbers, it counts the
+        others."""
+        size = gap.last - gap.first + 1
+        if size == gap.count:
+            self.lost |= set(range(gap.first, gap.last + 1))
+        elif size % LEAP == gap.count:
+            self.unknown[gap.first, gap.last] = gap.count
+        else:
+            self._cluster.wrong(f"{self.name}: the gap {gap} does not count its pairs")
 
     def put(self, number: int, pair: Pair) -> None:
         old = self.pairs.setdefault(number, pair)
@@ -302,9 +316,7 @@ class Reader:
             if found is None:
                 continue
             if found.gap is not None:
-                box.lost |= set(range(found.gap.first, found.gap.last + 1))
-                if found.gap.count != found.gap.last - found.gap.first + 1:
-                    self.cluster.wrong(f"{box.name}: the gap {found.gap} does not count its pairs")
+                box.note_gap(found.gap)
             if (found.first if found.gap is None else found.gap.first) > box.last + 1:
                 self.cluster.wrong(f"{box.name}: {found.first} follows on {box.last}")
             rows = zip(found.handles.tolist(), found, strict=True) if len(found) else ()

@@ -124,6 +124,7 @@ class Cluster:
         self.clock = Clock()
         self.network = Network(self.clock, seed, self._deliver)
         self.ledger = Ledger(random.Random(f"{seed} ledger"))
+        self.ledger.now_ms = partial(self.clock.wall_ms, "actors")
         self.disks: dict[Address, SimDisk] = {}
         self.current: dict[Address, Process] = {}
         self.processes: dict[str, Process] = {}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.rows import NEVER, UpdateKind
+from ps2stream.protocol.validity import find_validity
 from tests import naive
 from tests.sim.cluster import POISON
+from tests.sim.validity import find_ends, find_missing_numbers
 from tests.sim.world import World
 
 Key = tuple[int, str]  # handle, object
@@ -18,6 +22,7 @@ class Judge:
         self.world = world
         self.queries: dict[int, naive.Query] = {}
         self.died: dict[int, int] = {}
+        self.inserted: dict[int, int] = {}  # by handle: the time that the insert carries
         self._read_ledger()
 
     def judge(self) -> None:
@@ -26,7 +31,8 @@ class Judge:
             world.wrong(what)
         self._updates()
         sessions = {n: name.decode() for n, name in world.ledger.sessions()}
-        world.replacements.judge(sessions, world.ledger.history)
+        ends = find_ends(world, self.queries)
+        world.replacements.judge(sessions, world.ledger.history, ends)
         for process in world.current.values():
             for what, count in process.unanswered.items():
                 if count:
@@ -41,12 +47,19 @@ class Judge:
         sessions = {n: name.decode() for n, name in self.world.ledger.sessions()}
         for rows in self.world.ledger.history:
             ids = column_to_strings(rows.id_off, rows.id)
+            validity = find_validity(rows)
+            self.inserted |= dict(
+                zip(rows.handle[validity.row].tolist(), validity.inserted.tolist(), strict=True)
+            )
+            with_retro = set(validity.row[validity.retro].tolist())
             for i, name in enumerate(ids):
                 lsn, handle = int(rows.lsn[i]), int(rows.handle[i])
                 if rows.kind[i] == UpdateKind.INSERT:
                     source = rows.source[rows.source_off[i] : rows.source_off[i + 1]].tobytes()
                     session = sessions[int(rows.session[i])]
-                    self.queries[lsn] = self.world.sources[session, name, source]
+                    query = self.world.sources[session, name, source]
+                    # Requests with and without retro may be for the same query.
+                    self.queries[lsn] = dataclasses.replace(query, retro=i in with_retro)
                 else:
                     self.died[handle] = lsn
 
@@ -66,8 +79,14 @@ class Judge:
                 (handle, name)
                 for handle, query in self.queries.items()
                 if query.session == session
-                and handle <= thing.lsn < self.died.get(handle, NEVER)
-                and naive.matches(query, thing.obj)
+                and naive.meets(
+                    query,
+                    handle,
+                    self.inserted.get(handle, 0),
+                    self.died.get(handle, NEVER),
+                    thing.obj,
+                    thing.lsn,
+                )
             }
         return out
 
@@ -75,8 +94,7 @@ class Judge:
         world, box = self.world, self.world.boxes[session]
         wrong = world.wrong
         numbers = set(box.pairs) | box.lost
-        if numbers != set(range(1, len(numbers) + 1)):
-            missing = sorted(set(range(1, max(numbers) + 1)) - numbers)
+        if missing := find_missing_numbers(numbers, set(box.unknown)):
             wrong(f"{session}: the numbers {missing} never came")
         expected = self._expected(session)
         found: dict[Key, int] = {}
@@ -94,12 +112,25 @@ class Judge:
                 wrong(f"{what} is false: {query} to {self.died.get(pair.handle)}, {thing}")
             elif self.queries[pair.handle].id != pair.query_id:
                 wrong(f"{what} names another query")
-        room = len(box.lost - set(box.pairs))
+        room = len(box.lost - set(box.pairs)) + sum(box.unknown.values())
         missed = {key for name in self._must() for key in expected[name] - found.keys()}
+        missed -= self._find_excused(session, missed)
         if len(missed) > room:
             some = sorted(missed)[:5]
             things = [(key, self.queries[key[0]], world.things[key[1]]) for key in some]
             wrong(f"{session}: {len(missed)} matches never came, {room} are in gaps: {things}")
+
+    def _find_excused(self, session: str, missed: set[Key]) -> set[Key]:
+        """Returns the matches of new queries with objects of before that may have been dropped:
+        the session was told so. Nothing is dropped that is valid by clocks that agree, where there
+        is room."""
+        world, box = self.world, self.world.boxes[session]
+        before = {key for key in missed if world.things[key[1]].lsn < key[0]}
+        if not box.unknown:
+            return set()
+        if not world.may_drop_valid and not world.clock.skews:
+            world.wrong(f"{session} was told of objects that were dropped: {box.unknown}")
+        return before
 
     def _must(self) -> set[str]:
         """Objects that were acknowledged and had to be kept."""

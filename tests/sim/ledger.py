@@ -4,7 +4,7 @@ that it was ever told."""
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Ledger(MemoryStore):
         super().__init__()
         self.failing = False
         self.history: list[QueryRows] = []
+        self.times: list[int] = []  # of each, by the clock of the sequencer
+        self.now_ms: Callable[[], int] = lambda: 0
         self.broken: list[str] = []
         self.plan = ""  # JSON of the one that objects are routed by, once a move changed it
         self._rng = rng
@@ -63,6 +65,7 @@ class Ledger(MemoryStore):
         self._check_writable()
         if change.batch is not None:
             self.history.append(QueryRows.decode(change.batch.rows.data))
+            self.times.append(self.now_ms())
         self.plan = change.plan or self.plan
         for answer in change.answers:
             if answer[:3] in self._answered:

@@ -244,10 +244,14 @@ def patched(clock: Clock, network: Network) -> Iterator[None]:
     a renewal of a lease: no time passes in between two events."""
 
     time = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None)
+    dispatchers = partial(clock.wall_ms, "dispatchers")
     with (
         mock.patch.multiple(shell, PeerLinks=partial(SimLinks, network), time=time, GRACE_S=0.0),
         mock.patch.multiple(
-            actor_shells, time=time, wall_clock_ms=clock.wall_ms, TrimmedLater=_trim_at_once
+            actor_shells,
+            time=time,
+            wall_clock_ms=partial(clock.wall_ms, "actors"),
+            TrimmedLater=_trim_at_once,
         ),
         mock.patch.multiple(
             dispatcher_shell,
@@ -255,8 +259,8 @@ def patched(clock: Clock, network: Network) -> Iterator[None]:
             service_loop=partial(SimLoop, clock),
             TrimmedLater=_trim_at_once,
         ),
-        mock.patch.multiple(dispatcher_driver, time=time, wall_clock_ms=clock.wall_ms),
-        mock.patch.multiple(dispatcher_edge, time=time, wall_clock_ms=clock.wall_ms),
+        mock.patch.multiple(dispatcher_driver, time=time, wall_clock_ms=dispatchers),
+        mock.patch.multiple(dispatcher_edge, time=time, wall_clock_ms=dispatchers),
         mock.patch.object(ActorShell, "watched", _let_fail),
     ):
         yield

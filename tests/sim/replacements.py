@@ -118,14 +118,15 @@ class Replacements:
                 world.updates.append((lsn, "insert", name))
                 world.known = max(world.known, lsn)
 
-    def judge(self, sessions: dict[int, str], history: Sequence[QueryRows]) -> None:
-        """Every replacement is one LSN, done once, and answered with the LSN of its query."""
+    def judge(self, sessions: dict[int, str], history: Sequence[QueryRows], ends: set[int]) -> None:
+        """Every replacement is one LSN, done once, and answered with the LSN of its query. ends:
+        the LSNs at which queries ended by themselves."""
         wrong = self._world.wrong
         inserts, deletes = _read_history(sessions, history)
         for lsn, name in deletes:
             new, asked = inserts.get(lsn), self._world.ledger.requests_at.get(lsn, ("", ""))
             is_delete = asked[0] == name and "\0" not in asked[1]
-            if not is_delete and (new is None or new.name != name):
+            if lsn not in ends and not is_delete and (new is None or new.name != name):
                 wrong(f"{name} ended at {lsn}, without a delete or another query")
         done: dict[Source, int] = {}
         for new in inserts.values():

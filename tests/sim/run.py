@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from ps2stream.cluster import snapshots
-from ps2stream.dispatcher import object_log, producers
+from ps2stream.dispatcher import object_log, producers, retro_queue, valid_log, valid_objects
 from ps2stream.sequencer import feed, plan_changes
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
@@ -47,6 +47,10 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
         mock.patch.object(snapshots, "WORTH", 1),
         mock.patch.object(producers, "PRODUCER_WINDOW", WINDOW),
         mock.patch.object(object_log, "WINDOWS_BYTES", 600),
+        mock.patch.object(valid_log, "REWRITE_BYTES", 600),
+        mock.patch.object(valid_log, "PIECE_BYTES", 200),
+        mock.patch.object(valid_objects, "CHUNK_ROWS", 4),
+        mock.patch.object(retro_queue, "TOGETHER", 2),
         patched(world.clock, world.network),
         planted(bug),
     ):
@@ -61,6 +65,13 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
     pairs = sum(len(box.pairs) for box in world.boxes.values())
     tried = Counter(event.what for event in events)
     tried["resumed"] += world.resumed
+    tried["retro"] += sum(
+        thing.lsn < pair.handle
+        for box in world.boxes.values()
+        for pair in box.pairs.values()
+        if (thing := world.things.get(pair.object_id)) is not None
+    )
+    tried["dropped"] += sum(len(box.unknown) for box in world.boxes.values())
     tried["measured"] += sum(c.counters.periods for c in world.controllers)
     tried["sunsets"] += sum(c.counters.sunsets for c in world.controllers)
     for name in ("adjustments", "splits", "merges"):

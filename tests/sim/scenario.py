@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from functools import partial
 from typing import Any, NamedTuple
 
 from ps2stream.controller.policy import ControllerPolicy
@@ -17,6 +18,7 @@ from ps2stream.space.regions import Region
 from ps2stream.workers.indexes import INDEX_NAMES
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
+from tests.sim.validity import draw_validity
 
 SESSIONS = ["ann", "bob", "cy"]
 PRODUCERS = ["p", "q", "r"]
@@ -70,6 +72,7 @@ class _Author:
             poison=poison,
             snapshot_s=random.Random(f"{seed} period").choice([0.0, 0.1, 0.5, 2.0]),
             index=random.Random(f"{seed} index").choice(INDEX_NAMES),
+            valid_objects_bytes=random.Random(f"{seed} valid").choice([0, 900, *[64 << 20] * 4]),
         )
         self.moves = [hostile.some_plan(rng, self._grid()) for _ in range(rng.choice([0, 1, 3]))]
         most = max(plan.workers for plan in (*self.plans, *self.moves))
@@ -115,6 +118,9 @@ class _Author:
             self._add(at, "crash_all", self.watch.random() < 0.5, self.watch.choice([1, 500]), -1)
         if self.seed >= UNCONTROLLED and not self.is_plain:
             self._replace(random.Random(f"{self.seed} replacements"))
+        if self.seed >= UNCONTROLLED and not self.is_plain:
+            ends = random.Random(f"{self.seed} validity")
+            draw_validity(ends, self.peace, self._add, partial(_draw_query, ends), SESSIONS)
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
             at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)
@@ -209,10 +215,7 @@ class _Author:
         """Replacements, and deletes of what is replaced. Half of the queries are of a few, so that
         some are replaced by themselves."""
 
-        def draw() -> tuple[str, Region]:
-            return hostile.some_expression(rng), hostile.some_region(rng)
-
-        few = [draw() for _ in range(3)]
+        few = [_draw_query(rng) for _ in range(3)]
         for _ in range(rng.choice([0, 5, 20, 40])):
             at, where = int(rng.random() ** 1.5 * self.peace), rng.randrange(3)
             if rng.random() < 0.15:
@@ -222,7 +225,7 @@ class _Author:
             for _ in range(rng.choice([1, 1, 1, 2, 5])):
                 number = rng.randrange(len(REPLACED))
                 session = SESSIONS[number % 3] if rng.random() < 0.9 else rng.choice(SESSIONS)
-                query = rng.choice(few) if rng.random() < 0.5 else draw()
+                query = rng.choice(few) if rng.random() < 0.5 else _draw_query(rng)
                 wanted.append((REPLACED[number], session, *query))
             copies = [rng.choice([0, 3, 300, 1_500]) for _ in range(rng.choice([0, 0, 1, 2]))]
             late = tuple((after, rng.randrange(3)) for after in copies)
@@ -317,3 +320,7 @@ class _Author:
             "sequencer": 1,
         }
         return counts[role]
+
+
+def _draw_query(rng: random.Random) -> tuple[str, Region]:
+    return hostile.some_expression(rng), hostile.some_region(rng)

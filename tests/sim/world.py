@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from tests.sim.network import Cut, Temper
 from tests.sim.process import Process
 from tests.sim.repeats import Repeats, Thing
 from tests.sim.replacements import Replacements, Wanted
+from tests.sim.validity import VALIDITY_FROM, find_end, with_validity
 from tests.support.attributes import opaque_column
 
 REST_MS = 240_000  # after the last fault everything must have come to rest
@@ -59,6 +61,9 @@ class World(Cluster):
         self.answered = 0
         self.repeats = Repeats(self)
         self.replacements = Replacements(self)
+        self.retros = 0  # inserts with retro
+        self.has_validity = seed.isdigit() and int(seed) >= VALIDITY_FROM
+        self.may_drop_valid = topology.valid_objects_bytes < 1 << 20
         self._rng = random.Random(f"{seed} clients")
         self._deletes = 0
 
@@ -66,6 +71,25 @@ class World(Cluster):
 
     def insert(self, where: int, name: str, session: str, expression: str, region: Region) -> None:
         query, rows = self._compile(name, session, expression, region)
+        self.sources[session, name, rows.source.tobytes()] = query
+        self.clock.spawn(self._update(where, "insert", name, rows, session, ""))
+
+    def insert_until(
+        self,
+        where: int,
+        name: str,
+        session: str,
+        expression: str,
+        region: Region,
+        after: int,
+        retro: bool,
+    ) -> None:
+        """Insert a query that ends after so many ms, 0 for never."""
+        query, rows = self._compile(name, session, expression, region)
+        until = self.clock.wall_ms() + after if after else 0
+        rows = with_validity(rows, until, retro)
+        query = dataclasses.replace(query, until=until or None, retro=retro)
+        self.retros += retro
         self.sources[session, name, rows.source.tobytes()] = query
         self.clock.spawn(self._update(where, "insert", name, rows, session, ""))
 
@@ -91,7 +115,8 @@ class World(Cluster):
         """Note objects that are to be published, and their attributes."""
         for name, text, lon, lat in objects:
             attributes = some_attributes(self.seed, name)
-            self.posted[name] = naive.Obj(lon, lat, text, attributes)
+            until = find_end(self, name)
+            self.posted[name] = naive.Obj(lon, lat, text, attributes, until)
 
     def repeat(
         self,
@@ -134,6 +159,11 @@ class World(Cluster):
         """Begin to move to this plan; after `give_up` ms, unless that is 0, ask for the end. Or
         let it coexist with the present one for so long; -1: until the controller unites them."""
         self.clock.spawn(self._move(where, plan, give_up, apart))
+
+    def jump(self, whose: str, ms: int) -> None:
+        """A clock jumps ahead, or back."""
+        skews = self.clock.skews
+        skews[whose] = skews.get(whose, 0) + ms
 
     # --- what befalls the service ----------------------------------------------------------
 
@@ -254,6 +284,8 @@ class World(Cluster):
                 found.append(f"{process.name} is down")
             elif process.address.role == "dispatcher":
                 router = process.edge.machine.router
+                if not router.retro.is_idle:
+                    found.append(f"{process.name} matches new queries")
                 if router.in_flight or router.undecided or router.oldest != router.offset:
                     found.append(f"{process.name}: {router.in_flight} batches")
                 if len(process.edge.machine.publications.identified):
@@ -289,7 +321,9 @@ class World(Cluster):
         lon, lat = np.array(lons, np.float64), np.array(lats, np.float64)
         time = np.full(len(names), self.clock.wall_ms(), np.int64)
         opaque = opaque_column([self.posted[name].attributes for name in names])
-        return ObjectRows(id_off, ids, time, lon, lat, text_off, text, term_off, term, *opaque)
+        until = np.array([self.posted[name].until for name in names], np.int64)
+        rows = ObjectRows(id_off, ids, time, lon, lat, text_off, text, term_off, term, *opaque)
+        return dataclasses.replace(rows, until=until) if until.any() else rows
 
     # --- inside ------------------------------------------------------------------------------
 

@@ -12,9 +12,11 @@ from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.dispatcher.retro_queue import RetroQueue
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Reply, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
+from ps2stream.protocol.log_records import RetroRecord
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.sessions import (
     SessionGrant,
@@ -29,7 +31,7 @@ from ps2stream.protocol.messages.updates import (
     UpdateDecision,
     UpdateRequest,
 )
-from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.rows import NEVER, ObjectRows
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.space.grid import Grid
 from ps2stream.store.memory import MemoryLog
@@ -73,6 +75,14 @@ class Router:
         self.asked = 0
         self.undecided = 0
         self.oldest = 0
+        self.retro = RetroQueue()
+        self.reserved_from = NEVER
+
+    def reserve_found(self, batch: int, size: int, lsn: int) -> None:
+        self.batches.append(size)
+
+    def release_found(self, record: RetroRecord, rows: ObjectRows) -> list[Send]:
+        return []
 
     @property
     def offset(self) -> int:

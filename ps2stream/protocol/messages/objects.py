@@ -60,7 +60,11 @@ class MatchRelease(Frame):
     `row` is the index of each object in the batch, and `pair_row` that of each pair's object;
     they are those of `answers` workers, each with its pairs by rising row, of which two may have
     found the same. Unless it is 0, `oldest` says
-    that every batch of this dispatcher of a lower offset is complete or given up."""
+    that every batch of this dispatcher of a lower offset is complete or given up.
+
+    Matches of new queries with objects that were still valid are a batch of their own: offset then
+    says where each of its objects lies, and is empty otherwise. missed: sessions to be told that
+    objects which may have matched are gone; such a release has no pairs."""
 
     KIND = 23
     dispatcher: int
@@ -86,6 +90,8 @@ class MatchRelease(Frame):
     pair_row: U32
     handle: I64
     session: I64
+    offset: I64 = dataclasses.field(default_factory=no_offsets)
+    missed: I64 = dataclasses.field(default_factory=no_offsets)
 
     @property
     def end(self) -> int:

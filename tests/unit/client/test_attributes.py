@@ -119,7 +119,7 @@ def test_a_value_that_is_none_is_refused_by_its_name(value: Any, problem: str) -
         ({"attributes": 3}, "objects[0].attributes: expected a mapping of names to values, got 3"),
         ({"attributes": {3: 4}}, "objects[0].attributes: expected names that are strings, got 3"),
         ({"attributes": {"\ud800": 4}}, "is not Unicode text"),
-        ({"severity": 3}, "text, attributes, payload; an attribute goes under "),
+        ({"severity": 3}, "text, attributes, payload, until; an attribute goes under "),
         ({"payload": 3}, "objects[0].payload: expected bytes, a dict or list, or a string of J"),
         ({"payload": object()}, "got an object"),
         ({"payload": {"at": NOON}}, "objects[0].payload: is not JSON: "),

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from ps2stream.dispatcher import open_batch
 from ps2stream.dispatcher import open_batches as batches
 from ps2stream.dispatcher.object_log import column
-from ps2stream.dispatcher.open_batches import LATE_S, LEAST_BYTES, ROWS, TEXT_BYTES
+from ps2stream.dispatcher.open_batch import LEAST_BYTES, ROWS, TEXT_BYTES
+from ps2stream.dispatcher.open_batches import LATE_S
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.dispatcher.silence import SILENT_TICKS
 from ps2stream.errors import ResourceExhausted
@@ -283,7 +285,7 @@ def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None
     router.on(insert(1))
     router.publish(posts(7, 7, 7))
     worker = Address("worker", 0)
-    for _ in range(batches.DEATHS - 1):
+    for _ in range(open_batch.DEATHS - 1):
         assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 0)]
     assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 1)]
     assert [f.batch for f in resent(router)] == [0]  # it had not begun: it was another
@@ -297,7 +299,7 @@ def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None
     assert [(f.batch, f.attempt, f.suspect) for f in routed] == [(0, 1, 1), (1, 1, 1)]
     assert router.take_answer(answer(0, 0, (0, 1, 1), mergers=1), 0.0) == []
     close(router, 1, attempt=1)  # the second part is sound
-    for _ in range(batches.DEATHS - 1):
+    for _ in range(open_batch.DEATHS - 1):
         router.on(SuspectBegin(0, 0, 1))
         assert [f.batch for f in resent(router)] == [0]
     router.on(SuspectBegin(0, 0, 1))
@@ -311,7 +313,7 @@ def test_what_was_not_under_way_when_a_worker_died_is_not_blamed() -> None:
     router.on(insert(1))
     for _ in range(2):
         router.publish(posts(7, 7))
-    for _ in range(batches.DEATHS):
+    for _ in range(open_batch.DEATHS):
         resent(router)
     router.on(SuspectBegin(0, 0, 0))
     router.on(SuspectBegin(0, -1, 0))  # it survived the first one
@@ -326,7 +328,7 @@ def test_what_was_released_of_a_batch_that_is_halved_reaches_its_merger() -> Non
     router = two_workers(mergers=1)
     router.take_answer(answer(1, 0, (1, 2, 1), mergers=1), 0.0)
     out = router.release_late(1.0)
-    for _ in range(batches.DEATHS):
+    for _ in range(open_batch.DEATHS):
         resent(router)
     router.on(SuspectBegin(0, 0, 0))
     halves = [(to, f.batch) for to, f in sent(router.joined(Address("worker", 0)), "worker", Frame)]

@@ -60,7 +60,7 @@ def test_rows_say_what_was_asked(many: list[Region]) -> None:
         box = rows.box[rows.box_off[i] : rows.box_off[i + 1]]
         assert decode_region(rows.shape[i], geom) == region
         assert box.tolist() == boxes_of(region).ravel().tolist()
-        assert describe(source) == (texts[i], region.to_json(), texts[i])
+        assert describe(source) == (texts[i], region.to_json(), texts[i], 0)
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ps2stream.merger import records, subscribers
 from ps2stream.merger.machine import SECOND
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
@@ -264,3 +266,63 @@ def test_every_pair_once_by_number(seed: int) -> None:
 @given(st.integers(1_000, 2**32))
 def test_every_pair_once_by_number_on_any_seed(seed: int) -> None:
     run(seed, 150)
+
+
+def test_matches_of_new_queries_have_the_places_of_their_objects() -> None:
+    r = rig()
+    found = release(40, 3, 2, [(0, 2, 1), (2, 1, 1), (2, 2, 1)], number=7)
+    found = dataclasses.replace(found, offset=np.array([5, 9]))
+    r.send(inserts(1, [1, 1]), attach(1), found)
+    assert r.kept == [(0, 7)]
+    [batch] = r.clients[1].batches
+    assert list(batch.object_offsets) == [5, 9]
+    r.send(dataclasses.replace(found, release=8))  # a dispatcher that starts again repeats it
+    r.restart()
+    r.send(inserts(1, [1, 1]), attach(1, epoch=2, ack=3), dataclasses.replace(found, release=9))
+    assert r.kept == [(0, 7), (0, 8), (0, 9)]
+    assert len(r.clients[1].pairs) == 3
+    assert r.clients[1].repeats == 0
+
+
+LEAP = 1 << 12
+
+
+@pytest.fixture
+def short_leaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gaps of an unknown number of pairs skip few numbers."""
+    monkeypatch.setattr(records, "LEAP", LEAP)
+    monkeypatch.setattr(subscribers, "LEAP", LEAP)
+
+
+@pytest.mark.usefixtures("short_leaps")
+def test_sessions_are_told_once_that_objects_are_gone() -> None:
+    r = rig()
+    r.send(inserts(1, [1, 2]), attach(1))
+    r.send(release(0, 1, 2, [(0, 1, 1), (0, 2, 2)]))
+    gone = release(1, 1, 2, [], number=7)
+    gone = dataclasses.replace(gone, missed=np.array([1, 2]))
+    r.send(gone, release(2, 1, 2, [(0, 1, 1)]))
+    assert r.clients[1].gaps == [(2, LEAP + 1, 0)]
+    assert list(r.clients[1].pairs) == [1, LEAP + 2]
+    r.send(dataclasses.replace(gone, release=8))
+    r.restart()
+    r.send(inserts(1, [1, 2]), dataclasses.replace(gone, release=9))
+    r.send(attach(1, epoch=2, ack=LEAP + 1), attach(2, epoch=2))
+    assert r.clients[1].gaps == [(2, LEAP + 1, 0)]
+    assert r.clients[2].gaps == [(2, LEAP + 1, 0)]
+    assert list(r.clients[2].pairs) == [1]
+    assert sorted(number for _, number in r.kept) == [0, 2, 7, 8, 9]
+
+
+@pytest.mark.usefixtures("short_leaps")
+def test_a_full_log_tells_sessions_later_that_objects_are_gone() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), attach(1))
+    gone = dataclasses.replace(release(0, 1, 1, [], number=7), missed=np.array([1]))
+    r.log.full = True
+    r.send(gone)
+    assert r.kept == []
+    r.log.full = False
+    r.tick(SECOND)
+    assert r.kept == [(0, 7)]
+    assert r.clients[1].gaps == [(1, LEAP, 0)]

@@ -63,6 +63,8 @@ def test_every_metric_is_shown_or_watched() -> None:
         "workers",
         "load_periods_total",
         "disk_bytes",
+        "queries_ended_total",
+        "valid_objects_bytes",
     }
     missing = {
         metric.name.removeprefix("ps2stream_") for metric in METRICS if metric.name not in seen

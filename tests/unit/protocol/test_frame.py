@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ps2stream.protocol.frame import Frame, FrameError, decode
 from ps2stream.protocol.log_records import SplitRecord
 from ps2stream.protocol.messages.objects import RoutedObjects
-from ps2stream.protocol.rows import QueryRows, no_queries
+from ps2stream.protocol.rows import ObjectRows, QueryRows, no_queries
+from tests.support.valid_objects import objects
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 HEAD_BYTES, FIELD_BYTES = 16, 16
@@ -111,3 +112,25 @@ def test_a_frame_of_another_class_is_refused() -> None:
 def test_a_kind_is_used_once() -> None:
     with pytest.raises(TypeError, match=f"frame kind {SplitRecord.KIND} is already used"):
         type("AnotherRecord", (Frame,), {"KIND": SplitRecord.KIND})
+
+
+def test_fields_that_were_added_are_empty_in_frames_of_before() -> None:
+    rows = objects([("a", "flood", 0), ("b", "", 7)])
+    whole = rows.encode()
+    added = len(ObjectRows._schema) - ObjectRows.ADDED
+    head, body = 16 + 16 * added, 16 + 16 * len(ObjectRows._schema)
+    size = -(-rows.until.nbytes // 8) * 8
+    earlier = bytearray(whole[:head] + whole[body : len(whole) - size])
+    earlier[8:12] = added.to_bytes(4, "little")
+    found = ObjectRows.decode(bytes(earlier))
+    assert not len(found.until)
+    for name in ("id", "text", "term", "lon", "time"):
+        assert getattr(found, name).tolist() == getattr(rows, name).tolist()
+    assert ObjectRows.decode(whole).until.tolist() == [0, 7]
+    earlier[8:12] = (added - 1).to_bytes(4, "little")
+    with pytest.raises(FrameError, match="unknown frame kind"):
+        ObjectRows.decode(bytes(earlier))
+    earlier[8:12] = added.to_bytes(4, "little")
+    for end in (16, head - 1, head + 1):
+        with pytest.raises(FrameError, match="cut short"):
+            ObjectRows.decode(bytes(earlier[:end]))

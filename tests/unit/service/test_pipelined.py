@@ -10,7 +10,13 @@ from typing import Any, cast
 import pytest
 
 from ps2stream.errors import NotFound
-from ps2stream.service.calls import BegunAnswer, JoinedAnswer, LaterAnswer, QuickBehaviour, pipelined
+from ps2stream.service.calls import (
+    BegunAnswer,
+    JoinedAnswer,
+    LaterAnswer,
+    QuickBehaviour,
+    pipelined,
+)
 from ps2stream.service.lanes import CallerThread
 from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.service_loop import service_loop

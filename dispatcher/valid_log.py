@@ -1,0 +1,145 @@
+"""What a dispatcher's object log holds of validity: the objects that are still valid, how far new
+queries were matched against them, and the matches of that which may not be kept yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ps2stream.dispatcher.valid_objects import ValidChunk, ValidObjects
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.protocol.frame import I64
+from ps2stream.protocol.log_records import (
+    ObjectRecord,
+    RetroRecord,
+    ValidityRecord,
+    ValidObjectsRecord,
+)
+from ps2stream.protocol.ports import Log
+from ps2stream.protocol.rows import ObjectRows
+
+REWRITE_BYTES = 8 << 20
+"""Growth of the log after which the valid objects are written again, so that what is before may be
+trimmed; four times their size, if that is more."""
+PIECE_BYTES = 1 << 20
+"""About how much of that is written in one step."""
+
+
+class ValidityLog:
+    """The part of an object log that concerns validity. `done` is the LSN up to which inserts with
+    retro were matched, `horizon` that of ValidObjects."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.done = self.horizon = 0
+        self.objects: ValidObjects | None = None
+        # The log is not trimmed beyond here, where the first object is that may be valid.
+        self.begins_at: int | None = None
+        self._rewriting: Iterator[ValidChunk] | None = None
+        self._rewrite_at = 0
+        self._read: list[ValidChunk] = []
+        self._found: list[RetroRecord] = []  # whose last part is in the log
+        self._parts: list[RetroRecord] = []  # of those whose last part is yet to come
+
+    def read_objects(self, position: int, record: ObjectRecord) -> None:
+        """Takes what was accepted, as the log is read."""
+        rows = ObjectRows.decode(record.rows.data)
+        if len(rows.until):
+            n = len(rows)
+            offset = np.arange(record.batch, record.batch + n)
+            self._add_read(position, ValidChunk(rows, offset, np.full(n, record.lsn)))
+
+    def read(
+        self, position: int, record: ValidObjectsRecord | RetroRecord | ValidityRecord
+    ) -> None:
+        """Takes a record of validity, as the log is read."""
+        match record:
+            case ValidObjectsRecord():
+                rows = ObjectRows.decode(record.rows.data)
+                self._add_read(position, ValidChunk(rows, record.offset, record.lsn))
+            case RetroRecord():
+                if record.part == 0:
+                    self._parts = []
+                self._parts.append(record)
+            case ValidityRecord():
+                if record.parts:
+                    self._found += self._parts[-record.parts :]
+                    self._parts = []
+                self.done = max(self.done, record.done)
+                self.horizon = max(self.horizon, record.horizon)
+
+    def recover_found(self, oldest: int) -> list[RetroRecord]:
+        """Returns the matches that may not be kept, which are those with an offset from `oldest`
+        on."""
+        found, self._found = self._found, []
+        return [record for record in found if record.batch >= oldest]
+
+    def recover_objects(self, limit: int, analyzer: Analyzer, dead: set[int]) -> ValidObjects:
+        """Returns the objects that may be valid, as those of this log, without the quarantined."""
+        objects = self.objects = ValidObjects(limit, self.horizon)
+        read, self._read = self._read, []
+        seen: I64 = np.array(sorted(dead), np.int64)
+        for chunk in sorted(read, key=lambda chunk: int(chunk.offset[0])):
+            at = np.flatnonzero((chunk.rows.until > objects.horizon) & ~np.isin(chunk.offset, seen))
+            if len(at):
+                # Some were written again, and are here twice.
+                seen = np.concatenate([seen, chunk.offset[at]])
+                rows, offset, lsn = chunk.take(at)
+                term_off, term = analyzer.analyse(rows.text_off, rows.text)
+                objects.add(rows.with_terms(term_off, term, 0), offset, lsn)
+        if not len(objects):
+            self.begins_at = None
+        return objects
+
+    def keep_from(self, position: int) -> None:
+        """Notes that a record at this position has an object that may be valid."""
+        if self.begins_at is None:
+            self.begins_at = position
+
+    def note(self, done: int, horizon: int, parts: int = 0) -> int:
+        """Notes that all inserts with retro up to `done` were matched, with their matches in the
+        last `parts` RetroRecords; returns the end of the log from which on that is durable. Raises
+        Unavailable."""
+        position = self._log.append(ValidityRecord(done, horizon, parts).encode())
+        self.done, self.horizon = max(self.done, done), max(self.horizon, horizon)
+        return position + 1
+
+    def advance(self) -> int | None:
+        """Does what lets the log be trimmed: writes some of the objects again if it has grown, and
+        the note that must not be lost. Returns the position from which on the log is needed, None
+        if nothing is. Raises Unavailable."""
+        if self.objects is None or not (self.done or self.objects.horizon or len(self.objects)):
+            return None
+        position = self.note(self.done, self.objects.horizon) - 1
+        if not len(self.objects):
+            self._rewriting, self.begins_at = None, None
+        elif self._rewriting is not None or self._has_grown():
+            self._write_piece()
+        return position if self.begins_at is None else min(position, self.begins_at)
+
+    def _add_read(self, position: int, chunk: ValidChunk) -> None:
+        self.keep_from(position)
+        at = np.flatnonzero(chunk.rows.until)
+        if len(at):
+            self._read.append(chunk.take(at))
+
+    def _has_grown(self) -> bool:
+        assert self.objects is not None
+        start = self._log.end if self.begins_at is None else self.begins_at
+        return self._log.end - start >= max(REWRITE_BYTES, 4 * self.objects.size)
+
+    def _write_piece(self) -> None:
+        assert self.objects is not None
+        if self._rewriting is None:
+            self._rewriting, self._rewrite_at = self.objects.split(PIECE_BYTES), self._log.end
+        chunk = next(self._rewriting, None)
+        if chunk is None:
+            self.begins_at, self._rewriting = self._rewrite_at, None
+            return
+        rows = np.frombuffer(chunk.rows.without_terms().encode(), np.uint8)
+        try:
+            self._log.append(ValidObjectsRecord(rows, chunk.offset, chunk.lsn).encode())
+        except BaseException:
+            self._rewriting = None  # it begins anew
+            raise

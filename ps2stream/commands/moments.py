@@ -1,0 +1,43 @@
+"""Ends on the command line: a moment, or how long from now."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ps2stream.errors import invalid, short
+
+_DURATION = re.compile(r"(?=\d)(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+EXPECTED = "a duration such as 90m, 2h or 1d12h, or a time as ISO 8601 with a time zone"
+
+
+def parse_end(field: str, text: str) -> int:
+    """Returns the moment that a text means, Unix milliseconds. Raises InvalidArgument."""
+    if found := _DURATION.fullmatch(text):
+        weeks, days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        try:
+            after = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+            return round((datetime.now(UTC) + after).timestamp() * 1000)
+        except OverflowError:
+            raise invalid(field, f"{short(text)} is too long") from None
+    return read_end(field, text)
+
+
+def read_end(field: str, value: Any) -> int:
+    """Returns the moment that a value of a file means: Unix milliseconds, or ISO 8601. Raises
+    InvalidArgument."""
+    from ps2stream.posts.members import check_time
+
+    try:
+        return check_time(value)
+    except (TypeError, ValueError) as error:
+        raise invalid(field, f"expected {EXPECTED}, got {short(value)} ({error})") from None
+
+
+def format_end(until: int | None) -> str:
+    """Formats an end, Unix milliseconds, for people; empty for none."""
+    if until is None:
+        return ""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=until)
+    return f"until {moment.isoformat(sep=' ', timespec='seconds').removesuffix('+00:00')} UTC"
