@@ -17,6 +17,7 @@ from ps2stream.workers.radix import layout as kl
 FIRST = 1 << 10  # entries of new arrays
 WALKS = 64
 FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
+SAMPLED = kl.SAMPLE  # comparisons by which a band is divided
 LONG_PROGRAM = 512  # values: a longer one is not analysed when it is stored
 
 
@@ -28,7 +29,7 @@ class RadixArrays(NamedTuple):
     hash of the terms with WIDE trees; pool uint64[] and pool_f float64[]: one memory; pool_free
     int64[48]; slots_f float64[slots, 8] and slots_i int64[slots, 8]: one memory; dead
     uint64[slots / 64]; places uint32[]; holders int64[2 * entries]; cells uint32[2^k], counts
-    int64[2^k, 2]; state int64[30].
+    int64[2^k, 2]; state int64[30]; bands uint64[16, 257].
     """
 
     directory: U64
@@ -48,6 +49,7 @@ class RadixArrays(NamedTuple):
     cells: U32
     counts: I64
     state: I64
+    bands: U64
 
 
 class UpdateScratch(NamedTuple):
@@ -69,8 +71,9 @@ class RadixScratch(NamedTuple):
     """The memory of a match between its stages, C-contiguous and writable.
 
     keys uint64[keys of a block, 2]; leaves uint64[leaves of a block, 2]; inner uint64[keys, 2];
-    points float64[block, 2]; at uint32[block, 2]: steps; prints uint64[block, 4] and bits
-    uint32[block, 8], one memory: fingerprints; spots uint64[block, 2]; groups uint64[groups, 2];
+    points float64[block, 2]; at uint32[block, 2]: steps; prints uint64[block, 16], bits
+    uint32[block, 32] and masks uint16[block, 64], one memory: fingerprints, and the codes of
+    comparisons; spots uint64[block, 2]; groups uint64[groups, 2];
     cands uint32[3, candidates + 16]; checks uint32[candidates, 3]; later int64[candidates]: those
     with more to check; hits uint64[hits]; tally int64[block]: hits by object, and flags int64[1]:
     those of all hits, zero between blocks; stack uint8[program].
@@ -83,6 +86,7 @@ class RadixScratch(NamedTuple):
     at: U32
     prints: U64
     bits: U32
+    masks: NDArray[np.uint16]
     spots: U64
     groups: U64
     cands: U32
@@ -151,6 +155,8 @@ def make_places(size: int) -> U32:
 def make_arrays() -> RadixArrays:
     """Returns the arrays of an empty index."""
     slots, pool = cache_lines(FIRST), take_lines(FIRST)
+    bands: U64 = np.zeros((kl.BANDS, kl.BAND_ROW), np.uint64)
+    bands[0, 1] = SAMPLED
     nodes = take_lines(FIRST)
     state = np.zeros(kl.STATE, np.int64)
     state[kl.NODE_TOP] = 1  # offset 0 means none
@@ -176,6 +182,7 @@ def make_arrays() -> RadixArrays:
         cells=np.full(FIRST, NO_CELL, np.uint32),
         counts=np.zeros((FIRST, 2), np.int64),
         state=state,
+        bands=bands,
     )
 
 
@@ -203,13 +210,15 @@ def make_match_scratch(
 ) -> RadixScratch:
     """Returns memory for matches by blocks of `batch` objects, with room for as many keys, groups,
     candidates and hits."""
-    prints: U64 = np.zeros((batch, 4), np.uint64)
+    prints: U64 = take_lines(batch * kl.PRINT_WORDS).reshape(batch, kl.PRINT_WORDS)
+    prints[:, [4, 8]] = 1  # the code 0 stands for none, which holds
     return RadixScratch(
         **make_key_columns(keys),
         points=np.zeros((batch, 2)),
         at=np.zeros((batch, 2), np.uint32),
         prints=prints,
         bits=prints.view(np.uint32),
+        masks=prints.view(np.uint16),
         spots=np.zeros((batch, 2), np.uint64),
         groups=np.zeros((groups, 2), np.uint64),
         cands=np.zeros((3, candidates + kl.LANES), np.uint32),

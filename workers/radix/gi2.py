@@ -124,6 +124,7 @@ class RadixGI2:
             "cells": arrays.cells,
             "counts": arrays.counts,
             "state": state,
+            "bands": arrays.bands,
             "waiting": self._waiting.columns(),
             "queue": np.concatenate([np.zeros(0, np.int64), *self._dead]),
             "stack": np.array([len(self._scratch.stack)]),

@@ -85,7 +85,7 @@ def point_index(fields):
         pointer_to(a.node_free), pointer_to(a.wide), pointer_to(a.pool), pointer_to(a.pool_f),
         pointer_to(a.pool_free), pointer_to(a.slots_f), pointer_to(a.slots_i), pointer_to(a.dead),
         pointer_to(a.places), pointer_to(a.holders), pointer_to(a.cells), pointer_to(a.counts),
-        pointer_to(a.state),
+        pointer_to(a.state), pointer_to(a.bands),
     )  # fmt: skip
 
 
@@ -163,19 +163,19 @@ def point_addresses(addresses):
         pointer_at(a[6], np.uint64), pointer_at(a[7], np.float64), pointer_at(a[8], np.int64),
         pointer_at(a[9], np.float64), pointer_at(a[10], np.int64), pointer_at(a[11], np.uint64),
         pointer_at(a[12], np.uint32), pointer_at(a[13], np.int64), pointer_at(a[14], np.uint32),
-        pointer_at(a[15], np.int64), pointer_at(a[16], np.int64),
+        pointer_at(a[15], np.int64), pointer_at(a[16], np.int64), pointer_at(a[17], np.uint64),
     )  # fmt: skip
     scratch = RadixScratch(
-        pointer_at(a[17], np.uint64), pointer_at(a[18], np.uint64), pointer_at(a[19], np.uint64),
-        pointer_at(a[20], np.float64), pointer_at(a[21], np.uint32), pointer_at(a[22], np.uint64),
-        pointer_at(a[23], np.uint32), pointer_at(a[24], np.uint64), pointer_at(a[25], np.uint64),
-        pointer_at(a[26], np.uint32), pointer_at(a[27], np.uint32), pointer_at(a[28], np.int64),
-        pointer_at(a[29], np.uint64), pointer_at(a[30], np.int64), pointer_at(a[31], np.int64),
-        pointer_at(a[32], np.uint8),
+        pointer_at(a[18], np.uint64), pointer_at(a[19], np.uint64), pointer_at(a[20], np.uint64),
+        pointer_at(a[21], np.float64), pointer_at(a[22], np.uint32), pointer_at(a[23], np.uint64),
+        pointer_at(a[24], np.uint32), pointer_at(a[25], np.uint16), pointer_at(a[26], np.uint64),
+        pointer_at(a[27], np.uint64), pointer_at(a[28], np.uint32), pointer_at(a[29], np.uint32),
+        pointer_at(a[30], np.int64), pointer_at(a[31], np.uint64), pointer_at(a[32], np.int64),
+        pointer_at(a[33], np.int64), pointer_at(a[34], np.uint8),
     )  # fmt: skip
     matches = RadixMatches(
-        pointer_at(a[33], np.int64), pointer_at(a[34], np.int64), pointer_at(a[35], np.uint32),
-        pointer_at(a[36], np.int64), pointer_at(a[37], np.int64),
+        pointer_at(a[35], np.int64), pointer_at(a[36], np.int64), pointer_at(a[37], np.uint32),
+        pointer_at(a[38], np.int64), pointer_at(a[39], np.int64),
     )  # fmt: skip
     return index, scratch, matches
 

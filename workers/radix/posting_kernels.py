@@ -9,7 +9,8 @@ from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
 from ps2stream.workers.radix.ahead_kernels import ask_for_row
-from ps2stream.workers.radix.check_kernels import bound_row, describe_check
+from ps2stream.workers.radix.band_kernels import describe_posting
+from ps2stream.workers.radix.check_kernels import bound_row
 from ps2stream.workers.radix.conjunction_kernels import store_conjunction
 from ps2stream.workers.radix.holder_kernels import (
     CHUNK_ENTRIES,
@@ -353,7 +354,7 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
         twin = np.int64(-1)
         if fresh != NO_WORD:
             i = lowest_bit(fresh)
-            mode, prints = describe_check(rows, r, bounds, i, scratch.stack)
+            mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
             twin = find_twin(index, scratch, slot, term[g0 + i], mode, prints)
         if twin >= 0:
             free_slot(slots_i, pool, index.pool_free, state, slot)
@@ -371,5 +372,5 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     while fresh != NO_WORD:
         i = lowest_bit(fresh)
         fresh &= fresh - _ONE_BIT
-        mode, prints = describe_check(rows, r, bounds, i, scratch.stack)
+        mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
         place_posting(index, scratch, slot, term[g0 + i], mode, prints)
