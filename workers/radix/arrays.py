@@ -16,6 +16,7 @@ from ps2stream.workers.radix import layout as kl
 
 FIRST = 1 << 10  # entries of new arrays
 WALKS = 64
+WALKS_AHEAD = 512  # through trees, of the updates for which memory is asked for together
 FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
 SAMPLED = kl.SAMPLE  # comparisons by which a band is divided
 LONG_PROGRAM = 512  # values: a longer one is not analysed when it is stored
@@ -56,7 +57,8 @@ class UpdateScratch(NamedTuple):
     """The memory of updates, C-contiguous and writable: trail int64[1024, 6], of walks through a
     tree; roots int64[4], and behind them the notes of leaves, int64[WALKS], that a sweep walked
     through; cell and tag_cell uint32[tags], term and tag_term uint64[tags], of one query; stack
-    uint64[2048], of the analysis of its program."""
+    uint64[2048], of the analysis of its program; walks int64[WALKS_AHEAD, 8] and leaves
+    int64[WALKS_AHEAD], of the updates that come next."""
 
     trail: I64
     roots: I64
@@ -65,6 +67,8 @@ class UpdateScratch(NamedTuple):
     tag_cell: U32
     tag_term: U64
     stack: U64
+    walks: I64
+    leaves: I64
 
 
 class RadixScratch(NamedTuple):
@@ -144,6 +148,8 @@ def make_update_scratch(tags: int) -> UpdateScratch:
         tag_cell=np.zeros(tags, np.uint32),
         tag_term=np.zeros(tags, np.uint64),
         stack=np.zeros(4 * LONG_PROGRAM, np.uint64),
+        walks=np.zeros((WALKS_AHEAD, 8), np.int64),
+        leaves=np.zeros(WALKS_AHEAD, np.int64),
     )
 
 

@@ -53,7 +53,7 @@ from ps2stream.workers.radix.growth import (
     reserve_pool,
     reserve_slots,
 )
-from ps2stream.workers.radix.pointers import list_addresses
+from ps2stream.workers.radix.pointers import list_addresses, note_sizes
 from ps2stream.workers.shapes import keep_within_shapes
 from ps2stream.workers.waiting import WaitingDeletes
 
@@ -98,6 +98,9 @@ class RadixGI2:
         self._located = self._arrays, self._scratch, self._room
         self._addresses = list_addresses(*self._located)
         self._sizes = len(self._arrays.directory), km.KEYS, _ROOM
+        self._changed = self._arrays, self._updates
+        self._change_addresses = list_addresses(*self._changed)
+        note_sizes(*self._changed)
         if parts is not None:
             self._waiting.add(*parts["waiting"])
             self._queue_dead(np.array(parts["queue"]))
@@ -169,9 +172,7 @@ class RadixGI2:
         stored = tuple(map(sealed, columns))
         tags = sealed(off), sealed(cell), sealed(term)  # as TagColumns
         while True:
-            need = ki.insert_rows(
-                stored, tags, self._bits, tuple(self._arrays), tuple(self._updates), extend
-            )
+            need = ki.insert_rows(stored, tags, self._bits, self._locate_updates(), extend)
             if need == ki.DONE:
                 return
             row = int(self._state[kl.ROW])
@@ -214,10 +215,7 @@ class RadixGI2:
             return
         self._arrays = reserve_pool(self._arrays, _DELETE_WORDS * len(handles))
         slots: I64 = np.empty(len(handles), np.int64)
-        kd.delete_handles(
-            sealed(handles), sealed(lsns), *self._bits, tuple(self._arrays), tuple(self._updates),
-            slots,
-        )  # fmt: skip
+        kd.delete_handles(sealed(handles), sealed(lsns), *self._bits, self._locate_updates(), slots)
         known = slots != kd.UNKNOWN
         self._waiting.add(lsns[known], slots[known])
 
@@ -228,7 +226,7 @@ class RadixGI2:
         slots = self._waiting.take_ripe(watermark)
         if len(slots):
             before = int(self._state[kl.POSTINGS])
-            dead = kd.mark_dead(slots, self._bits, tuple(self._arrays))
+            dead = kd.mark_dead(slots, self._bits, self._locate_updates())
             self._removed += before - int(self._state[kl.POSTINGS])
             self._queue_dead(slots[:dead])
 
@@ -246,15 +244,21 @@ class RadixGI2:
         blocks = max(min(_BLOCKS * budget, _MOST), budget // _LISTS)
         while blocks > 0 and self._dead:
             slots = self._dead.popleft()
-            done, searched = kd.sweep_slots(
-                slots, blocks, self._bits, tuple(self._arrays), tuple(self._updates)
-            )
+            done, searched = kd.sweep_slots(slots, blocks, self._bits, self._locate_updates())
             blocks -= searched
             if done < len(slots):
                 self._dead.appendleft(slots[done:])
         removed = before - int(self._state[kl.POSTINGS]) + self._removed
         self._removed = 0
         return removed
+
+    def _locate_updates(self) -> I64:
+        """Returns the addresses of the arrays of an update, whose sizes are noted."""
+        arrays, updates = of = self._arrays, self._updates
+        if arrays is not self._changed[0] or updates is not self._changed[1]:
+            self._changed, self._change_addresses = of, list_addresses(*of)
+            note_sizes(*of)
+        return self._change_addresses
 
     # --- units ------------------------------------------------------------
 

@@ -10,6 +10,7 @@ a two-dimensional array are counted out by hand. The arrays must live as long as
 # mypy: no-check-untyped-defs, no-warn-unreachable
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,18 @@ def point_index(fields):
     )  # fmt: skip
 
 
+def note_sizes(arrays: RadixArrays, scratch: UpdateScratch) -> None:
+    """Notes the sizes of these arrays in their state, as updates look them up there."""
+    state = arrays.state
+    state[NODE_ROOM] = len(arrays.nodes) - SLACK
+    state[DIRECTORY_SIZE] = len(arrays.directory)
+    state[CELLS_SIZE] = len(arrays.cells)
+    state[POOL_SIZE] = len(arrays.pool)
+    state[HOLDER_SIZE] = len(arrays.holders) >> 1
+    state[PLACES_SIZE] = len(arrays.places)
+    state[TAGS_SIZE] = len(scratch.cell)
+
+
 @njit(inline="always")
 def point_updated(fields):
     """Returns RadixArrays of pointers, for an update, with the sizes of the arrays in `state`."""
@@ -110,6 +123,7 @@ def point_update_scratch(fields, state):
     return UpdateScratch(
         pointer_to(a.trail), pointer_to(a.roots), pointer_to(a.cell), pointer_to(a.term),
         pointer_to(a.tag_cell), pointer_to(a.tag_term), pointer_to(a.stack),
+        pointer_to(a.walks), pointer_to(a.leaves),
     )  # fmt: skip
 
 
@@ -153,11 +167,9 @@ def pointer_at(_context: Any, address: Any, kind: Any) -> Any:
 
 
 @njit(inline="always")
-def point_addresses(addresses):
-    """Returns RadixArrays, RadixScratch and RadixMatches of pointers, by the addresses of their
-    arrays in this order; see `list_addresses`."""
-    a = pointer_to(addresses)
-    index = RadixArrays(
+def _point_arrays(a):
+    """Returns RadixArrays of pointers, by the first of these addresses."""
+    return RadixArrays(
         pointer_at(a[0], np.uint64), pointer_at(a[1], np.uint64), pointer_at(a[2], np.uint32),
         pointer_at(a[3], np.uint16), pointer_at(a[4], np.int64), pointer_at(a[5], np.uint64),
         pointer_at(a[6], np.uint64), pointer_at(a[7], np.float64), pointer_at(a[8], np.int64),
@@ -165,6 +177,14 @@ def point_addresses(addresses):
         pointer_at(a[12], np.uint32), pointer_at(a[13], np.int64), pointer_at(a[14], np.uint32),
         pointer_at(a[15], np.int64), pointer_at(a[16], np.int64), pointer_at(a[17], np.uint64),
     )  # fmt: skip
+
+
+@njit(inline="always")
+def point_addresses(addresses):
+    """Returns RadixArrays, RadixScratch and RadixMatches of pointers, by the addresses of their
+    arrays in this order; see `list_addresses`."""
+    a = pointer_to(addresses)
+    index = _point_arrays(a)
     scratch = RadixScratch(
         pointer_at(a[18], np.uint64), pointer_at(a[19], np.uint64), pointer_at(a[20], np.uint64),
         pointer_at(a[21], np.float64), pointer_at(a[22], np.uint32), pointer_at(a[23], np.uint64),
@@ -180,10 +200,23 @@ def point_addresses(addresses):
     return index, scratch, matches
 
 
-def list_addresses(index: RadixArrays, scratch: RadixScratch, matches: RadixMatches) -> I64:
-    """Returns the addresses of these arrays, which are good as long as the arrays live."""
-    arrays: list[Any] = [*index, *scratch, *matches]
-    return np.array([array.ctypes.data for array in arrays], np.int64)
+@njit(inline="always")
+def point_update_addresses(addresses):
+    """Returns RadixArrays and UpdateScratch of pointers, by the addresses of their arrays in this
+    order. The sizes of the arrays are in `state`; see `note_sizes`."""
+    a = pointer_to(addresses)
+    index = _point_arrays(a)
+    scratch = UpdateScratch(
+        pointer_at(a[17], np.int64), pointer_at(a[18], np.int64), pointer_at(a[19], np.uint32),
+        pointer_at(a[20], np.uint64), pointer_at(a[21], np.uint32), pointer_at(a[22], np.uint64),
+        pointer_at(a[23], np.uint64), pointer_at(a[24], np.int64), pointer_at(a[25], np.int64),
+    )  # fmt: skip
+    return index, scratch
+
+
+def list_addresses(*groups: Iterable[Any]) -> I64:
+    """Returns the addresses of the arrays of these groups, which are good as long as they live."""
+    return np.array([array.ctypes.data for group in groups for array in group], np.int64)
 
 
 @njit(inline="always")

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
-from ps2stream.workers.radix.ahead_kernels import ask_for_blocks, ask_for_trees
+from ps2stream.workers.radix.ahead_kernels import GROUP, ask_for_blocks, ask_for_slots
 from ps2stream.workers.radix.holder_kernels import (
     count_holders,
     delete_holder,
@@ -48,6 +48,7 @@ from ps2stream.workers.radix.place_kernels import (
 from ps2stream.workers.radix.pointers import (
     advance,
     point_index,
+    point_update_addresses,
     point_update_scratch,
     point_updated,
     pointer_to,
@@ -79,12 +80,12 @@ UNKNOWN = np.iinfo(np.int64).min
 
 
 @njit(cache=True, nogil=True)
-def delete_handles(handles, lsns, lon_bits, lat_bits, fields, scratch_fields, out):
+def delete_handles(handles, lsns, lon_bits, lat_bits, addresses, out):
     """Sets the delete LSNs; out[i] is the slot, -1 - the handle of one that holds a shared slot, or
     UNKNOWN if there is none or it was deleted before. The handles stay in `places` until their
-    slots are dead or free. The pool has room for two blocks a handle."""
-    index = point_updated(fields)
-    scratch = point_update_scratch(scratch_fields, index.state)
+    slots are dead or free. The pool has room for two blocks a handle. addresses: of the arrays of
+    RadixArrays and UpdateScratch, whose sizes are noted."""
+    index, scratch = point_update_addresses(addresses)
     pool, slots_i, state = index.pool, index.slots_i, index.state
     for i in range(handles.shape[0]):
         if i + 3 * _AHEAD < handles.shape[0]:
@@ -122,11 +123,11 @@ def _remove_handle(index, slot):
 
 
 @njit(cache=True, nogil=True)
-def mark_dead(entries, bits, fields):
+def mark_dead(entries, bits, addresses):
     """Marks slots that can match no object any more, whose postings may go, and removes holders of
     slots that others still hold. `entries`: as `delete_handles` gave them; returns how many slots
     are dead, which come first in it then."""
-    index = point_updated(fields)
+    index, _ = point_update_addresses(addresses)
     state, dead, n = index.state, index.dead, 0
     for i in range(entries.shape[0]):
         if i + 2 * _AHEAD < entries.shape[0] and entries[i + 2 * _AHEAD] >= 0:
@@ -184,27 +185,19 @@ def remove_term(index, scratch, slot, term):
 
 
 @njit(cache=True, nogil=True)
-def sweep_slots(slots, budget, bits, fields, scratch_fields):
+def sweep_slots(slots, budget, bits, addresses):
     """Removes the postings of dead slots until `budget` blocks were searched, and frees the slots,
     then those which need no search, and one that does; at most `budget` slots. Returns how many
-    slots are done, and how many blocks were searched. fields, scratch_fields: plain tuples of those
-    of RadixArrays and UpdateScratch."""
-    index = point_updated(fields)
-    scratch = point_update_scratch(scratch_fields, index.state)
+    slots are done, and how many blocks were searched. addresses: as for `delete_handles`."""
+    index, scratch = point_update_addresses(addresses)
     state, slots_i, pool = index.state, index.slots_i, index.pool
     forget_walks(advance(scratch.roots, KEPT))  # since when all slots here are dead
-    searched = done = 0
+    searched = done = asked = np.int64(0)
     spent = False  # for a slot that had to be searched for, although the budget was
     while done < min(slots.shape[0], budget) and not spent:
-        for step in range(1, 5):
-            if done + step * _AHEAD < slots.shape[0]:
-                ahead = slots[done + step * _AHEAD]
-                if step == 4:
-                    prefetch(slots_i, 8 * ahead)
-                elif step == 3:
-                    ask_for_blocks(index, ahead)
-                else:
-                    ask_for_trees(index, ahead, scratch.tag_term, step == 1)
+        if done == asked:
+            asked = min(done + GROUP, slots.shape[0])
+            ask_for_slots(slots, done, asked, index, scratch)
         slot = slots[done]
         done += 1
         terms = list_posting_terms(slots_i, pool, slot, scratch.term)

@@ -46,6 +46,7 @@ from ps2stream.workers.radix.pointers import (
     point_update_scratch,
     point_updated,
     pointer_to,
+    prefetch,
 )
 from ps2stream.workers.radix.tree_kernels import count_boxes
 
@@ -337,20 +338,41 @@ def measure_query(slots_i, pool, slot):
     return out
 
 
+@njit(inline="always")
+def _home_of_cell(cell, mask):
+    """Returns where in `cells` a cell belongs."""
+    return cell * _SPREAD >> np.uint32(7) & mask
+
+
+@njit(inline="always")
+def prefetch_cells(index, cell, first, last):
+    """Asks for where the tags of cell[first:last] are counted."""
+    mask = np.uint32(index.state[CELLS_SIZE] - 1)
+    for i in range(first, last):
+        if i == first or cell[i] != cell[i - 1]:
+            at = np.int64(_home_of_cell(cell[i], mask))
+            prefetch(index.cells, at)
+            prefetch(index.counts, 2 * at)
+
+
 @njit(cache=True, nogil=True)
 def count_tags(cells, counts, state, cell, n, sign, size):
     """Adds sign to the postings of cell[:n], and sign * size to their bytes. `cells` has room."""
     mask = np.uint32(state[CELLS_SIZE] - 1)
-    for i in range(n):
-        at = cell[i] * _SPREAD >> np.uint32(7) & mask
-        while cells[at] != cell[i]:
+    i = 0
+    while i < n:
+        first, of = i, cell[i]
+        while i < n and cell[i] == of:  # the terms of a query in one cell
+            i += 1
+        at = _home_of_cell(of, mask)
+        while cells[at] != of:
             if cells[at] == np.uint32(NO_CELL):
-                cells[at] = cell[i]
+                cells[at] = of
                 state[CELLS_USED] += 1
                 break
             at = at + np.uint32(1) & mask
-        counts[2 * at] += sign
-        counts[2 * at + 1] += sign * size
+        counts[2 * at] += sign * (i - first)
+        counts[2 * at + 1] += sign * (i - first) * size
 
 
 @njit(inline="always")
@@ -368,7 +390,7 @@ def rehash_cells(old, old_counts, cells, counts):
     for i in range(old.shape[0]):
         if old[i] == np.uint32(NO_CELL) or old_counts[i, 0] == 0:
             continue
-        at = old[i] * _SPREAD >> np.uint32(7) & mask
+        at = _home_of_cell(old[i], mask)
         while cells[at] != np.uint32(NO_CELL):
             at = at + np.uint32(1) & mask
         cells[at] = old[i]

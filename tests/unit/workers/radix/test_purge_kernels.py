@@ -78,8 +78,8 @@ def test_a_long_leaf_is_walked_once_for_all_that_is_dead(spread: float) -> None:
         index.delete(part, np.full(each, n + 1))
         index.purge(n + 1)
         while index.stats().tombstones:
-            slots, arrays = index._dead[0], tuple(index._arrays)
-            done, searched = sweep_slots(slots, 1 << 20, index._bits, arrays, tuple(index._updates))
+            slots, addresses = index._dead[0], index._locate_updates()
+            done, searched = sweep_slots(slots, 1 << 20, index._bits, addresses)
             assert done == len(slots)
             assert searched <= 2 * n // 64 + 12 * each
             index._dead.popleft()
