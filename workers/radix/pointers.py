@@ -38,6 +38,7 @@ from ps2stream.workers.radix.layout import (
     TAGS_SIZE,
 )
 
+_ARRAYS, _SCRATCH = len(RadixArrays._fields), len(RadixScratch._fields)
 _intrinsic: Any = intrinsic  # or mypy takes the context for an argument
 
 
@@ -185,17 +186,19 @@ def point_addresses(addresses):
     arrays in this order; see `list_addresses`."""
     a = pointer_to(addresses)
     index = _point_arrays(a)
+    b = advance(a, _ARRAYS)
     scratch = RadixScratch(
-        pointer_at(a[18], np.uint64), pointer_at(a[19], np.uint64), pointer_at(a[20], np.uint64),
-        pointer_at(a[21], np.float64), pointer_at(a[22], np.uint32), pointer_at(a[23], np.uint64),
-        pointer_at(a[24], np.uint32), pointer_at(a[25], np.uint16), pointer_at(a[26], np.uint64),
-        pointer_at(a[27], np.uint64), pointer_at(a[28], np.uint32), pointer_at(a[29], np.uint32),
-        pointer_at(a[30], np.int64), pointer_at(a[31], np.uint64), pointer_at(a[32], np.int64),
-        pointer_at(a[33], np.int64), pointer_at(a[34], np.uint8),
+        pointer_at(b[0], np.uint64), pointer_at(b[1], np.uint64), pointer_at(b[2], np.uint64),
+        pointer_at(b[3], np.float64), pointer_at(b[4], np.uint32), pointer_at(b[5], np.uint64),
+        pointer_at(b[6], np.uint32), pointer_at(b[7], np.uint16), pointer_at(b[8], np.uint64),
+        pointer_at(b[9], np.uint64), pointer_at(b[10], np.uint32), pointer_at(b[11], np.uint32),
+        pointer_at(b[12], np.int64), pointer_at(b[13], np.uint64), pointer_at(b[14], np.int64),
+        pointer_at(b[15], np.int64), pointer_at(b[16], np.uint8),
     )  # fmt: skip
+    c = advance(b, _SCRATCH)
     matches = RadixMatches(
-        pointer_at(a[35], np.int64), pointer_at(a[36], np.int64), pointer_at(a[37], np.uint32),
-        pointer_at(a[38], np.int64), pointer_at(a[39], np.int64),
+        pointer_at(c[0], np.int64), pointer_at(c[1], np.int64), pointer_at(c[2], np.uint32),
+        pointer_at(c[3], np.int64), pointer_at(c[4], np.int64),
     )  # fmt: skip
     return index, scratch, matches
 
@@ -206,10 +209,11 @@ def point_update_addresses(addresses):
     order. The sizes of the arrays are in `state`; see `note_sizes`."""
     a = pointer_to(addresses)
     index = _point_arrays(a)
+    b = advance(a, _ARRAYS)
     scratch = UpdateScratch(
-        pointer_at(a[17], np.int64), pointer_at(a[18], np.int64), pointer_at(a[19], np.uint32),
-        pointer_at(a[20], np.uint64), pointer_at(a[21], np.uint32), pointer_at(a[22], np.uint64),
-        pointer_at(a[23], np.uint64), pointer_at(a[24], np.int64), pointer_at(a[25], np.int64),
+        pointer_at(b[0], np.int64), pointer_at(b[1], np.int64), pointer_at(b[2], np.uint32),
+        pointer_at(b[3], np.uint64), pointer_at(b[4], np.uint32), pointer_at(b[5], np.uint64),
+        pointer_at(b[6], np.uint64), pointer_at(b[7], np.int64), pointer_at(b[8], np.int64),
     )  # fmt: skip
     return index, scratch
 
