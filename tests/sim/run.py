@@ -12,6 +12,7 @@ from unittest import mock
 from ps2stream.cluster import snapshots
 from ps2stream.dispatcher import object_log, producers
 from ps2stream.sequencer import feed, plan_changes
+from ps2stream.workers.radix import arrays as radix_arrays
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
 from tests.sim.process import patched
@@ -47,6 +48,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
         mock.patch.object(snapshots, "WORTH", 1),
         mock.patch.object(producers, "PRODUCER_WINDOW", WINDOW),
         mock.patch.object(object_log, "WINDOWS_BYTES", 600),
+        mock.patch.object(radix_arrays, "SAMPLED", 1 + 15 * (script.seed % 2)),
         patched(world.clock, world.network),
         planted(bug),
     ):
