@@ -30,7 +30,7 @@ class RadixArrays(NamedTuple):
     hash of the terms with WIDE trees; pool uint64[] and pool_f float64[]: one memory; pool_free
     int64[48]; slots_f float64[slots, 8] and slots_i int64[slots, 8]: one memory; dead
     uint64[slots / 64]; places uint32[]; holders int64[2 * entries]; cells uint32[2^k], counts
-    int64[2^k, 2]; state int64[30]; bands uint64[16, 257].
+    int64[2^k, 2]; state int64[30]; bands uint64[16, 65].
     """
 
     directory: U64

@@ -101,7 +101,7 @@ def random_value(rng: np.random.Generator) -> tuple[int, bytes]:
     return int(rng.integers(1, 4)), KEYS[rng.integers(len(KEYS))]
 
 
-@pytest.mark.parametrize("sampled", [1, 2, 17, 256])
+@pytest.mark.parametrize("sampled", [1, 16, 41, 64])
 def test_codes_say_only_what_is_true_of_comparisons(
     sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
