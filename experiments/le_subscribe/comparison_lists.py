@@ -165,7 +165,8 @@ def run_comparisons(
             rows = world.build_rows(first, min(first + _CHUNK, subscriptions))
             store.insert(*tags_of(rows, grid))
         batch, want = world.list_objects(), world.count_matches()
-        found = {index: _measure(partial(store.match, subscriptions, *batch))}
+        found = dict[str, tuple[float, int]]()
+        found[index] = _measure(partial(store.match, subscriptions, *batch))
         subscribed, events = world.list_subscriptions(), world.list_events()
         known = count_events(events)
         for name in ALGORITHMS:

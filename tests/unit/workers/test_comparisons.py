@@ -194,7 +194,8 @@ def test_what_compares_is_found_whatever_happened_to_the_index(
             moved = int(rng.integers(8))
 
             def keeps(cell: np.ndarray, term: np.ndarray, moved: int = moved) -> np.ndarray:
-                return (cell + term.astype(np.uint32)) % 8 != moved
+                kept: np.ndarray = (cell + term.astype(np.uint32)) % 8 != moved
+                return kept
 
             index.drop(keeps)
             for query in queries:

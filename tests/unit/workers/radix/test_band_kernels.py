@@ -208,7 +208,7 @@ def test_a_posting_has_codes_where_they_say_most(
         else:
             term, order = places[part]
             prog += write_comparison(term, order, 1, bytes(8))
-    for term, order in list(places.values()):
+    for term, order in places.values():
         own = np.array(write_comparison(term, order, 1, bytes(8)), np.int16)
         call_code(own, np.array(terms, np.uint64), bands)
     post = sum(1 << i for i in posted)
@@ -218,6 +218,6 @@ def test_a_posting_has_codes_where_they_say_most(
     for i in posted:
         mode, codes = (int(v) for v in call_describe(fields_of(query), 0, i, STACK, bands))
         first, second = codes & 255, codes >> 8
-        order = first > second if mode != layout.ALL and codes else None
-        found[i] = mode, bool(first) + bool(second), order
+        falls = first > second if mode != layout.ALL and codes else None
+        found[i] = mode, bool(first) + bool(second), falls
     assert found == described
