@@ -14,6 +14,7 @@ from numba import njit
 
 from ps2stream.protocol.rows import ExpressionForm
 from ps2stream.workers.radix.arrays import WALKS_AHEAD
+from ps2stream.workers.radix.cell_kernels import prefetch_cells
 from ps2stream.workers.radix.layout import (
     BLOCK,
     BUCKET,
@@ -43,7 +44,7 @@ from ps2stream.workers.radix.layout import (
 from ps2stream.workers.radix.leaf_kernels import locate_posting
 from ps2stream.workers.radix.place_kernels import prefetch_place
 from ps2stream.workers.radix.pointers import prefetch
-from ps2stream.workers.radix.tag_kernels import list_posting_terms, prefetch_cells
+from ps2stream.workers.radix.tag_kernels import list_posting_terms
 from ps2stream.workers.radix.tree_kernels import find_children, place_root
 from ps2stream.workers.radix.vectors import lowest_bit
 

@@ -15,7 +15,6 @@ from ps2stream.workers.load_kernels import NO_CELL
 from ps2stream.workers.radix import layout as kl
 
 FIRST = 1 << 10  # entries of new arrays
-WALKS = 64
 WALKS_AHEAD = 512  # through trees, of the updates for which memory is asked for together
 FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
 LONG_PROGRAM = 512  # values: a longer one is not analysed when it is stored
@@ -29,7 +28,7 @@ class RadixArrays(NamedTuple):
     hash of the terms with WIDE trees; pool uint64[] and pool_f float64[]: one memory; pool_free
     int64[48]; slots_f float64[slots, 8] and slots_i int64[slots, 8]: one memory; dead
     uint64[slots / 64]; places uint32[]; holders int64[2 * entries]; cells uint32[2^k], counts
-    int64[2^k, 2]; state int64[30].
+    int64[2^k, 2]; state int64[289].
     """
 
     directory: U64
@@ -53,10 +52,9 @@ class RadixArrays(NamedTuple):
 
 class UpdateScratch(NamedTuple):
     """The memory of updates, C-contiguous and writable: trail int64[1024, 6], of walks through a
-    tree; roots int64[4], and behind them the notes of leaves, int64[WALKS], that a sweep walked
-    through; cell and tag_cell uint32[tags], term and tag_term uint64[tags], of one query; stack
-    uint64[2048], of the analysis of its program; walks int64[WALKS_AHEAD, 8] and leaves
-    int64[WALKS_AHEAD], of the updates that come next."""
+    tree; roots int64[4]; cell and tag_cell uint32[tags], term and tag_term uint64[tags], of one
+    query; stack uint64[2048], of the analysis of its program; walks int64[WALKS_AHEAD, 8] and
+    leaves int64[WALKS_AHEAD], of the updates that come next."""
 
     trail: I64
     roots: I64
@@ -138,7 +136,7 @@ def make_update_scratch(tags: int) -> UpdateScratch:
     """Returns memory for updates of queries with up to this many tags."""
     return UpdateScratch(
         trail=np.zeros((1 << 10, 6), np.int64),
-        roots=np.zeros(kl.KEPT + WALKS, np.int64),
+        roots=np.zeros(kl.KEPT, np.int64),
         cell=np.zeros(tags, np.uint32),
         term=np.zeros(tags, np.uint64),
         tag_cell=np.zeros(tags, np.uint32),

@@ -45,7 +45,7 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 4
+FORMAT = 1 << 16 | 5
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
@@ -71,7 +71,11 @@ NODE_ROOM, DIRECTORY_SIZE, CELLS_SIZE, POOL_SIZE, PLACES_SIZE, TAGS_SIZE = 12, 1
 NODE_GAPS = 18  # words that lie idle, so that blocks begin where they are to
 PLACE_BITS, HOLDER_TOP, HOLDER_SIZE, SHARED = 19, 20, 21, 22  # bits of a ref in `places`
 HOLDER_FREE = 23  # and by class of chunk
-STATE = 30
+# Of a sweep that stopped in a long leaf: terms of its slot that are done, the leaf, and the block
+# from which on it is still to be searched, or 0.
+SWEPT_TERMS, SWEPT_LEAF, SWEPT_BLOCK = 30, 31, 32
+WALKED, WALK_SETS, WALK_WAYS = 33, 64, 4  # notes of leaves; see `leaf_kernels.is_walked`
+STATE = WALKED + WALK_SETS * WALK_WAYS
 
 STEP_BITS = 24
 _STEPS_PER_DEGREE = (1 << STEP_BITS) / 360.0

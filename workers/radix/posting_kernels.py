@@ -9,6 +9,7 @@ from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
 from ps2stream.workers.radix.ahead_kernels import GROUP, ask_for_rows
+from ps2stream.workers.radix.cell_kernels import count_tags
 from ps2stream.workers.radix.check_kernels import bound_row, describe_check
 from ps2stream.workers.radix.conjunction_kernels import store_conjunction
 from ps2stream.workers.radix.holder_kernels import (
@@ -82,7 +83,6 @@ from ps2stream.workers.radix.tag_kernels import (
     add_extras,
     count_ones,
     count_slot_tags,
-    count_tags,
     deleted_at,
     free_list,
     free_slot,
