@@ -33,13 +33,15 @@ class WaitingDeletes:
         self._parts.append((lsns[order], slots[order]))
         self._size += len(slots)
 
-    def take_ripe(self, watermark: int) -> I64:
-        """Removes and returns the slots of queries deleted up to `watermark`."""
-        out = [np.zeros(0, np.int64)]
-        while self._parts and self._parts[0][0][0] <= watermark:
+    def take_ripe(self, watermark: int, most: int | None = None) -> I64:
+        """Removes and returns the slots of queries deleted up to `watermark`, the earliest first;
+        at most so many, if that is given."""
+        out, left = [np.zeros(0, np.int64)], self._size if most is None else most
+        while left > 0 and self._parts and self._parts[0][0][0] <= watermark:
             lsns, slots = self._parts.popleft()
-            n = int(np.searchsorted(lsns, watermark, "right"))
+            n = min(int(np.searchsorted(lsns, watermark, "right")), left)
             out.append(slots[:n])
+            left -= n
             self._size -= n
             if n < len(lsns):
                 self._parts.appendleft((lsns[n:], slots[n:]))

@@ -85,6 +85,12 @@ def engine(
       ps2stream bench engine --workload w0 --queries 3000000 --index gi2-flat
 
     measures W0 of Le Subscribe: five equalities a query, no words and places, no updates.
+
+    \b
+      ps2stream bench engine --workload comparisons --queries 100000
+
+    measures queries of two comparisons alone, which are one list, beside the algorithms of Le
+    Subscribe.
     """
     from ps2stream.benchmarks.engine import run_engine
     from ps2stream.benchmarks.variants import Shares
@@ -93,6 +99,11 @@ def engine(
         from ps2stream.benchmarks.attribute_subscriptions import run_attributes
 
         show_result(output, run_attributes(queries, index, runs, seed))
+        return
+    if workload == "comparisons":
+        from ps2stream.experiments.le_subscribe.comparison_lists import run_comparisons
+
+        show_result(output, run_comparisons(queries, index, seed))
         return
     found = run_engine(
         queries=queries,

@@ -247,8 +247,11 @@ def row_of(off: I64) -> I64:
 def sealed(array: Array) -> Array:
     """Returns a contiguous read-only view: kernels are compiled for one type, not for two."""
     flags = array.flags
-    if not flags.writeable and flags.c_contiguous:
-        return array
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
+    if flags.c_contiguous:
+        if not flags.writeable:
+            return array
+        view = array.view()
+    else:
+        view = np.ascontiguousarray(array)
+    view.setflags(write=False)
     return view

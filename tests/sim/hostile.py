@@ -73,8 +73,13 @@ def some_expression(
             return literal
         return others.choice(["", "", "NOT ", "-"]) + others.choice(predicates)
 
+    equalities = [p for p in predicates if " = " in p]
+    pair = has_predicates and others.random() < 0.3
     for _ in range(20):
         expression = _WORD.sub(draw_literal, plain)
+        if pair:  # beside words that are rarer it would not be posted
+            two = " AND ".join(others.sample(equalities, 2))
+            expression = two if others.random() < 0.7 else f"({expression}) AND {two}"
         with contextlib.suppress(ExpressionError):
             for analyzer in _ANALYZERS:
                 parse(expression, analyzer)

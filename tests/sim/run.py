@@ -12,6 +12,7 @@ from unittest import mock
 from ps2stream.cluster import snapshots
 from ps2stream.dispatcher import object_log, producers, retro_queue, valid_log, valid_objects
 from ps2stream.sequencer import feed, plan_changes
+from ps2stream.workers.radix import arrays as radix_arrays
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
 from tests.sim.process import patched
@@ -51,6 +52,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
         mock.patch.object(valid_log, "PIECE_BYTES", 200),
         mock.patch.object(valid_objects, "CHUNK_ROWS", 4),
         mock.patch.object(retro_queue, "TOGETHER", 2),
+        mock.patch.object(radix_arrays, "SAMPLED", 1 + 15 * (script.seed % 2)),
         patched(world.clock, world.network),
         planted(bug),
     ):

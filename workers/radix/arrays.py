@@ -15,8 +15,9 @@ from ps2stream.workers.load_kernels import NO_CELL
 from ps2stream.workers.radix import layout as kl
 
 FIRST = 1 << 10  # entries of new arrays
-WALKS = 64
+WALKS_AHEAD = 512  # through trees, of the updates for which memory is asked for together
 FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
+SAMPLED = kl.SAMPLE  # comparisons by which a band is divided
 LONG_PROGRAM = 512  # values: a longer one is not analysed when it is stored
 
 
@@ -28,7 +29,7 @@ class RadixArrays(NamedTuple):
     hash of the terms with WIDE trees; pool uint64[] and pool_f float64[]: one memory; pool_free
     int64[48]; slots_f float64[slots, 8] and slots_i int64[slots, 8]: one memory; dead
     uint64[slots / 64]; places uint32[]; holders int64[2 * entries]; cells uint32[2^k], counts
-    int64[2^k, 2]; state int64[30].
+    int64[2^k, 2]; state int64[289]; bands uint64[16, 65].
     """
 
     directory: U64
@@ -48,13 +49,14 @@ class RadixArrays(NamedTuple):
     cells: U32
     counts: I64
     state: I64
+    bands: U64
 
 
 class UpdateScratch(NamedTuple):
     """The memory of updates, C-contiguous and writable: trail int64[1024, 6], of walks through a
-    tree; roots int64[4], and behind them the notes of leaves, int64[WALKS], that a sweep walked
-    through; cell and tag_cell uint32[tags], term and tag_term uint64[tags], of one query; stack
-    uint64[2048], of the analysis of its program."""
+    tree; roots int64[4]; cell and tag_cell uint32[tags], term and tag_term uint64[tags], of one
+    query; stack uint64[2048], of the analysis of its program; walks int64[WALKS_AHEAD, 8] and
+    leaves int64[WALKS_AHEAD], of the updates that come next."""
 
     trail: I64
     roots: I64
@@ -63,14 +65,17 @@ class UpdateScratch(NamedTuple):
     tag_cell: U32
     tag_term: U64
     stack: U64
+    walks: I64
+    leaves: I64
 
 
 class RadixScratch(NamedTuple):
     """The memory of a match between its stages, C-contiguous and writable.
 
     keys uint64[keys of a block, 2]; leaves uint64[leaves of a block, 2]; inner uint64[keys, 2];
-    points float64[block, 2]; at uint32[block, 2]: steps; prints uint64[block, 4] and bits
-    uint32[block, 8], one memory: fingerprints; spots uint64[block, 2]; groups uint64[groups, 2];
+    points float64[block, 2]; at uint32[block, 2]: steps; prints uint64[block, 16], bits
+    uint32[block, 32] and masks uint16[block, 64], one memory: fingerprints, and the codes of
+    comparisons; spots uint64[block, 2]; groups uint64[groups, 2];
     cands uint32[3, candidates + 16]; checks uint32[candidates, 3]; later int64[candidates]: those
     with more to check; hits uint64[hits]; tally int64[block]: hits by object, and flags int64[1]:
     those of all hits, zero between blocks; stack uint8[program].
@@ -83,6 +88,7 @@ class RadixScratch(NamedTuple):
     at: U32
     prints: U64
     bits: U32
+    masks: NDArray[np.uint16]
     spots: U64
     groups: U64
     cands: U32
@@ -134,12 +140,14 @@ def make_update_scratch(tags: int) -> UpdateScratch:
     """Returns memory for updates of queries with up to this many tags."""
     return UpdateScratch(
         trail=np.zeros((1 << 10, 6), np.int64),
-        roots=np.zeros(kl.KEPT + WALKS, np.int64),
+        roots=np.zeros(kl.KEPT, np.int64),
         cell=np.zeros(tags, np.uint32),
         term=np.zeros(tags, np.uint64),
         tag_cell=np.zeros(tags, np.uint32),
         tag_term=np.zeros(tags, np.uint64),
         stack=np.zeros(4 * LONG_PROGRAM, np.uint64),
+        walks=np.zeros((WALKS_AHEAD, 8), np.int64),
+        leaves=np.zeros(WALKS_AHEAD, np.int64),
     )
 
 
@@ -151,6 +159,8 @@ def make_places(size: int) -> U32:
 def make_arrays() -> RadixArrays:
     """Returns the arrays of an empty index."""
     slots, pool = cache_lines(FIRST), take_lines(FIRST)
+    bands: U64 = np.zeros((kl.BANDS, kl.BAND_ROW), np.uint64)
+    bands[0, 1] = SAMPLED
     nodes = take_lines(FIRST)
     state = np.zeros(kl.STATE, np.int64)
     state[kl.NODE_TOP] = 1  # offset 0 means none
@@ -176,6 +186,7 @@ def make_arrays() -> RadixArrays:
         cells=np.full(FIRST, NO_CELL, np.uint32),
         counts=np.zeros((FIRST, 2), np.int64),
         state=state,
+        bands=bands,
     )
 
 
@@ -203,13 +214,15 @@ def make_match_scratch(
 ) -> RadixScratch:
     """Returns memory for matches by blocks of `batch` objects, with room for as many keys, groups,
     candidates and hits."""
-    prints: U64 = np.zeros((batch, 4), np.uint64)
+    prints: U64 = take_lines(batch * kl.PRINT_WORDS).reshape(batch, kl.PRINT_WORDS)
+    prints[:, [4, 8]] = 1  # the code 0 stands for none, which holds
     return RadixScratch(
         **make_key_columns(keys),
         points=np.zeros((batch, 2)),
         at=np.zeros((batch, 2), np.uint32),
         prints=prints,
         bits=prints.view(np.uint32),
+        masks=prints.view(np.uint16),
         spots=np.zeros((batch, 2), np.uint64),
         groups=np.zeros((groups, 2), np.uint64),
         cands=np.zeros((3, candidates + kl.LANES), np.uint32),

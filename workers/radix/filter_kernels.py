@@ -10,9 +10,12 @@ from numba import njit
 
 from ps2stream.workers.radix.layout import (
     CAPACITY,
+    GENERAL,
     LANES,
     LOW,
     NO_WORD,
+    PRINT_WORDS,
+    SLOT_BITS,
     SLOT_MASK,
     block_class,
     block_length,
@@ -21,6 +24,7 @@ from ps2stream.workers.radix.pointers import prefetch
 from ps2stream.workers.radix.vectors import (
     count_bits,
     find_holding,
+    judge_comparisons,
     judge_postings,
     lowest_bit,
     pack_words,
@@ -104,7 +108,8 @@ def _ask_for_slot(c, index, cands):
 def filter_groups(group, filled, o0, index, scratch, met, n, m):
     """Lists the candidates of the groups from `group` to `filled`, or till there is no room for
     those of another: at n in the columns of `cands`, or where the expression is still to be
-    checked, at m in `checks` (object, term, mode << 30 | slot). Returns where it stopped, and the
+    checked, at m in `checks` (object, term, mode << 30 | slot; FREE: all of it holds, unless the
+    object has a smaller posting term). Returns where it stopped, and the
     new ends. o0: first object of the block. Counts the candidates by object.
 
     Slots are asked for with each group, as many as a group has candidates and some more, so that
@@ -112,7 +117,7 @@ def filter_groups(group, filled, o0, index, scratch, met, n, m):
     """
     n32, n16 = index.n32, index.n16
     groups, cands, checks, bits = scratch.groups, scratch.cands, scratch.checks, scratch.bits
-    asked = n
+    compares, asked = index.bands[0] != NO_WORD, n
     for k in range(group, min(group + _GROUPS_AHEAD, filled)):
         _ask_for_group(k, index, groups)
     while group < filled and n <= FULL_CANDIDATES and m <= FULL_CANDIDATES:
@@ -122,7 +127,11 @@ def filter_groups(group, filled, o0, index, scratch, met, n, m):
         o, t, at = np.uint32(pair), np.uint32(pair >> np.uint64(32)), np.int64(rest & LOW)
         held = rest >> np.uint64(32) & _LANE_BITS
         print_at = 2 * at + np.int64(rest >> np.uint64(48))
-        judged = judge_postings(n32, at, n16, print_at, bits, 8 * (np.int64(o) - o0))
+        own = 2 * PRINT_WORDS * (np.int64(o) - o0)
+        if compares:
+            judged = judge_comparisons(n32, at, n16, print_at, bits, own)
+        else:
+            judged = judge_postings(n32, at, n16, print_at, bits, own)
         kept, left = judged & held, judged >> np.uint64(LANES) & held
         repeat_word(cands, n, o)
         repeat_word(cands, n + C_TERM, t)
@@ -133,8 +142,13 @@ def filter_groups(group, filled, o0, index, scratch, met, n, m):
         asked = min(asked + _SLOTS_A_GROUP, n)
         met.base[np.int64(o)] += count_bits(kept | left)
         while left != NO_WORD:
-            word = n32[at + lowest_bit(left)]
+            i = lowest_bit(left)
+            word = n32[at + i]
             left &= left - _ONE_BIT
+            if judged >> np.uint64(2 * LANES + i) & _ONE_BIT != NO_WORD:
+                word &= np.uint32(SLOT_MASK)
+            elif word <= SLOT_MASK:  # it is FREE where its comparisons hold
+                word |= np.uint32(GENERAL << SLOT_BITS)
             checks[3 * m], checks[3 * m + 1], checks[3 * m + 2] = o, t, word
             m += 1
     for c in range(asked, n):

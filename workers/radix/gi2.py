@@ -36,6 +36,8 @@ from ps2stream.workers.radix import tag_kernels as kt
 from ps2stream.workers.radix import verify_kernels as kv
 from ps2stream.workers.radix.arrays import (
     FIRST,
+    RadixArrays,
+    UpdateScratch,
     make_arrays,
     make_key_columns,
     make_match_scratch,
@@ -53,7 +55,7 @@ from ps2stream.workers.radix.growth import (
     reserve_pool,
     reserve_slots,
 )
-from ps2stream.workers.radix.pointers import list_addresses
+from ps2stream.workers.radix.pointers import list_addresses, note_sizes
 from ps2stream.workers.shapes import keep_within_shapes
 from ps2stream.workers.waiting import WaitingDeletes
 
@@ -63,6 +65,7 @@ _DIRECTORY_EMPTY = 0.4  # how full the directory is once it grew
 _ROOM = 1 << 14  # matches
 _BLOCKS, _MOST = 8, 4096  # blocks searched for a list of a sweep's budget; about half a ms
 _LISTS = 16  # lists of a larger budget for each block
+_MARKS = 4  # queries that are marked in the time of a block
 _DELETE_WORDS = 64  # of the pool for a query that is deleted or whose tags are listed
 
 
@@ -87,7 +90,7 @@ class RadixGI2:
         self._state: I64 = self._arrays.state
         self._waiting = WaitingDeletes()
         self._dead: deque[I64] = deque()  # slots to be swept, in this order; no part is empty
-        self._removed = 0  # tags of holders that went since the last sweep
+        self._watermark = -1  # of the last `purge`
         self._held = False
         self._polygons = PolygonCache()
         self._updates = make_update_scratch(1 << 12)
@@ -98,9 +101,11 @@ class RadixGI2:
         self._located = self._arrays, self._scratch, self._room
         self._addresses = list_addresses(*self._located)
         self._sizes = len(self._arrays.directory), km.KEYS, _ROOM
+        self._changed: tuple[RadixArrays | None, UpdateScratch | None] = None, None
+        self._change_addresses = np.zeros(0, np.int64)
         if parts is not None:
             self._waiting.add(*parts["waiting"])
-            self._queue_dead(np.array(parts["queue"]))
+            self._dead.extend([np.array(parts["queue"])] if len(parts["queue"]) else [])
             self._reserve_stack(int(parts["stack"][0]))
 
     # --- snapshots --------------------------------------------------------
@@ -124,6 +129,7 @@ class RadixGI2:
             "cells": arrays.cells,
             "counts": arrays.counts,
             "state": state,
+            "bands": arrays.bands,
             "waiting": self._waiting.columns(),
             "queue": np.concatenate([np.zeros(0, np.int64), *self._dead]),
             "stack": np.array([len(self._scratch.stack)]),
@@ -168,9 +174,7 @@ class RadixGI2:
         stored = tuple(map(sealed, columns))
         tags = sealed(off), sealed(cell), sealed(term)  # as TagColumns
         while True:
-            need = ki.insert_rows(
-                stored, tags, self._bits, tuple(self._arrays), tuple(self._updates), extend
-            )
+            need = ki.insert_rows(stored, tags, self._bits, self._locate_updates(), extend)
             if need == ki.DONE:
                 return
             row = int(self._state[kl.ROW])
@@ -213,28 +217,24 @@ class RadixGI2:
             return
         self._arrays = reserve_pool(self._arrays, _DELETE_WORDS * len(handles))
         slots: I64 = np.empty(len(handles), np.int64)
-        kd.delete_handles(
-            sealed(handles), sealed(lsns), *self._bits, tuple(self._arrays), tuple(self._updates),
-            slots,
-        )  # fmt: skip
+        kd.delete_handles(sealed(handles), sealed(lsns), *self._bits, self._locate_updates(), slots)
         known = slots != kd.UNKNOWN
         self._waiting.add(lsns[known], slots[known])
 
     def purge(self, watermark: int) -> None:
         """Lets the next sweeps remove the queries deleted up to `watermark`."""
-        if self._held:
-            return
-        slots = self._waiting.take_ripe(watermark)
-        if len(slots):
-            before = int(self._state[kl.POSTINGS])
-            dead = kd.mark_dead(slots, self._bits, tuple(self._arrays))
-            self._removed += before - int(self._state[kl.POSTINGS])
-            self._queue_dead(slots[:dead])
+        if not self._held:
+            self._watermark = max(self._watermark, watermark)
 
-    def _queue_dead(self, slots: I64) -> None:
-        """Adds slots to those to be swept."""
-        if len(slots):
-            self._dead.append(slots)
+    def _mark_ripe(self, most: int) -> int:
+        """Marks up to `most` of the queries that may go as dead; returns how many it looked at.
+        While a sweep stops within a leaf it is none: all that is dead leaves the leaf together."""
+        if self._state[kl.SWEPT_BLOCK] or self._state[kl.SWEPT_TERMS]:
+            return 0
+        slots = self._waiting.take_ripe(self._watermark, most)
+        dead = kd.mark_dead(slots, self._bits, self._locate_updates()) if len(slots) else 0
+        self._dead.extend([slots[:dead]] if dead else [])
+        return len(slots)
 
     def sweep(self, budget: int) -> int:
         """Removes queries that may go, for about as long as it takes to search `budget` lists;
@@ -243,17 +243,27 @@ class RadixGI2:
             return 0
         before = int(self._state[kl.POSTINGS])
         blocks = max(min(_BLOCKS * budget, _MOST), budget // _LISTS)
-        while blocks > 0 and self._dead:
-            slots = self._dead.popleft()
-            done, searched = kd.sweep_slots(
-                slots, blocks, self._bits, tuple(self._arrays), tuple(self._updates)
-            )
-            blocks -= searched
-            if done < len(slots):
-                self._dead.appendleft(slots[done:])
-        removed = before - int(self._state[kl.POSTINGS]) + self._removed
-        self._removed = 0
-        return removed
+        while blocks > 0:
+            # With half the budget where a sweep is under way, or it would come to no end.
+            marked = self._mark_ripe(_MARKS * blocks // (2 if self._dead else 1))
+            blocks -= marked // _MARKS
+            if self._dead:
+                slots = self._dead.popleft()
+                done, searched = kd.sweep_slots(slots, blocks, self._bits, self._locate_updates())
+                blocks -= searched
+                if done < len(slots):
+                    self._dead.appendleft(slots[done:])
+            elif not marked:
+                break
+        return before - int(self._state[kl.POSTINGS])
+
+    def _locate_updates(self) -> I64:
+        """Returns the addresses of the arrays of an update, whose sizes are noted."""
+        arrays, updates = of = self._arrays, self._updates
+        if arrays is not self._changed[0] or updates is not self._changed[1]:
+            self._changed, self._change_addresses = of, list_addresses(*of)
+            note_sizes(*of)
+        return self._change_addresses
 
     # --- units ------------------------------------------------------------
 
@@ -282,6 +292,7 @@ class RadixGI2:
             )
         queue = [slots[self._arrays.slots_i[slots, kl.HANDLE] >= 0] for slots in self._dead]
         self._dead = deque(slots for slots in queue if len(slots))
+        self._state[[kl.SWEPT_TERMS, kl.SWEPT_LEAF, kl.SWEPT_BLOCK]] = 0
         if waiting:
             deleted = self._waiting.columns()[1]
             empty = np.zeros(len(deleted), np.bool_)

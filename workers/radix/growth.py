@@ -9,9 +9,9 @@ from ps2stream.workers.arrays import cache_lines, grow_copy
 from ps2stream.workers.load_kernels import NO_CELL
 from ps2stream.workers.radix import layout as kl
 from ps2stream.workers.radix.arrays import FIRST, RadixArrays, make_places, take_lines, view_nodes
+from ps2stream.workers.radix.cell_kernels import rehash_cells
 from ps2stream.workers.radix.place_kernels import rehash_places
 from ps2stream.workers.radix.posting_kernels import TREE_WORDS
-from ps2stream.workers.radix.tag_kernels import rehash_cells
 
 BITS = 64  # slots whose bits share a word
 _PLACES_FULL, _PLACES_EMPTY = 0.88, 0.7

@@ -13,9 +13,9 @@ nodes   uint64[]: inner nodes and leaves; a ref is an offset in it, 0 = none, IN
         children << 32) and a word for each child: ref | areas << 32, areas being 8 x 4 bits.
         A leaf is a chain of blocks: head (next block | length << 32 | class << 40 | blocks
         behind << 48), then as structure of arrays for up to 64 postings: rectangles uint32, mode
-        << 30 | slot uint32, two keyword fingerprints uint16. A rectangle is four bytes, lowest
-        corner and 255 - highest, relative to the cell of the leaf: a vector of 16 is compared
-        with an object by one maximum.
+        << 30 | slot uint32, two bytes uint16: fingerprints of keywords, or codes of comparisons.
+        A rectangle is four bytes, lowest corner and 255 - highest, relative to the cell of the
+        leaf: a vector of 16 is compared with an object by one maximum.
 slots   one 64-byte line a query (float64 and int64 views of the same memory): first box, handle
         (of a free slot, -2 - the next one), session << 6 | level << 2 | kind, and two terms, or
         offsets in the pool: of the expression and of what else there is to check, or 0.
@@ -29,6 +29,7 @@ pool    uint64[]: blocks. Expression: form | terms << 8 | program << 16 | class 
 dead    uint64[slots / 64]: a bit for each slot to be swept.
 places  uint32[n]: handle -> slot or holder; see `place_kernels`.
 holders int64[]: of queries that are alike, which are stored once; see `holder_kernels`.
+bands   uint64[16, 65]: of the comparisons of queries; see `band_kernels`.
 cells   uint32[2^k] and counts int64[2^k, 2]: live postings and their bytes by tag cell.
 
 A query whose tags are all that its boxes touch on its level, times all its posting terms, has no
@@ -45,7 +46,7 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 4
+FORMAT = 1 << 16 | 5
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
@@ -71,7 +72,11 @@ NODE_ROOM, DIRECTORY_SIZE, CELLS_SIZE, POOL_SIZE, PLACES_SIZE, TAGS_SIZE = 12, 1
 NODE_GAPS = 18  # words that lie idle, so that blocks begin where they are to
 PLACE_BITS, HOLDER_TOP, HOLDER_SIZE, SHARED = 19, 20, 21, 22  # bits of a ref in `places`
 HOLDER_FREE = 23  # and by class of chunk
-STATE = 30
+# Of a sweep that stopped in a long leaf: terms of its slot that are done, the leaf, and the block
+# from which on it is still to be searched, or 0.
+SWEPT_TERMS, SWEPT_LEAF, SWEPT_BLOCK = 30, 31, 32
+WALKED, WALK_SETS, WALK_WAYS = 33, 64, 4  # notes of leaves; see `leaf_kernels.is_walked`
+STATE = WALKED + WALK_SETS * WALK_WAYS
 
 STEP_BITS = 24
 _STEPS_PER_DEGREE = (1 << STEP_BITS) / 360.0
@@ -101,6 +106,9 @@ BLOCK_WORDS = np.array(
     + [65, 17]
 )
 """Words of the blocks of leaves by class, then of inner nodes of 64 and of 16 children."""
+PRINT_WORDS = 16  # of an object: its fingerprints, and the codes that may and that surely hold
+BANDS, SAMPLE = 16, 64
+BAND_ROW = SAMPLE + 1
 SLACK = 16  # words behind the last node, as vectors are read whole
 
 AREA_BITS = 8  # of the areas in the directory

@@ -22,6 +22,11 @@ from ps2stream.workers.radix.layout import (
     NODE_TOP,
     SLOT_MASK,
     STEP_BITS,
+    SWEPT_BLOCK,
+    SWEPT_LEAF,
+    WALK_SETS,
+    WALK_WAYS,
+    WALKED,
     block_class,
     block_length,
     is_dead,
@@ -30,8 +35,52 @@ from ps2stream.workers.radix.layout import (
 from ps2stream.workers.radix.vectors import find_equal, lowest_bit
 
 _LONG = 4  # blocks, from which on a walk removes all that is dead
+_REMOVALS = 4  # that take as long as it does to search a block
+EVERYTHING = 1 << 62  # instead of the number of blocks after which a walk stops
 _MOST = (1 << 16) - 1
 _ONE_MORE = np.uint64(1) << np.uint64(32)
+
+
+@njit(inline="always")
+def _notes_of(ref):
+    """Returns where in the state a leaf is noted, if it is."""
+    return WALKED + WALK_WAYS * ((ref >> 3) & (WALK_SETS - 1))
+
+
+@njit(inline="always")
+def is_walked(state, ref):
+    """Returns whether a sweep has removed from a leaf all slots that are dead. It is noted by its
+    first block, until that is freed or more slots are dead."""
+    at = _notes_of(ref)
+    found = False
+    for i in range(WALK_WAYS):
+        found |= state[at + i] == ref
+    return found
+
+
+@njit(inline="always")
+def note_walk(state, ref):
+    """Notes that all dead slots are out of a leaf; an older note may make room."""
+    at = _notes_of(ref)
+    for i in range(WALK_WAYS - 1, 0, -1):
+        state[at + i] = state[at + i - 1]
+    state[at] = ref
+
+
+@njit(inline="always")
+def forget_walk(state, block):
+    """Forgets what is noted of a block that is freed."""
+    at = _notes_of(block)
+    for i in range(WALK_WAYS):
+        if state[at + i] == block:
+            state[at + i] = 0
+
+
+@njit(inline="always")
+def forget_walks(state):
+    """Forgets all walks, as more slots are dead."""
+    for i in range(WALK_SETS * WALK_WAYS):
+        state[WALKED + i] = 0
 
 
 @njit(inline="always")
@@ -114,6 +163,8 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
             new = take_node(nodes, node_free, state, LAST_CLASS)
             blocks = np.int64(head >> np.uint64(48)) + 1
             nodes[new] = make_head(ref, 0, LAST_CLASS, blocks)
+            if state[SWEPT_LEAF] == ref:
+                state[SWEPT_LEAF] = new
             ref, length = new, 0
         else:
             new = take_node(nodes, node_free, state, cls + 1)
@@ -132,7 +183,7 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
 
 
 @njit(inline="always")
-def _remove_last(nodes, n32, n16, node_free, ref):
+def _remove_last(nodes, n32, n16, node_free, state, ref):
     """Removes the last posting of the first block of a leaf; returns its new ref."""
     nodes[ref] -= _ONE_MORE
     head = nodes[ref]
@@ -140,8 +191,19 @@ def _remove_last(nodes, n32, n16, node_free, ref):
     if length == 0:
         behind = np.int64(head & LOW)
         free_node(nodes, node_free, ref, cls)
+        forget_walk(state, ref)
+        if state[SWEPT_LEAF] == ref:
+            state[SWEPT_LEAF] = behind
+            if state[SWEPT_BLOCK] == ref:
+                state[SWEPT_BLOCK] = behind
         return behind
     return ref
+
+
+@njit(inline="always")
+def forget_stop(state):
+    """Forgets where a sweep stopped in a leaf: the next one searches it from its start."""
+    state[SWEPT_LEAF] = state[SWEPT_BLOCK] = 0
 
 
 @njit(inline="always")
@@ -160,46 +222,73 @@ def _shrink_leaf(nodes, n32, n16, node_free, state, ref):
     for i in range(length):
         copy_posting(n32, n16, ref, CAPACITY[cls], i, new, CAPACITY[cls - 1], i)
     free_node(nodes, node_free, ref, cls)
+    forget_walk(state, ref)
+    if state[SWEPT_LEAF] == ref:
+        forget_stop(state)
     nodes[new] = make_head(0, length, cls - 1, 0)
     return new
 
 
 @njit(cache=True, nogil=True)
-def remove_posting(nodes, n32, n16, node_free, state, dead, ref, slot):
-    """Removes the posting of a slot from a leaf, and all dead ones from a long leaf; returns its
-    new ref and the number of blocks that were searched."""
-    long = np.int64(nodes[ref] >> np.uint64(48)) >= _LONG
-    block, searched = ref, 0
+def _remove_dead(nodes, n32, n16, node_free, state, dead, ref, slot, most):
+    """Removes the posting of a slot and all dead ones from a long leaf. It may stop after `most`
+    blocks, a removal being counted as a part of one, and notes where, unless `most` is EVERYTHING.
+    Returns the new ref of the leaf, the blocks, and whether it stopped."""
+    block, blocks, removed = ref, np.int64(0), np.int64(0)
+    bounded = most != EVERYTHING
+    if bounded and state[SWEPT_BLOCK] != 0:
+        if state[SWEPT_LEAF] == ref:
+            block = state[SWEPT_BLOCK]
+            forget_stop(state)
+        else:
+            bounded = False  # done before, until the sweep stopped in another leaf of the slot
     while block != 0:
-        searched += 1
-        cap = CAPACITY[block_class(nodes[block])]
-        i = 0
-        while i < block_length(nodes[block]):
-            _, at, _ = locate_posting(block, cap, i)
-            length = block_length(nodes[block])
-            if long:
-                other = np.int64(n32[at]) & SLOT_MASK
-                if not (other == slot or is_dead(dead, other)):
-                    i += 1
-                    continue
-            else:
-                found = find_equal(n32, at, np.uint32(slot), np.uint32(SLOT_MASK))
-                found &= (np.uint64(1) << np.uint64(min(length - i, LANES))) - np.uint64(1)
-                if found == NO_WORD:
-                    i += LANES
-                    continue
-                i += lowest_bit(found)
+        if bounded and blocks + removed // _REMOVALS >= most:
+            state[SWEPT_LEAF], state[SWEPT_BLOCK] = ref, block
+            return ref, blocks + removed // _REMOVALS, True
+        blocks += 1
+        cap, i, is_gone = CAPACITY[block_class(nodes[block])], 0, False
+        while not is_gone and i < block_length(nodes[block]):
+            other = np.int64(n32[locate_posting(block, cap, i)[1]]) & SLOT_MASK
+            if not (other == slot or is_dead(dead, other)):
+                i += 1
+                continue
             last = block_length(nodes[ref]) - 1
             copy_posting(n32, n16, ref, CAPACITY[block_class(nodes[ref])], last, block, cap, i)
-            new = _remove_last(nodes, n32, n16, node_free, ref)
-            if not long:
-                return _shrink_leaf(nodes, n32, n16, node_free, state, new), searched
-            if new != ref:
-                if block == ref:
-                    block = new
-                    i = 0
-                ref = new
-                if block == 0:
-                    return ref, searched
+            removed += 1
+            new = _remove_last(nodes, n32, n16, node_free, state, ref)
+            is_gone = new != ref and block == ref
+            ref = new
+        block = ref if is_gone else np.int64(nodes[block] & LOW)
+    return ref, blocks + removed // _REMOVALS, False
+
+
+@njit(cache=True, nogil=True)
+def remove_posting(nodes, n32, n16, node_free, state, dead, ref, slot, most):
+    """Removes the posting of a slot from a leaf, and all dead ones from a long leaf, in which it
+    may stop after `most` blocks; see `_remove_dead`. Returns the new ref of the leaf, the blocks
+    that were searched, and whether it stopped."""
+    if np.int64(nodes[ref] >> np.uint64(48)) >= _LONG:
+        new, blocks, stopped = _remove_dead(
+            nodes, n32, n16, node_free, state, dead, ref, slot, most
+        )
+        if not stopped:
+            new = _shrink_leaf(nodes, n32, n16, node_free, state, new)
+        return new, blocks, stopped
+    if most != EVERYTHING and state[SWEPT_LEAF] == ref:
+        forget_stop(state)  # which was long when the sweep stopped in it
+    block, blocks = ref, np.int64(0)
+    while block != 0:
+        blocks += 1
+        cap, length = CAPACITY[block_class(nodes[block])], block_length(nodes[block])
+        for first in range(0, length, LANES):
+            _, at, _ = locate_posting(block, cap, first)
+            found = find_equal(n32, at, np.uint32(slot), np.uint32(SLOT_MASK))
+            found &= (np.uint64(1) << np.uint64(min(length - first, LANES))) - np.uint64(1)
+            if found != NO_WORD:
+                i, last = first + lowest_bit(found), block_length(nodes[ref]) - 1
+                copy_posting(n32, n16, ref, CAPACITY[block_class(nodes[ref])], last, block, cap, i)
+                new = _remove_last(nodes, n32, n16, node_free, state, ref)
+                return _shrink_leaf(nodes, n32, n16, node_free, state, new), blocks, False
         block = np.int64(nodes[block] & LOW)
-    return _shrink_leaf(nodes, n32, n16, node_free, state, ref), searched
+    return ref, blocks, False

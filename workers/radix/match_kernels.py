@@ -21,7 +21,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ps2stream.workers.radix.band_kernels import mark_bands
 from ps2stream.workers.radix.filter_kernels import filter_groups, scan_leaves
+from ps2stream.workers.radix.layout import NO_WORD
 from ps2stream.workers.radix.pointers import (
     point_addresses,
     point_met,
@@ -119,6 +121,8 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
                 resume[R_GROUP] = resume[R_GROUPS] = resume[R_LEAF] = resume[R_LEAVES] = 0
                 return MORE_KEYS
             place_objects(o0, o1, objects, scratch)
+            if index.bands[0] != NO_WORD:
+                mark_bands(o0, o1, objects, index, scratch)
             n = list_keys(o0, o1, any_term, size, objects, index, scratch)
             found_leaves, deep = probe_keys(n, size, objects, index, scratch)
             last = descend_trees(found_leaves, deep, o0, index, scratch)

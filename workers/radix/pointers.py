@@ -10,6 +10,7 @@ a two-dimensional array are counted out by hand. The arrays must live as long as
 # mypy: no-check-untyped-defs, no-warn-unreachable
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from ps2stream.workers.radix.layout import (
     TAGS_SIZE,
 )
 
+_ARRAYS, _SCRATCH = len(RadixArrays._fields), len(RadixScratch._fields)
 _intrinsic: Any = intrinsic  # or mypy takes the context for an argument
 
 
@@ -85,8 +87,20 @@ def point_index(fields):
         pointer_to(a.node_free), pointer_to(a.wide), pointer_to(a.pool), pointer_to(a.pool_f),
         pointer_to(a.pool_free), pointer_to(a.slots_f), pointer_to(a.slots_i), pointer_to(a.dead),
         pointer_to(a.places), pointer_to(a.holders), pointer_to(a.cells), pointer_to(a.counts),
-        pointer_to(a.state),
+        pointer_to(a.state), pointer_to(a.bands),
     )  # fmt: skip
+
+
+def note_sizes(arrays: RadixArrays, scratch: UpdateScratch) -> None:
+    """Notes the sizes of these arrays in their state, as updates look them up there."""
+    state = arrays.state
+    state[NODE_ROOM] = len(arrays.nodes) - SLACK
+    state[DIRECTORY_SIZE] = len(arrays.directory)
+    state[CELLS_SIZE] = len(arrays.cells)
+    state[POOL_SIZE] = len(arrays.pool)
+    state[HOLDER_SIZE] = len(arrays.holders) >> 1
+    state[PLACES_SIZE] = len(arrays.places)
+    state[TAGS_SIZE] = len(scratch.cell)
 
 
 @njit(inline="always")
@@ -110,6 +124,7 @@ def point_update_scratch(fields, state):
     return UpdateScratch(
         pointer_to(a.trail), pointer_to(a.roots), pointer_to(a.cell), pointer_to(a.term),
         pointer_to(a.tag_cell), pointer_to(a.tag_term), pointer_to(a.stack),
+        pointer_to(a.walks), pointer_to(a.leaves),
     )  # fmt: skip
 
 
@@ -153,37 +168,59 @@ def pointer_at(_context: Any, address: Any, kind: Any) -> Any:
 
 
 @njit(inline="always")
-def point_addresses(addresses):
-    """Returns RadixArrays, RadixScratch and RadixMatches of pointers, by the addresses of their
-    arrays in this order; see `list_addresses`."""
-    a = pointer_to(addresses)
-    index = RadixArrays(
+def _point_arrays(a):
+    """Returns RadixArrays of pointers, by the first of these addresses."""
+    return RadixArrays(
         pointer_at(a[0], np.uint64), pointer_at(a[1], np.uint64), pointer_at(a[2], np.uint32),
         pointer_at(a[3], np.uint16), pointer_at(a[4], np.int64), pointer_at(a[5], np.uint64),
         pointer_at(a[6], np.uint64), pointer_at(a[7], np.float64), pointer_at(a[8], np.int64),
         pointer_at(a[9], np.float64), pointer_at(a[10], np.int64), pointer_at(a[11], np.uint64),
         pointer_at(a[12], np.uint32), pointer_at(a[13], np.int64), pointer_at(a[14], np.uint32),
-        pointer_at(a[15], np.int64), pointer_at(a[16], np.int64),
+        pointer_at(a[15], np.int64), pointer_at(a[16], np.int64), pointer_at(a[17], np.uint64),
     )  # fmt: skip
+
+
+@njit(inline="always")
+def point_addresses(addresses):
+    """Returns RadixArrays, RadixScratch and RadixMatches of pointers, by the addresses of their
+    arrays in this order; see `list_addresses`."""
+    a = pointer_to(addresses)
+    index = _point_arrays(a)
+    b = advance(a, _ARRAYS)
     scratch = RadixScratch(
-        pointer_at(a[17], np.uint64), pointer_at(a[18], np.uint64), pointer_at(a[19], np.uint64),
-        pointer_at(a[20], np.float64), pointer_at(a[21], np.uint32), pointer_at(a[22], np.uint64),
-        pointer_at(a[23], np.uint32), pointer_at(a[24], np.uint64), pointer_at(a[25], np.uint64),
-        pointer_at(a[26], np.uint32), pointer_at(a[27], np.uint32), pointer_at(a[28], np.int64),
-        pointer_at(a[29], np.uint64), pointer_at(a[30], np.int64), pointer_at(a[31], np.int64),
-        pointer_at(a[32], np.uint8),
+        pointer_at(b[0], np.uint64), pointer_at(b[1], np.uint64), pointer_at(b[2], np.uint64),
+        pointer_at(b[3], np.float64), pointer_at(b[4], np.uint32), pointer_at(b[5], np.uint64),
+        pointer_at(b[6], np.uint32), pointer_at(b[7], np.uint16), pointer_at(b[8], np.uint64),
+        pointer_at(b[9], np.uint64), pointer_at(b[10], np.uint32), pointer_at(b[11], np.uint32),
+        pointer_at(b[12], np.int64), pointer_at(b[13], np.uint64), pointer_at(b[14], np.int64),
+        pointer_at(b[15], np.int64), pointer_at(b[16], np.uint8),
     )  # fmt: skip
+    c = advance(b, _SCRATCH)
     matches = RadixMatches(
-        pointer_at(a[33], np.int64), pointer_at(a[34], np.int64), pointer_at(a[35], np.uint32),
-        pointer_at(a[36], np.int64), pointer_at(a[37], np.int64),
+        pointer_at(c[0], np.int64), pointer_at(c[1], np.int64), pointer_at(c[2], np.uint32),
+        pointer_at(c[3], np.int64), pointer_at(c[4], np.int64),
     )  # fmt: skip
     return index, scratch, matches
 
 
-def list_addresses(index: RadixArrays, scratch: RadixScratch, matches: RadixMatches) -> I64:
-    """Returns the addresses of these arrays, which are good as long as the arrays live."""
-    arrays: list[Any] = [*index, *scratch, *matches]
-    return np.array([array.ctypes.data for array in arrays], np.int64)
+@njit(inline="always")
+def point_update_addresses(addresses):
+    """Returns RadixArrays and UpdateScratch of pointers, by the addresses of their arrays in this
+    order. The sizes of the arrays are in `state`; see `note_sizes`."""
+    a = pointer_to(addresses)
+    index = _point_arrays(a)
+    b = advance(a, _ARRAYS)
+    scratch = UpdateScratch(
+        pointer_at(b[0], np.int64), pointer_at(b[1], np.int64), pointer_at(b[2], np.uint32),
+        pointer_at(b[3], np.uint64), pointer_at(b[4], np.uint32), pointer_at(b[5], np.uint64),
+        pointer_at(b[6], np.uint64), pointer_at(b[7], np.int64), pointer_at(b[8], np.int64),
+    )  # fmt: skip
+    return index, scratch
+
+
+def list_addresses(*groups: Iterable[Any]) -> I64:
+    """Returns the addresses of the arrays of these groups, which are good as long as they live."""
+    return np.array([array.ctypes.data for group in groups for array in group], np.int64)
 
 
 @njit(inline="always")

@@ -8,8 +8,10 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
-from ps2stream.workers.radix.ahead_kernels import ask_for_row
-from ps2stream.workers.radix.check_kernels import bound_row, describe_check
+from ps2stream.workers.radix.ahead_kernels import GROUP, ask_for_rows
+from ps2stream.workers.radix.band_kernels import describe_posting
+from ps2stream.workers.radix.cell_kernels import count_tags
+from ps2stream.workers.radix.check_kernels import bound_row
 from ps2stream.workers.radix.conjunction_kernels import store_conjunction
 from ps2stream.workers.radix.holder_kernels import (
     CHUNK_ENTRIES,
@@ -68,15 +70,13 @@ from ps2stream.workers.radix.place_kernels import (
     HOLDER,
     add_place,
     find_ref,
-    prefetch_place,
     slot_ref,
 )
 from ps2stream.workers.radix.pointers import (
     advance,
     point_rows,
     point_tags,
-    point_update_scratch,
-    point_updated,
+    point_update_addresses,
     prefetch,
 )
 from ps2stream.workers.radix.raster_kernels import draw_raster
@@ -84,7 +84,6 @@ from ps2stream.workers.radix.tag_kernels import (
     add_extras,
     count_ones,
     count_slot_tags,
-    count_tags,
     deleted_at,
     free_list,
     free_slot,
@@ -109,7 +108,6 @@ _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _RECT = int(RegionShape.RECT)  # or WORLD, if less
 _POLYGON = int(RegionShape.POLYGON)
 _ONE_BIT = np.uint64(1)
-_AHEAD = 6  # rows
 TREE_WORDS = LEAVES_OF_A_TREE * (int(BLOCK_WORDS.max()) + LINE)
 """Words that a posting may take in one tree, splits aside."""
 DIRECTORY_FULL = 0.6
@@ -243,25 +241,24 @@ def extend_list(index, slot, old, cell, number, t0, t1):
 
 
 @njit(cache=True, nogil=True)
-def insert_rows(row_fields, tag_fields, bits, fields, scratch_fields, extend):
+def insert_rows(row_fields, tag_fields, bits, addresses, extend):
     """Inserts rows from state[ROW] on; returns DONE, or what must grow first.
 
-    row_fields, tag_fields, fields, scratch_fields: plain tuples of the fields of StoredRowColumns,
-    TagColumns, RadixArrays and UpdateScratch; bits: of the columns and rows of level 0. extend: a
-    query that is stored gets the tags of the row; otherwise the row is passed over. `slots` and
-    `places` have room for all rows, the rest may not.
+    row_fields, tag_fields: plain tuples of the fields of StoredRowColumns and TagColumns; bits: of
+    the columns and rows of level 0; addresses: of the arrays of RadixArrays and UpdateScratch,
+    whose sizes are noted. extend: a query that is stored gets the tags of the row; otherwise the
+    row is passed over. `slots` and `places` have room for all rows, the rest may not.
     """
-    rows, tags, index = point_rows(row_fields), point_tags(tag_fields), point_updated(fields)
-    scratch = point_update_scratch(scratch_fields, index.state)
+    rows, tags = point_rows(row_fields), point_tags(tag_fields)
+    index, scratch = point_update_addresses(addresses)
     state = index.state
     end = row_fields[0].shape[0]
+    asked = state[ROW]
     while state[ROW] < end:
         r = state[ROW]
-        if r + 2 * _AHEAD < end:
-            prefetch_place(index, rows.handle[r + 2 * _AHEAD])
-        for step in range(1, 3):
-            if r + step * _AHEAD < end:
-                ask_for_row(rows, r + step * _AHEAD, index, step == 1)
+        if r == asked:
+            asked = min(r + GROUP, end)
+            ask_for_rows(rows, tags, r, asked, index, scratch)
         t0, t1 = tags.off[r], tags.off[r + 1]
         ref = find_ref(index, rows.handle[r])
         if rows.kind[r] != _INSERT or t0 == t1 or (ref != 0 and not extend):
@@ -353,7 +350,7 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
         twin = np.int64(-1)
         if fresh != NO_WORD:
             i = lowest_bit(fresh)
-            mode, prints = describe_check(rows, r, bounds, i, scratch.stack)
+            mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
             twin = find_twin(index, scratch, slot, term[g0 + i], mode, prints)
         if twin >= 0:
             free_slot(slots_i, pool, index.pool_free, state, slot)
@@ -371,5 +368,5 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     while fresh != NO_WORD:
         i = lowest_bit(fresh)
         fresh &= fresh - _ONE_BIT
-        mode, prints = describe_check(rows, r, bounds, i, scratch.stack)
+        mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
         place_posting(index, scratch, slot, term[g0 + i], mode, prints)

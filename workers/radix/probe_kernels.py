@@ -22,6 +22,7 @@ from ps2stream.workers.radix.layout import (
     LINE,
     LOW,
     NO_WORD,
+    PRINT_WORDS,
     REF_MASK,
     ROOT_BITS,
     STEP_BITS,
@@ -81,7 +82,7 @@ def list_keys(o0, o1, any_term, size, objects, index, scratch):
     for o in range(o0, o1):
         b = o - o0
         root = spots[2 * b] >> np.uint64(48)
-        p = 4 * b
+        p = PRINT_WORDS * b
         prints[p] = prints[p + 1] = prints[p + 2] = prints[p + 3] = NO_WORD
         for t in range(term_off[o], term_off[o + 1]):
             print_ = fingerprint(term[t])

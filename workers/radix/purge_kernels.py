@@ -12,7 +12,8 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
-from ps2stream.workers.radix.ahead_kernels import ask_for_blocks, ask_for_trees
+from ps2stream.workers.radix.ahead_kernels import GROUP, ask_for_blocks, ask_for_slots
+from ps2stream.workers.radix.cell_kernels import count_tags
 from ps2stream.workers.radix.holder_kernels import (
     count_holders,
     delete_holder,
@@ -27,16 +28,17 @@ from ps2stream.workers.radix.layout import (
     ENTRIES,
     FIRST,
     HANDLE,
-    KEPT,
     LIVE,
     LOW,
     NO_WORD,
     POSTINGS,
     PURGEABLE,
     SLOT_TOP,
+    SWEPT_TERMS,
     X_DELETED,
     find_entry,
 )
+from ps2stream.workers.radix.leaf_kernels import EVERYTHING, forget_stop, forget_walks
 from ps2stream.workers.radix.place_kernels import (
     HOLDER,
     find_place,
@@ -48,16 +50,17 @@ from ps2stream.workers.radix.place_kernels import (
 from ps2stream.workers.radix.pointers import (
     advance,
     point_index,
+    point_update_addresses,
     point_update_scratch,
     point_updated,
     pointer_to,
     prefetch,
 )
 from ps2stream.workers.radix.posting_kernels import extend_list
+from ps2stream.workers.radix.removal_kernels import remove_from_tree
 from ps2stream.workers.radix.tag_kernels import (
     add_extras,
     count_slot_tags,
-    count_tags,
     deleted_at,
     expand_slot,
     free_slot,
@@ -65,26 +68,23 @@ from ps2stream.workers.radix.tag_kernels import (
     measure_query,
     recount_slot,
 )
-from ps2stream.workers.radix.tree_kernels import (
-    bound_region,
-    forget_walks,
-    list_roots,
-    place_root,
-    remove_from_tree,
-)
+from ps2stream.workers.radix.tree_kernels import bound_region, list_roots, place_root
 
 _ONE_BIT = np.uint64(1)
 _AHEAD = 6
+LEAST_WALK = 2048
+"""Blocks that are searched of a long leaf, however little is left of a budget, so that a sweep does
+not fall behind the deletes of such a leaf; a quarter of a ms."""
 UNKNOWN = np.iinfo(np.int64).min
 
 
 @njit(cache=True, nogil=True)
-def delete_handles(handles, lsns, lon_bits, lat_bits, fields, scratch_fields, out):
+def delete_handles(handles, lsns, lon_bits, lat_bits, addresses, out):
     """Sets the delete LSNs; out[i] is the slot, -1 - the handle of one that holds a shared slot, or
     UNKNOWN if there is none or it was deleted before. The handles stay in `places` until their
-    slots are dead or free. The pool has room for two blocks a handle."""
-    index = point_updated(fields)
-    scratch = point_update_scratch(scratch_fields, index.state)
+    slots are dead or free. The pool has room for two blocks a handle. addresses: of the arrays of
+    RadixArrays and UpdateScratch, whose sizes are noted."""
+    index, scratch = point_update_addresses(addresses)
     pool, slots_i, state = index.pool, index.slots_i, index.state
     for i in range(handles.shape[0]):
         if i + 3 * _AHEAD < handles.shape[0]:
@@ -122,11 +122,11 @@ def _remove_handle(index, slot):
 
 
 @njit(cache=True, nogil=True)
-def mark_dead(entries, bits, fields):
+def mark_dead(entries, bits, addresses):
     """Marks slots that can match no object any more, whose postings may go, and removes holders of
     slots that others still hold. `entries`: as `delete_handles` gave them; returns how many slots
     are dead, which come first in it then."""
-    index = point_updated(fields)
+    index, _ = point_update_addresses(addresses)
     state, dead, n = index.state, index.dead, 0
     for i in range(entries.shape[0]):
         if i + 2 * _AHEAD < entries.shape[0] and entries[i + 2 * _AHEAD] >= 0:
@@ -148,6 +148,7 @@ def mark_dead(entries, bits, fields):
         entries[n] = slot
         n += 1
     state[PURGEABLE] += n
+    forget_walks(state)
     return n
 
 
@@ -158,12 +159,12 @@ def _clear_dead(index, slot):
 
 
 @njit(cache=True, nogil=True)
-def remove_term(index, scratch, slot, term):
-    """Removes the postings of a slot under a term, if there are any and no walk has, of those that
-    are noted behind the roots in the scratch; returns the number of blocks that were searched."""
+def remove_term(index, scratch, slot, term, most):
+    """Removes the postings of a slot under a term, if there are any; returns the number of blocks
+    that were searched, that of its trees, and whether it stopped after `most` in a leaf."""
     directory = index.directory
     roots = list_roots(index.slots_f, index.slots_i, index.pool, index.pool_f, slot, scratch.roots)
-    searched = 0
+    searched, stopped = np.int64(0), False
     for k in range(roots):
         root = scratch.roots[k]
         at = find_entry(directory, index.state[DIRECTORY_SIZE], term, root)
@@ -172,51 +173,54 @@ def remove_term(index, scratch, slot, term):
             continue
         place = place_root(root)
         bounds = bound_region(index.slots_f, index.slots_i, index.pool, index.pool_f, slot, *place)
-        ref, blocks = remove_from_tree(
+        ref, blocks, stopped = remove_from_tree(
             index.nodes, index.n32, index.n16, index.node_free, index.state, index.dead,
-            scratch.trail, np.int64(word & LOW), place, bounds, slot, advance(scratch.roots, KEPT),
+            scratch.trail, np.int64(word & LOW), place, bounds, slot, most,
         )  # fmt: skip
         searched += blocks
         if ref == 0:  # the entry stays, without areas, for the next query under the term
             word = np.uint64(root) << np.uint64(32)
         directory[at] = (word & ~LOW) | np.uint64(ref)
-    return searched
+        if stopped:
+            break
+    return searched, roots, stopped
 
 
 @njit(cache=True, nogil=True)
-def sweep_slots(slots, budget, bits, fields, scratch_fields):
+def sweep_slots(slots, budget, bits, addresses):
     """Removes the postings of dead slots until `budget` blocks were searched, and frees the slots,
-    then those which need no search, and one that does; at most `budget` slots. Returns how many
-    slots are done, and how many blocks were searched. fields, scratch_fields: plain tuples of those
-    of RadixArrays and UpdateScratch."""
-    index = point_updated(fields)
-    scratch = point_update_scratch(scratch_fields, index.state)
+    then those which need no search, and one that does; at most `budget` slots, or slots in twice as
+    many trees. In a long leaf it stops, for the next call to go on with the same slot. Returns how
+    many slots are done, and how many blocks were searched, or could have been instead. addresses:
+    as for `delete_handles`."""
+    index, scratch = point_update_addresses(addresses)
     state, slots_i, pool = index.state, index.slots_i, index.pool
-    forget_walks(advance(scratch.roots, KEPT))  # since when all slots here are dead
-    searched = done = 0
+    searched = done = asked = trees = np.int64(0)
     spent = False  # for a slot that had to be searched for, although the budget was
-    while done < min(slots.shape[0], budget) and not spent:
-        for step in range(1, 5):
-            if done + step * _AHEAD < slots.shape[0]:
-                ahead = slots[done + step * _AHEAD]
-                if step == 4:
-                    prefetch(slots_i, 8 * ahead)
-                elif step == 3:
-                    ask_for_blocks(index, ahead)
-                else:
-                    ask_for_trees(index, ahead, scratch.tag_term, step == 1)
+    while done < min(slots.shape[0], budget) and trees < 2 * budget and not spent:
+        if done == asked:
+            asked = min(done + GROUP, slots.shape[0])
+            ask_for_slots(slots, done, asked, index, scratch)
         slot = slots[done]
-        done += 1
         terms = list_posting_terms(slots_i, pool, slot, scratch.term)
-        blocks = 0
-        for i in range(terms):
-            blocks += remove_term(index, scratch, slot, scratch.term[i])
+        blocks = np.int64(0)
+        for i in range(state[SWEPT_TERMS], terms):
+            most = max(budget - searched - blocks, LEAST_WALK)
+            more, roots, stopped = remove_term(index, scratch, slot, scratch.term[i], most)
+            blocks += more
+            trees += roots
+            if stopped:
+                state[SWEPT_TERMS] = i
+                return done, searched + blocks
+        state[SWEPT_TERMS] = 0
+        forget_stop(state)
+        done += 1
         spent = searched >= budget and blocks > 0
         searched += terms + blocks
         state[POSTINGS] -= count_slot_tags(index, slot, bits)
         _clear_dead(index, slot)
         free_slot(slots_i, pool, index.pool_free, state, slot)
-    return done, searched
+    return done, max(searched, trees >> 1)
 
 
 @njit(cache=True, nogil=True)
@@ -229,7 +233,7 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
     scratch = point_update_scratch(scratch_fields, index.state)
     state, slots_i, pool, dead = index.state, index.slots_i, index.pool, index.dead
     cell, term, waiting, at = scratch.tag_cell, scratch.tag_term, 0, 0
-    none = np.int64(0)
+    none, everything = np.int64(0), np.int64(EVERYTHING)
     for slot in range(first, last):
         if slots_i[8 * slot + HANDLE] < 0:
             continue
@@ -264,8 +268,9 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
                 )
         for i in range(64):
             if (had & ~stays) >> np.uint64(i) & _ONE_BIT != NO_WORD:
-                forget_walks(advance(scratch.roots, KEPT))  # the slot may not have been dead
-                remove_term(index, scratch, slot, pool[slots_i[8 * slot + FIRST] + 1 + i])
+                remove_term(
+                    index, scratch, slot, pool[slots_i[8 * slot + FIRST] + 1 + i], everything
+                )
         state[POSTINGS] -= (n - stay) * held
         extend_list(index, slot, none, cell, scratch.term, none, stay)
         if stay != 0:

@@ -11,12 +11,10 @@ from numba import njit
 from ps2stream.protocol.rows import NEVER, ExpressionForm
 from ps2stream.space.space_kernels import LEVEL_SHIFT as TAG_SHIFT
 from ps2stream.space.space_kernels import grid_line
-from ps2stream.workers.load_kernels import NO_CELL
+from ps2stream.workers.radix.cell_kernels import count_tags
 from ps2stream.workers.radix.layout import (
     BLOCK,
     BOTH,
-    CELLS_SIZE,
-    CELLS_USED,
     EITHER,
     FIRST,
     HANDLE,
@@ -51,7 +49,6 @@ from ps2stream.workers.radix.tree_kernels import count_boxes
 
 _ALL, _ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _ONE_BIT = np.uint64(1)
-_SPREAD = np.uint32(2654435761)
 QUERY_BYTES, _WORD_BYTES = 64 + 16, 8
 
 
@@ -337,44 +334,12 @@ def measure_query(slots_i, pool, slot):
     return out
 
 
-@njit(cache=True, nogil=True)
-def count_tags(cells, counts, state, cell, n, sign, size):
-    """Adds sign to the postings of cell[:n], and sign * size to their bytes. `cells` has room."""
-    mask = np.uint32(state[CELLS_SIZE] - 1)
-    for i in range(n):
-        at = cell[i] * _SPREAD >> np.uint32(7) & mask
-        while cells[at] != cell[i]:
-            if cells[at] == np.uint32(NO_CELL):
-                cells[at] = cell[i]
-                state[CELLS_USED] += 1
-                break
-            at = at + np.uint32(1) & mask
-        counts[2 * at] += sign
-        counts[2 * at + 1] += sign * size
-
-
 @njit(inline="always")
 def recount_slot(index, scratch, lon_bits, lat_bits, slot, sign):
     """Counts all tags of a slot, or takes them off again."""
     n = expand_slot(index, scratch, lon_bits, lat_bits, slot, scratch.tag_cell, scratch.tag_term)
     size = measure_query(index.slots_i, index.pool, slot)
     count_tags(index.cells, index.counts, index.state, scratch.tag_cell, n, sign, size)
-
-
-@njit(cache=True, nogil=True)
-def rehash_cells(old, old_counts, cells, counts):
-    """Puts the cells that have postings into a larger, empty table; returns their number."""
-    mask, n = np.uint32(cells.shape[0] - 1), 0
-    for i in range(old.shape[0]):
-        if old[i] == np.uint32(NO_CELL) or old_counts[i, 0] == 0:
-            continue
-        at = old[i] * _SPREAD >> np.uint32(7) & mask
-        while cells[at] != np.uint32(NO_CELL):
-            at = at + np.uint32(1) & mask
-        cells[at] = old[i]
-        counts[at, 0], counts[at, 1] = old_counts[i, 0], old_counts[i, 1]
-        n += 1
-    return n
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.workers.radix.arrays import WALKS
 from ps2stream.workers.radix.layout import (
     ALL_AREAS,
     AREA_ROWS,
@@ -31,6 +30,7 @@ from ps2stream.workers.radix.layout import (
     SESSION,
     SLOT_MASK,
     STEP_BITS,
+    SWEPT_LEAF,
     WANTED,
     WIDE,
     X_BOX,
@@ -42,21 +42,21 @@ from ps2stream.workers.radix.layout import (
 )
 from ps2stream.workers.radix.leaf_kernels import (
     append_posting,
+    forget_stop,
+    forget_walk,
     free_node,
     locate_posting,
     pack_bounds,
-    remove_posting,
     take_node,
 )
 
 LEAVES_OF_A_TREE = 100  # more than one region reaches, as large parts of it are kept above
 _WORTHWHILE = 0.7  # share of the postings that an object may still meet after a split
 _ALIKE = 0.5  # what a split into one child counts like: a share of the copies
-_COPIES = 2.0  # postings that a split may make of one
+_COPIES, _COPIES_A_BLOCK, _MOST_COPIES = 1.0, 0.35, 2.5
+"""Postings that a split may make of one: more where the leaf is longer, as objects gain more."""
 _SPLIT_WORDS = 30  # new words, at most, for each posting of a leaf that is split
 _COUNT = np.uint64(1) << np.uint64(32)
-_WALK = 8
-"""Blocks: so long is no leaf out of which `remove_posting` does not remove all that is dead."""
 
 
 @njit(inline="always")
@@ -201,13 +201,16 @@ def split_leaf(nodes, n32, n16, node_free, slots_f, slots_i, pool, pool_f, state
         block = np.int64(nodes[block] & LOW)
     # An object that lies where the postings are meets those kept and those of a child. Where all go
     # to one child it meets as many, but their bytes say more, and that child can be split.
-    if copies == 0 or copies > _COPIES * total:
+    blocks = total // CAPACITY[LAST_CLASS]
+    if copies == 0 or copies > min(_COPIES + _COPIES_A_BLOCK * blocks, _MOST_COPIES) * total:
         return 0
     if keeps + min(squares / copies, _ALIKE * copies) > _WORTHWHILE * total:
         return 0
     if state[NODE_TOP] + _SPLIT_WORDS * total > state[NODE_ROOM]:
         state[WANTED] = max(state[WANTED], _SPLIT_WORDS * total)
         return 0
+    if state[SWEPT_LEAF] == ref:
+        forget_stop(state)
     cls = LAST_CLASS + (1 if fan == 8 else 2)
     inner = take_node(nodes, node_free, state, cls)
     for i in range(BLOCK_WORDS[cls]):
@@ -237,6 +240,7 @@ def split_leaf(nodes, n32, n16, node_free, slots_f, slots_i, pool, pool_f, state
                     )
         behind = np.int64(nodes[block] & LOW)
         free_node(nodes, node_free, block, block_class(nodes[block]))
+        forget_walk(state, block)
         block = behind
     return inner | INNER
 
@@ -316,85 +320,3 @@ def add_to_tree(
                 trail[6 * n + 3], trail[6 * n + 4], trail[6 * n + 5] = depth + 1, cx, cy
                 n += 1
     return top
-
-
-@njit(inline="always")
-def forget_walks(walked):
-    """Clears the notes of walks, int64[WALKS], before any of them."""
-    for i in range(WALKS):
-        walked[i] = 0
-
-
-@njit(cache=True, nogil=True)
-def _remove_from_leaf(nodes, n32, n16, node_free, state, dead, ref, slot, walked):
-    """Removes the posting of a slot from a leaf, unless a walk that is noted in `walked` has;
-    returns its new ref and the number of blocks that were searched."""
-    if walked[ref & (WALKS - 1)] == ref:
-        return ref, np.int64(0)
-    new, blocks = remove_posting(nodes, n32, n16, node_free, state, dead, ref, slot)
-    if blocks >= _WALK and new != 0:
-        walked[new & (WALKS - 1)] = new
-    return new, np.int64(blocks)
-
-
-@njit(cache=True, nogil=True)
-def remove_from_tree(
-    nodes, n32, n16, node_free, state, dead, trail, ref, place, bounds, slot, walked
-):
-    """Removes the postings of a slot with these bounds from a tree, and the nodes that are empty
-    then; returns its new ref and the number of blocks that were searched. A tree without such
-    postings stays as it is. walked int64[WALKS]: notes of the leaves out of which walks have
-    removed all that is dead, and the slot was then; see `forget_walks`."""
-    searched = np.int64(0)
-    if ref == 0:
-        return ref, searched
-    if ref & INNER == 0:
-        return _remove_from_leaf(nodes, n32, n16, node_free, state, dead, ref, slot, walked)
-    trail[0], trail[1], trail[2] = -1, -1, ref & REF_MASK
-    trail[3], trail[4], trail[5] = place
-    n, k = 1, 0
-    while k < n:
-        inner, depth, x, y = trail[6 * k + 2], trail[6 * k + 3], trail[6 * k + 4], trail[6 * k + 5]
-        k += 1
-        i0, i1, j0, j1, kept = find_children(bounds, depth, x, y)
-        size = STEP_BITS - CELL_BITS[depth + 1]
-        fan = 1 << (CELL_BITS[depth + 1] - CELL_BITS[depth])
-        if kept:
-            i0, i1, j0, j1 = 0, 0, 0, 0
-        for j in range(j0, j1 + 1):
-            for i in range(i0, i1 + 1):
-                link = inner if kept else inner + 1 + j * fan + i
-                at = np.int64(nodes[link] & LOW)
-                if at & INNER != 0:
-                    trail[6 * n], trail[6 * n + 1], trail[6 * n + 2] = link, inner, at & REF_MASK
-                    trail[6 * n + 3] = depth + 1
-                    trail[6 * n + 4], trail[6 * n + 5] = x + (i << size), y + (j << size)
-                    n += 1
-                elif at != 0:
-                    new, blocks = _remove_from_leaf(
-                        nodes, n32, n16, node_free, state, dead, at, slot, walked
-                    )
-                    searched += blocks
-                    if new == 0:
-                        nodes[inner] -= _COUNT
-                        nodes[link] = NO_WORD if not kept else nodes[link] & ~LOW
-                    else:
-                        nodes[link] = (nodes[link] & ~LOW) | np.uint64(new)
-    while n:
-        n -= 1
-        link, above, inner, depth = (
-            trail[6 * n],
-            trail[6 * n + 1],
-            trail[6 * n + 2],
-            trail[6 * n + 3],
-        )
-        if nodes[inner] >> np.uint64(32) != NO_WORD:
-            continue
-        wide = CELL_BITS[depth + 1] - CELL_BITS[depth] == ROOT_BITS
-        free_node(nodes, node_free, inner, LAST_CLASS + (1 if wide else 2))
-        if link < 0:
-            ref = 0
-        else:
-            nodes[link] = NO_WORD
-            nodes[above] -= _COUNT
-    return ref, searched

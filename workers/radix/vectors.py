@@ -101,8 +101,7 @@ def pack_words(_context: Any, words: Any, at: Any, chosen: Any, out: Any, to: An
 
 
 def _look_up_bits(builder: Any, numbers: Any, bits: Any) -> Any:
-    """Returns for each of 16 numbers below 256 whether that bit is set in `bits`, eight words
-    twice."""
+    """Returns for each of 16 numbers below 512 whether that bit is set in `bits`, 16 words."""
 
     def constant(value: int) -> Any:
         return ir.Constant(_WORDS, [value] * _LANES)
@@ -116,6 +115,50 @@ def _look_up_bits(builder: Any, numbers: Any, bits: Any) -> Any:
     return builder.trunc(shifted, _FLAGS)
 
 
+def _judge(builder: Any, args: Any, with_codes: bool) -> Any:
+    """Returns what `judge_postings` does, or what `judge_comparisons` does."""
+
+    def constant(value: int) -> Any:
+        return ir.Constant(_WORDS, [value] * _LANES)
+
+    def place(mask: Any, at: int) -> Any:
+        return builder.shl(_mask_of(builder, mask), ir.IntType(64)(at))
+
+    halves = ir.VectorType(ir.IntType(16), _LANES)
+    own = _load_words(builder, args[4], args[5])
+    both = builder.load(builder.bitcast(builder.gep(args[2], [args[3]]), halves.as_pointer()))
+    both.align = 2
+    both = builder.zext(both, _WORDS)
+    first, second = builder.and_(both, constant(255)), builder.lshr(both, constant(8))
+    modes = builder.lshr(_load_words(builder, args[0], args[1]), constant(30))
+    free, every, any_, general = (
+        builder.icmp_unsigned("==", modes, constant(mode)) for mode in range(4)
+    )
+    behind = constant(0)
+    if with_codes:
+        behind = builder.select(builder.or_(free, general), constant(256), constant(0))
+    has_first = _look_up_bits(builder, builder.or_(first, behind), own)
+    has_second = _look_up_bits(builder, builder.or_(second, behind), own)
+    either = builder.or_(has_first, has_second)
+    none = builder.icmp_unsigned("==", second, constant(0))
+    whole = builder.and_(has_first, builder.or_(has_second, none))
+    kept = builder.and_(any_, builder.not_(either))
+    left = builder.or_(builder.and_(every, whole), builder.and_(any_, either))
+    if not with_codes:
+        kept, left = builder.or_(kept, free), builder.or_(left, general)
+        return builder.or_(_mask_of(builder, kept), place(left, _LANES))
+    sure = _load_words(builder, args[4], builder.add(args[5], args[5].type(_LANES)))
+    surely = builder.and_(_look_up_bits(builder, first, sure), _look_up_bits(builder, second, sure))
+    may = builder.and_(has_first, has_second)
+    kept = builder.or_(kept, builder.and_(free, surely))
+    left = builder.or_(left, builder.and_(free, builder.and_(may, builder.not_(surely))))
+    left = builder.or_(left, builder.and_(general, may))
+    whole = builder.icmp_unsigned(">", first, second)
+    emits = builder.and_(builder.and_(general, surely), whole)
+    out = builder.or_(_mask_of(builder, kept), place(left, _LANES))
+    return builder.or_(out, place(emits, 2 * _LANES))
+
+
 @_intrinsic
 def judge_postings(
     _context: Any, words: Any, at: Any, prints: Any, print_at: Any, bits: Any, bit_at: Any
@@ -123,40 +166,32 @@ def judge_postings(
     """Judges 16 postings by the fingerprints of an object, given as eight words of bits, of which
     bit 0 is not set. Returns bit i set for each mode << 30 | slot words[at + i] of which nothing is
     left to be checked, and bit 16 + i for each of which something is. words, bits: pointers to
-    uint32, prints: a pointer to uint16, both readable for 16 postings.
+    uint32, prints: a pointer to uint16, all readable for 16 postings.
 
     The modes are those of `layout`. The fingerprint 0 stands for none: of a conjunction it is
     there, of a disjunction not.
     """
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        def constant(value: int) -> Any:
-            return ir.Constant(_WORDS, [value] * _LANES)
+        return _judge(builder, args, False)
 
-        eight = ir.VectorType(_I32, _LANES // 2)
-        halves = ir.VectorType(ir.IntType(16), _LANES)
-        own = builder.load(builder.bitcast(builder.gep(args[4], [args[5]]), eight.as_pointer()))
-        own.align = 4
-        twice = ir.Constant(_WORDS, [*range(_LANES // 2), *range(_LANES // 2)])
-        own = builder.shuffle_vector(own, ir.Constant(eight, ir.Undefined), twice)
-        both = builder.load(builder.bitcast(builder.gep(args[2], [args[3]]), halves.as_pointer()))
-        both.align = 2
-        both = builder.zext(both, _WORDS)
-        second = builder.lshr(both, constant(8))
-        has_first = _look_up_bits(builder, builder.and_(both, constant(255)), own)
-        has_second = _look_up_bits(builder, second, own)
-        modes = builder.lshr(_load_words(builder, args[0], args[1]), constant(30))
-        free, every, any_, general = (
-            builder.icmp_unsigned("==", modes, constant(mode)) for mode in range(4)
-        )
-        either = builder.or_(has_first, has_second)
-        none = builder.icmp_unsigned("==", second, constant(0))
-        whole = builder.and_(has_first, builder.or_(has_second, none))
-        kept = builder.or_(free, builder.and_(any_, builder.not_(either)))
-        left = builder.or_(builder.and_(every, whole), builder.and_(any_, either))
-        left = builder.or_(left, general)
-        high = builder.shl(_mask_of(builder, left), ir.IntType(64)(_LANES))
-        return builder.or_(_mask_of(builder, kept), high)
+    sig = types.uint64(words, types.intp, prints, types.intp, bits, types.intp)
+    return sig, codegen
+
+
+@_intrinsic
+def judge_comparisons(
+    _context: Any, words: Any, at: Any, prints: Any, print_at: Any, bits: Any, bit_at: Any
+) -> Any:
+    """Judges 16 postings like `judge_postings`, where FREE and GENERAL ones have codes. Behind the
+    fingerprints of the object are eight words of the codes that may hold and eight of those that
+    surely do, 0 among both; eight more are readable. Nothing is left of a FREE one whose codes
+    surely hold, and nothing holds of one whose codes cannot. Sets bit 32 + i, beside bit 16 + i,
+    for each of which is left only whether the object has a smaller posting term: the codes of a
+    GENERAL one, of which the first is the greater, surely hold."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _judge(builder, args, True)
 
     sig = types.uint64(words, types.intp, prints, types.intp, bits, types.intp)
     return sig, codegen

@@ -17,6 +17,7 @@ from ps2stream.workers.radix.layout import (
     BLOCK,
     CONJUNCTION,
     FIRST,
+    FREE,
     HANDLE,
     KIND_MASK,
     LANES,
@@ -40,12 +41,13 @@ from ps2stream.workers.radix.layout import (
 )
 from ps2stream.workers.radix.pointers import advance, prefetch
 from ps2stream.workers.radix.raster_kernels import look_up_point
-from ps2stream.workers.radix.vectors import is_in_box
+from ps2stream.workers.radix.vectors import is_in_box, lowest_bit
 
 _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _RECT, _CIRCLE = int(RegionShape.RECT), int(RegionShape.CIRCLE)
 _ONE_BIT = np.uint64(1)
+_HOLDS = -1  # instead of a mode: nothing of the expression is left to check
 _AHEAD = 48  # of `checks`
 BATCH = 64  # objects a block: what is between its stages stays in the second-level cache
 CANDIDATES = 512
@@ -107,6 +109,20 @@ def satisfies_expression(pool, at, key, term, a, b, value, first_value, last_val
         else:
             stack[top - 1] |= stack[top]
     return top == 1 and stack[0] != 0
+
+
+@njit(inline="always")
+def _is_smallest(pool, at, key, term, a, b):
+    """Returns whether the sorted terms term[a:b] of an object have none of the posting terms, of
+    the expression at `at`, that are before `key`."""
+    post = posted_terms(pool, at)
+    while True:
+        want = pool[at + 1 + lowest_bit(post)]
+        if want == key:
+            return True
+        if contains_term(term, a, b, want):
+            return False
+        post &= post - _ONE_BIT
 
 
 @njit(cache=True, nogil=True)
@@ -210,7 +226,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
     for k in range(more):
         c = later[k]
         found = _verify_block(
-            cands[c], cands[c + C_TERM], cands[c + C_SLOT], True, o0, lsn, bits, objects, index,
+            cands[c], cands[c + C_TERM], cands[c + C_SLOT], _HOLDS, o0, lsn, bits, objects, index,
             scratch, found,
         )  # fmt: skip
     more = 0
@@ -240,8 +256,8 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
     for k in range(more):
         c = later[k]
         found = _verify_block(
-            checks[c], checks[c + 1], checks[c + 2], False, o0, lsn, bits, objects, index, scratch,
-            found,
+            checks[c], checks[c + 1], checks[c + 2], np.int64(checks[c + 2]) >> SLOT_BITS, o0, lsn,
+            bits, objects, index, scratch, found,
         )  # fmt: skip
     if levels >> LEVEL_SHIFT & LEVEL_MASK != 0:
         one, three = np.int64(1), np.int64(3)  # no constants, for each of which it is compiled
@@ -251,9 +267,9 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
 
 
 @njit(inline="always")
-def _verify_block(o, t, word, holds, o0, lsn, bits, objects, index, scratch, found):
-    """Writes a candidate of a query with blocks to `hits` at `found`; returns the new end. holds:
-    the expression needs no check."""
+def _verify_block(o, t, word, mode, o0, lsn, bits, objects, index, scratch, found):
+    """Writes a candidate of a query with blocks to `hits` at `found`; returns the new end. mode:
+    of the posting, FREE if only a smaller posting term is left to check, or _HOLDS."""
     slots_i, pool, term = index.slots_i, index.pool, objects.term
     o, t, slot = np.int64(o), np.int64(t), np.int64(word) & SLOT_MASK
     x, y = objects.lon[o], objects.lat[o]
@@ -268,7 +284,11 @@ def _verify_block(o, t, word, holds, o0, lsn, bits, objects, index, scratch, fou
             flags |= HIT_HELD
         if matched and pool[extras + X_LIST] != NO_WORD:
             matched = is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1])
-    if matched and not holds:
+    if matched and mode == FREE:
+        matched = _is_smallest(
+            pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1]
+        )
+    elif matched and mode != _HOLDS:
         matched = satisfies_expression(
             pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1],
             objects.value, objects.value_off[o], objects.value_off[o + 1], scratch.stack,

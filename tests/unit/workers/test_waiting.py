@@ -33,6 +33,24 @@ def test_what_the_watermark_has_passed_is_taken_once(steps: list[tuple[list[int]
         assert len(deletes) == len(twin)
 
 
+@given(st.lists(LSNS), st.integers(1, 5), st.integers(0, 60))
+def test_the_earliest_are_taken_first_and_no_more_than_are_asked_for(
+    parts: list[list[int]], most: int, watermark: int
+) -> None:
+    deletes, slot = WaitingDeletes(), 0
+    for lsns in parts:
+        deletes.add(np.array(lsns, np.int64), np.arange(slot, slot + len(lsns)))
+        slot += len(lsns)
+    lsn_of = {own: lsn for lsn, own in pairs(deletes)}
+    want = sorted(lsn for lsn in lsn_of.values() if lsn <= watermark)
+    taken = []
+    while len(some := deletes.take_ripe(watermark, most)):
+        assert len(some) <= most
+        taken += [lsn_of[slot] for slot in some.tolist()]
+        assert len(deletes) == slot - len(taken)
+    assert taken == want
+
+
 @given(LSNS, st.sets(st.integers(0, 7)))
 def test_slots_without_postings_go_before_the_watermark(lsns: list[int], kept: set[int]) -> None:
     deletes = WaitingDeletes()

@@ -63,7 +63,7 @@ def test_candidates_are_those_whose_bytes_and_fingerprints_allow_it(seed: int) -
         0, 1 << 63, (64, 4), np.uint64
     )
     prints[:, 0] &= ~np.uint64(1)  # as the fingerprint 0 stands for none
-    scratch.prints[:] = prints
+    scratch.prints[:, :4] = prints
     met = np.zeros(64, np.int64), np.zeros(16, np.int64)
     has = [{p for p in range(256) if int(prints[o, p >> 6]) >> (p & 63) & 1} for o in range(64)]
     want_free: list[tuple[int, int, int]] = []

@@ -10,7 +10,12 @@ from numba import njit
 
 from ps2stream.workers.radix import layout
 from ps2stream.workers.radix.layout import BLOCK_WORDS, CAPACITY
-from ps2stream.workers.radix.leaf_kernels import append_posting, pack_bounds, remove_posting
+from ps2stream.workers.radix.leaf_kernels import (
+    EVERYTHING,
+    append_posting,
+    pack_bounds,
+    remove_posting,
+)
 from ps2stream.workers.radix.pointers import pointer_to
 
 
@@ -27,11 +32,12 @@ def call_append(
 
 @njit
 def call_remove(
-    nodes: Any, n32: Any, n16: Any, free: Any, state: Any, dead: Any, ref: int, slot: int
-) -> Any:
+    nodes: Any, n32: Any, n16: Any, free: Any, state: Any, dead: Any, ref: int, slot: int,
+    most: int,
+) -> Any:  # fmt: skip
     return remove_posting(
         pointer_to(nodes), pointer_to(n32), pointer_to(n16), pointer_to(free), pointer_to(state),
-        pointer_to(dead), ref, slot,
+        pointer_to(dead), ref, slot, most,
     )  # fmt: skip
 
 
@@ -60,8 +66,10 @@ class Leaf:
         each = np.uint32(rect), np.uint32(slot), np.uint16(prints)
         self.ref = int(call_append(*self.memory, self.ref, *each))
 
-    def remove(self, slot: int) -> None:
-        self.ref = int(call_remove(*self.memory, self.dead, self.ref, slot)[0])
+    def remove(self, slot: int, most: int = EVERYTHING) -> bool:
+        """Removes a slot; returns whether that stopped before its end."""
+        self.ref, _, stopped = call_remove(*self.memory, self.dead, self.ref, slot, most)
+        return bool(stopped)
 
     def postings(self) -> list[tuple[int, int, int]]:
         out, at = [], self.ref
@@ -132,3 +140,46 @@ def test_bounds_are_packed_relative_to_the_cell_and_clamped() -> None:
     assert [word & 255, word >> 8 & 255, 255 - (word >> 16 & 255), 255 - (word >> 24)] == [
         0, 0, 1, 255,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_removal_that_stopped_goes_on_where_it_did(seed: int) -> None:
+    """Whatever is appended and removed in between; the slots that were dead are gone at last."""
+    rng, leaf = np.random.default_rng(seed), Leaf()
+    for slot in range(700):
+        leaf.append(slot, slot, 7)
+    gone = rng.choice(700, [700, 400, 100, 1][seed % 4], replace=False).tolist()
+    for slot in gone:
+        leaf.dead[slot >> 6] |= np.uint64(1 << (slot & 63))
+    new, calls = 700, 1
+    left = set(range(700)) - set(gone)
+    while leaf.remove(gone[0], 1 + seed % 3):
+        calls += 1
+        for _ in range(int(rng.integers(0, 90))):
+            leaf.append(new, new, 7)
+            left.add(new)
+            new += 1
+        if seed > 3 and leaf.ref and left:  # for a unit that is dropped
+            other = int(rng.choice(sorted(left)))
+            left.remove(other)
+            leaf.remove(other)
+    assert calls > 1
+    assert sorted(slot for _, slot, _ in leaf.postings()) == sorted(left)
+    assert not leaf.state[[layout.SWEPT_LEAF, layout.SWEPT_BLOCK]].any()
+
+
+def test_a_walk_through_another_leaf_does_not_stop() -> None:
+    """As what is left of the sweep would never end, if it began anew in each of two leaves."""
+    first, second = Leaf(), Leaf()
+    for slot in range(700):
+        first.append(slot, slot, 7)
+    second.memory, second.dead, second.state = first.memory, first.dead, first.state
+    second.nodes = first.nodes
+    for slot in range(700):
+        second.append(slot, slot, 7)
+    assert second.remove(3, 2)
+    assert not first.remove(3, 2)
+    assert len(first.postings()) == 699
+    while second.remove(3, 2):
+        pass
+    assert len(second.postings()) == 699

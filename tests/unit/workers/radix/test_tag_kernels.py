@@ -9,8 +9,9 @@ import pytest
 
 from ps2stream.protocol.frame import U32, U64
 from ps2stream.workers.radix import layout
+from ps2stream.workers.radix.cell_kernels import rehash_cells
 from ps2stream.workers.radix.gi2 import RadixGI2
-from ps2stream.workers.radix.tag_kernels import bound_tags, list_tags, rehash_cells
+from ps2stream.workers.radix.tag_kernels import bound_tags, list_tags
 from tests.support.crowds import GRID as CROWD_GRID
 from tests.support.crowds import draw_crowd
 from tests.support.postings import GRID, Query, columns, random_query, touched

@@ -17,6 +17,7 @@ from ps2stream.workers.radix.vectors import (
     find_in_bucket,
     find_term,
     is_in_box,
+    judge_comparisons,
     judge_postings,
     lowest_bit,
     pack_words,
@@ -52,6 +53,13 @@ def call_term(words: Any, at: int, term: Any) -> Any:
 @njit
 def call_judge(words: Any, at: int, prints: Any, print_at: int, bits: Any, bit_at: int) -> Any:
     return judge_postings(
+        pointer_to(words), at, pointer_to(prints), print_at, pointer_to(bits), bit_at
+    )
+
+
+@njit
+def call_compare(words: Any, at: int, prints: Any, print_at: int, bits: Any, bit_at: int) -> Any:
+    return judge_comparisons(
         pointer_to(words), at, pointer_to(prints), print_at, pointer_to(bits), bit_at
     )
 
@@ -165,6 +173,41 @@ def test_postings_are_judged_as_their_modes_say(seed: int) -> None:
             kept.append(way == FREE or (way == ANY and not first and not second))
             left.append(way == GENERAL or (whole if way == ALL else way == ANY and not kept[i]))
         assert [bool(judged >> i & 1) for i in range(32)] == kept + left
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_postings_with_codes_are_judged_as_these_say(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ends, seen = [0, 1, 31, 32, 255], set()
+    for _ in range(200):
+        has, may = (set(rng.choice([*ends[1:], *range(60, 100)], 30).tolist()) for _ in range(2))
+        may.add(0)
+        sure = {0} | {code for code in may if rng.random() < 0.7}
+        bits = np.full(40, (1 << 32) - 1, np.uint32)
+        for k, codes in enumerate((has, may, sure)):
+            for j in range(8):
+                bits[8 * (k + 1) + j] = sum(1 << i for i in range(32) if 32 * j + i in codes)
+        mode = rng.integers(0, 4, 40)
+        words = (mode << 30 | rng.integers(0, 1 << 30, 40)).astype(np.uint32)
+        print_ = rng.choice([0, *ends, *range(60, 100)], (40, 2))
+        prints = (print_[:, 0] | print_[:, 1] << 8).astype(np.uint16)
+        at, print_at = (int(v) for v in rng.integers(0, 24, 2))
+        judged = int(call_compare(words, at, prints, print_at, bits, 8))
+        plain = int(call_judge(words, at, prints, print_at, bits, 8))
+        for i in range(16):
+            way, both = int(mode[at + i]), {int(p) for p in print_[print_at + i]}
+            found = tuple(bool(judged >> n + i & 1) for n in (0, 16, 32))
+            if way in (ALL, ANY):
+                assert found == (bool(plain >> i & 1), bool(plain >> 16 + i & 1), False)
+                continue
+            first, second = print_[print_at + i].tolist()
+            allowed, surely, whole = both <= may, both <= sure, first > second
+            if way == FREE:
+                assert found == (surely, allowed and not surely, False)
+            else:
+                assert found == (False, allowed, surely and whole)
+            seen.add((way, *found))
+    assert len(seen) == 6
 
 
 def test_a_point_is_in_a_box_with_its_bounds() -> None:
