@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
 from ps2stream.space.polygon_kernels import UNDECIDED
 from ps2stream.space.polygons import PolygonCache
 from ps2stream.space.region_rows import hold_points, verify
@@ -38,8 +38,8 @@ def keep_within_polygons(
 ) -> MatchColumns:
     """Returns copies of the pairs without those among found[at] whose object lies outside the
     polygon of the query, which begins in geom at start int64[k]."""
-    verdict = np.empty(len(at), np.uint8)
-    if judge_polygons(at, start, geom, found.row, lon, lat, verdict):
+    verdict, points = np.empty(len(at), np.uint8), (sealed(lon), sealed(lat))
+    if judge_polygons(at, start, geom, found.row, *points, verdict):
         left = np.flatnonzero(verdict == UNDECIDED)
         pair = at[left]
         row = found.row[pair]

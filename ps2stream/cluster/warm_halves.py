@@ -127,9 +127,8 @@ def _is_ours(kernel: Any) -> bool:
 
 def _has_pointer(kind: Any) -> bool:
     """Returns whether an argument of this type is a pointer or holds one."""
-    if isinstance(kind, types.BaseTuple):
-        return any(map(_has_pointer, kind))
-    return isinstance(kind, types.CPointer)
+    members: Any = kind if isinstance(kind, types.BaseTuple) else ()
+    return isinstance(kind, types.CPointer) or any(map(_has_pointer, members))
 
 
 HALVES = {"service": rehearse_service, "index": rehearse_index}
