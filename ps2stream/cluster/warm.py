@@ -65,7 +65,7 @@ REGIONS = (
     Circle(0.0, 0.0, 50.0),
     Polygon(shapely.Polygon([(-1.0, -1.0), (1.0, -1.0), (0.0, 0.1)])),
 )
-"""The objects at (0, 0) are so near to the corner of the polygon that its raster does not decide."""
+"""The objects at (0, 0) are so near to a corner of the polygon that its raster does not decide."""
 
 
 def compile_kernels(topology: Topology) -> None:
