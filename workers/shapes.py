@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64, U8, U64
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
+from ps2stream.space.polygon_kernels import UNDECIDED
 from ps2stream.space.polygons import PolygonCache
-from ps2stream.space.region_rows import verify
+from ps2stream.space.region_rows import hold_points, verify
 from ps2stream.workers.index import MatchColumns
 from ps2stream.workers.layout import P_HEAD, P_TERM
+from ps2stream.workers.shape_kernels import drop_outside, judge_polygons
 
 
 def keep_exact_matches(
@@ -23,27 +25,36 @@ def keep_exact_matches(
     start = blocks + P_TERM + (head >> 24 & 255).astype(np.int64)
     start += (head >> 32).astype(np.int64)
     shape = (head >> 8 & 255).astype(np.uint8)
-    return keep_within_shapes(found, at, shape, start, pool, lon, lat, polygons)
-
-
-def keep_within_shapes(
-    found: MatchColumns,
-    at: I64,
-    shape: U8,
-    start: I64,
-    pool: U64,
-    lon: F64,
-    lat: F64,
-    polygons: PolygonCache,
-) -> MatchColumns:
-    """Returns the pairs without those among found[at] whose object lies outside the shape of the
-    query: shape uint8[k], and where its geometry begins in the pool, start int64[k]."""
     row = found.row[at]
     inside = verify(
         shape, start, pool.view(np.float64), np.arange(len(at)), lon[row], lat[row], polygons,
         found.handle[at],
     )  # fmt: skip
-    keep = np.ones(len(found.row), np.bool_)
-    keep[at] = inside
-    kept = np.flatnonzero(keep)
-    return MatchColumns(found.row[kept], found.handle[kept], found.session[kept])
+    return _drop_outside(found, at, inside.view(np.uint8))
+
+
+def keep_within_polygons(
+    found: MatchColumns, at: I64, start: I64, geom: F64, lon: F64, lat: F64, polygons: PolygonCache
+) -> MatchColumns:
+    """Returns copies of the pairs without those among found[at] whose object lies outside the
+    polygon of the query, which begins in geom at start int64[k]."""
+    verdict, points = np.empty(len(at), np.uint8), (sealed(lon), sealed(lat))
+    if judge_polygons(at, start, geom, found.row, *points, verdict):
+        left = np.flatnonzero(verdict == UNDECIDED)
+        pair = at[left]
+        row = found.row[pair]
+        verdict[left] = hold_points(
+            start[left], geom, lon[row], lat[row], polygons, found.handle[pair]
+        )
+    return _drop_outside(found, at, verdict)
+
+
+def _drop_outside(found: MatchColumns, at: I64, verdict: U8) -> MatchColumns:
+    """Returns copies of the pairs without those pairs at[k] of which verdict[k] is OUTSIDE."""
+    pairs = len(found.row)
+    row: U32 = np.empty(pairs, np.uint32)
+    handle: I64 = np.empty(pairs, np.int64)
+    session: I64 = np.empty(pairs, np.int64)
+    columns, kept = (found.row, found.handle, found.session), (row, handle, session)
+    n = drop_outside(at, verdict, columns, np.empty(pairs + 1, np.uint8), kept)
+    return MatchColumns(row[:n], handle[:n], session[:n])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
@@ -23,6 +24,8 @@ _ERROR = 1e-15  # of the sign's value to its parts; proven is a third of it
 _TINY = 1e-290  # parts below this may have lost bits
 _HEADER = 9  # bytes of WKB: order, kind and number of parts or rings; numbers are little-endian
 _MULTI = 6
+_BITS = 64
+_ONE_BIT = np.uint64(1)
 
 
 def _make_reader(kind: Any) -> Any:
@@ -46,6 +49,19 @@ _read_float = _make_reader(types.float64)
 _read_count = _make_reader(types.uint32)
 
 
+_intrinsic: Any = intrinsic  # or mypy takes the context for an argument
+
+
+@_intrinsic
+def _lowest_bit(_context: Any, word: Any) -> Any:
+    """Returns the number of the lowest bit that is set; one is."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
 @njit(inline="always")
 def _cross_edge(px: float, py: float, qx: float, qy: float) -> int:
     """Returns INSIDE if an edge, relative to the point, crosses the ray, which is between the
@@ -60,9 +76,8 @@ def _cross_edge(px: float, py: float, qx: float, qy: float) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _scan_ring(geom: F64, at: int, points: int, x: float, y: float) -> int:
-    """Returns whether a ray from a point crosses a ring an odd number of times, INSIDE or OUTSIDE;
-    UNDECIDED; or 3 if the point is on the ring."""
+def _scan_level(geom: F64, at: int, points: int, x: float, y: float) -> int:
+    """Returns what `_scan_ring` does, of a ring with a corner on the latitude of the point."""
     odd = OUTSIDE
     px, py = _read_float(geom, at), _read_float(geom, at + 8)
     for _ in range(1, points):
@@ -82,6 +97,39 @@ def _scan_ring(geom: F64, at: int, points: int, x: float, y: float) -> int:
         elif (qy == y) & (qx == x):
             return 3
         px, py = qx, qy
+    return odd
+
+
+@njit(cache=True, nogil=True)
+def _scan_ring(geom: F64, at: int, points: int, x: float, y: float) -> int:
+    """Returns whether a ray from a point crosses a ring an odd number of times, INSIDE or OUTSIDE;
+    UNDECIDED; or 3 if the point is on the ring.
+
+    Few edges are between latitudes on both sides of the point, and which cannot be foreseen. So
+    first a bit for each corner says on which side it is, and then these edges are looked at.
+    """
+    odd, first = OUTSIDE, at
+    while points > 1:
+        corners, level = min(points, _BITS), False
+        north = np.uint64(0)
+        for i in range(corners):
+            lat = _read_float(geom, at + 16 * i + 8)
+            north |= np.uint64(lat > y) << np.uint64(i)
+            level |= lat == y
+        if level:
+            return _scan_level(geom, first, points + (at - first >> 4), x, y)
+        crossing = (north ^ north >> _ONE_BIT) & ((_ONE_BIT << np.uint64(corners - 1)) - _ONE_BIT)
+        while crossing != 0:
+            edge = at + 16 * _lowest_bit(crossing)
+            crossing &= crossing - _ONE_BIT
+            px, py = _read_float(geom, edge), _read_float(geom, edge + 8)
+            qx, qy = _read_float(geom, edge + 16), _read_float(geom, edge + 24)
+            crossed = _cross_edge(px - x, py - y, qx - x, qy - y)
+            if crossed > INSIDE:
+                return crossed
+            odd ^= crossed
+        at += 16 * (corners - 1)
+        points -= corners - 1
     return odd
 
 

@@ -143,11 +143,19 @@ def verify(
         rows = pick[at]
         cache = PolygonCache(len(rows)) if polygons is None or keys is None else polygons
         names = rows if keys is None else keys[rows]
-        geometries = np.empty(len(rows), object)
-        for i, (first, key) in enumerate(zip(start[rows].tolist(), names.tolist(), strict=True)):
-            geometries[i] = cache.get(key, geom[first : first + words_of(geom[first])])
-        out[at] = polygons_hold(geometries, lon[at], lat[at])
+        out[at] = hold_points(start[rows], geom, lon[at], lat[at], cache, names)
     return out.astype(np.bool_)
+
+
+def hold_points(
+    start: I64, geom: F64, lon: F64, lat: F64, polygons: PolygonCache, keys: I64
+) -> Bool:
+    """Returns bool[m]: whether polygon i holds point i, as GEOS has it. start int64[m]: where they
+    begin in geom; keys int64[m]: under which they stay prepared."""
+    geometries = np.empty(len(start), object)
+    for i, (first, key) in enumerate(zip(start.tolist(), keys.tolist(), strict=True)):
+        geometries[i] = polygons.get(key, geom[first : first + words_of(geom[first])])
+    return polygons_hold(geometries, lon, lat)
 
 
 def decode_region(shape: int, geom: F64) -> Region:

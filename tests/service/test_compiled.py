@@ -12,9 +12,10 @@ import pytest
 from ps2stream.workers.indexes import INDEX_NAMES
 
 PROGRAM = """
-import collections, json, queue, re, sys
+import collections, json, queue, re, sys, time
 from pathlib import Path
 import grpc
+from numba.core import event
 import pyarrow as pa
 import shapely
 from ps2stream import Client
@@ -46,6 +47,8 @@ halves = signatures()
 warm(topology)
 left = sorted(name for name, found in signatures().items() if found - halves[name])
 warmed = {(name, s) for name, found in signatures().items() for s in found}
+late = event.RecordingListener()
+event.register("numba:compile", late)
 settings = Settings(
     port=0, data_dir=Path(sys.argv[1]), runtime="local", workers=2, mergers=2, index=sys.argv[2]
 )
@@ -57,6 +60,8 @@ with start(settings) as service, Client(service.targets[0]) as client:
     triangle = Polygon(shapely.Polygon([(-1, -1), (1, -1), (0, 1)]))
     client.insert("three", "warm", triangle)
     client.insert('four', '"warm up" ("up now" OR no*) -cold', triangle)
+    client.insert("five", "warm AND n = 1 AND x < 0.7 AND NOT n > 5")
+    client.insert("three", "warm OR calm", Rect(-9, -9, 9, 9), replace=True)
     texts = ["warm up now", "warm up now \\u00e9t\\u00e9"] * 20
     posts = [{"lon": 0.0, "lat": 0.0, "text": text} for text in texts]
     client.publish(posts)
@@ -86,6 +91,10 @@ with start(settings) as service, Client(service.targets[0]) as client:
                 pass
     client.delete("one-a")
     client.publish(posts)
+    client.scale(1)
+    while client.migrations().migrations[-1].outcome != "done":
+        time.sleep(0.1)
+    client.publish(posts)
 twice = [
     name
     for name, found in signatures().items()
@@ -96,7 +105,8 @@ cold = {
     for name, found in signatures().items()
     if any((name, s) not in warmed for s in found)
 }
-print(json.dumps([left, twice, sorted(cold)]))
+late = [e.data["dispatcher"].py_func.__qualname__ for _, e in late.buffer if e.is_start]
+print(json.dumps([left, twice, sorted(cold), late]))
 """
 
 
@@ -108,5 +118,5 @@ def test_no_kernel_is_compiled_twice_or_after_the_start(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), index],
         cwd=root, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    left_by_the_halves, twice, cold = json.loads(done.stdout.splitlines()[-1])
-    assert (left_by_the_halves, twice, cold) == ([], [], [])
+    left_by_the_halves, twice, cold, late = json.loads(done.stdout.splitlines()[-1])
+    assert (left_by_the_halves, twice, cold, late) == ([], [], [], [])

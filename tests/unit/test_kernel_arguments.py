@@ -99,6 +99,21 @@ def caller(values):
     assert list(find_constants(kernels)) == [("caller", "called", "n"), ("caller", "called", "-1")]
 
 
+def test_private_kernels_that_kernels_call_are_called_by_no_other_function(root: Path) -> None:
+    """They are compiled without what a caller in Python needs (`warm_halves`)."""
+    found = []
+    for path in modules(root):
+        kernels = {kernel.name for kernel, _ in kernels_of(path)}
+        by_kernels: set[str] = set()
+        by_others: set[str] = set()
+        for node in ast.parse(path.read_text("utf-8")).body:
+            is_kernel = isinstance(node, ast.FunctionDef) and node.name in kernels
+            named = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+            (by_kernels if is_kernel else by_others).update(named & kernels)
+        found += [name for name in by_kernels & by_others if name.startswith("_")]
+    assert found == []
+
+
 def test_kernels_assign_no_slices(root: Path) -> None:
     """What Numba compiles for the shapes of both sides takes longer than the rest of a kernel."""
     found = [

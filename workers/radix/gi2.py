@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array, sealed
-from ps2stream.protocol.rows import QueryRows, RegionShape
+from ps2stream.protocol.rows import QueryRows
 from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import PolygonCache
 from ps2stream.workers.index import (
@@ -56,7 +56,7 @@ from ps2stream.workers.radix.growth import (
     reserve_slots,
 )
 from ps2stream.workers.radix.pointers import list_addresses, note_sizes
-from ps2stream.workers.shapes import keep_within_shapes
+from ps2stream.workers.shapes import keep_within_polygons
 from ps2stream.workers.waiting import WaitingDeletes
 
 _CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
@@ -342,12 +342,15 @@ class RadixGI2:
         n, shaped, room = int(self._resume[km.R_OUT]), int(self._resume[km.R_SHAPED]), self._room
         found = MatchColumns(room.row[:n], room.handle[:n], room.session[:n])
         if shaped:
-            at, extras = room.shaped[:shaped], room.extras[:shaped]
-            found = self._keep_exact(found, at, extras, lon, lat)
+            at, start = room.shaped[:shaped], room.extras[:shaped] + kl.X_GEOM
+            geom = self._arrays.pool_f
+            found = keep_within_polygons(found, at, start, geom, lon, lat, self._polygons)
         if self._state[kl.SHARED]:
             found = self._list_holding(lsn, found)
         if self._resume[km.R_PARTS]:
             return _order_matches(found, len(lon))
+        if shaped or self._state[kl.SHARED]:  # they are copies
+            return found
         return MatchColumns(found.row.copy(), found.handle.copy(), found.session.copy())
 
     def _list_holding(self, lsn: int, found: MatchColumns) -> MatchColumns:
@@ -367,16 +370,6 @@ class RadixGI2:
             self._located, self._addresses = of, list_addresses(*of)
             self._sizes = len(arrays.directory), len(scratch.keys), len(room.row)
         return self._addresses, self._sizes
-
-    def _keep_exact(
-        self, found: MatchColumns, at: I64, extras_at: I64, lon: F64, lat: F64
-    ) -> MatchColumns:
-        """Returns the pairs without those among found[at] whose object lies outside the polygon
-        of the query."""
-        pool = self._arrays.pool
-        shape = np.full(len(at), RegionShape.POLYGON, np.uint8)  # circles are decided
-        start = extras_at + kl.X_GEOM
-        return keep_within_shapes(found, at, shape, start, pool, lon, lat, self._polygons)
 
     def met(self) -> MetPostings:
         """Returns the candidates of the last `match`: postings at the place of an object; see

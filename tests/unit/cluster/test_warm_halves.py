@@ -48,3 +48,22 @@ def test_kernels_of_this_package_are_printed(capsys: pytest.CaptureFixture[str])
         assert (ours(1), theirs(1)) == (2, 3)
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("ps2stream.here.")
+
+
+def test_what_nobody_calls_is_left_out_and_the_rest_is_called_as_before() -> None:
+    from numba import njit
+    from numba.core import event
+
+    def _inner(x: int) -> int:
+        return x + 1
+
+    inner: Any = njit(_inner)
+    outer: Any = njit(lambda x: inner(x) + 1)
+    alone: Any = njit(_inner)
+    for kernel in (inner, outer, alone):
+        kernel.py_func.__module__ = "ps2stream.here"
+    with event.install_listener("numba:compile", KernelPrinter()):
+        assert (outer(1), alone(1)) == (3, 2)
+    assert [k.targetoptions.get("no_cfunc_wrapper") for k in (inner, outer, alone)] == [True] * 3
+    left_out = [k.targetoptions.get("no_cpython_wrapper") for k in (inner, outer, alone)]
+    assert left_out == [True, None, None]

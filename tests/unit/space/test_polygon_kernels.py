@@ -63,6 +63,18 @@ def test_what_is_decided_is_what_geos_says(seed: int) -> None:
     assert decided > 2000
 
 
+def test_of_rings_of_many_corners_every_edge_is_seen() -> None:
+    """Also those of which one end is the last corner of a word of bits, or level with the point."""
+    rng = np.random.default_rng(9)
+    for corners in (62, 63, 64, 65, 127, 128, 300):
+        shape = star(rng, corners, lattice=False)
+        level = shapely.get_coordinates(shape)[:, 1]
+        points = rng.uniform(-12, 12, (len(level), 2))
+        beside = np.column_stack([points[:, 0], level])
+        assert decide(shape, points) == cover(shape, points)
+        assert decide(shape, beside) == cover(shape, beside)
+
+
 def test_upright_and_level_edges_and_corners_are_decided() -> None:
     box = shapely.box(0.1, 0.2, 1.3, 1.7)
     sides = [(0.1, 1.0), (1.3, 1.0), (1.0, 0.2), (1.0, 1.7), (0.1, 0.2), (1.3, 1.7), (1.3, 0.2)]
