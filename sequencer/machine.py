@@ -224,7 +224,7 @@ class SequencerMachine:
         """Commits requests as one group. Each request is answered with an UpdateDecision: with the
         same one again if it was answered before, and not at all if it is settled. Every dispatcher
         is sent the accepted rows, which the dispatcher of the first request routes. When the store
-        is full, every row is UNAVAILABLE. Raises StoreFailed if only a restart shows the outcome."""
+        is full, every row is UNAVAILABLE. Raises StoreFailed if only a restart shows the result."""
         fresh, decisions = self._answers.sift(requests)
         out = self._decide_requests(fresh, decisions) if fresh else []
         return out + [Send(self._dispatchers[key[0]], d) for key, d in decisions.items()]
