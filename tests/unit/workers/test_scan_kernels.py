@@ -70,7 +70,9 @@ class Twin:
             self.elsewhere[query.handle], query.tags = query.tags, set()
             new.append(query)
         self.queries += new
-        repeated = [q for q in self.some(self.queries, 0.1) if q.tags]
+        # What was deleted up to the watermark may be gone, or go with any sweep.
+        there = [q for q in self.some(self.queries, 0.1) if q.tags]
+        repeated = [q for q in there if q.deleted > self.watermark]
         again = [
             dataclasses.replace(q, tags=q.tags | self.elsewhere[q.handle]) for q in repeated
         ]  # stays as it is
