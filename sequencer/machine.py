@@ -269,7 +269,7 @@ class SequencerMachine:
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
             self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
             return []
-        self._ends.note(rows, verdict.status == UpdateStatus.OK, verdict.lsn)
+        self._ends.note(rows, verdict.is_inserted, verdict.lsn)
         if np.count_nonzero(status):
             self._outcomes += np.bincount(status, minlength=len(self._outcomes))
         else:
