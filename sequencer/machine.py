@@ -292,8 +292,7 @@ class SequencerMachine:
         due = self._ends.take_due(now_ms, ENDED_ROWS)
         if not len(due):
             return []
-        rows = self._live.rows(due)
-        rows = rows.replace(kind=np.full(len(rows), UpdateKind.DELETE, np.uint8))
+        rows = self._live.rows(due).replace(kind=np.full(len(due), UpdateKind.DELETE, np.uint8))
         none = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
         try:
             verdict = self._decide_rows(rows, none, none)
