@@ -71,6 +71,9 @@ from ps2stream.protocol.tokens import TokensReply
 ANSWERS = (
     UpdateDecision, SessionGrant, LookupReply, TokensReply, PlanChangeReply, AdjustReply,
 )  # fmt: skip
+PATIENCE = 8
+"""The turns for which new queries with retro wait while there is something to send. Under a
+constant load there always is, and what waits keeps deleted queries in memory everywhere."""
 
 
 class DispatcherMachine:
@@ -93,6 +96,7 @@ class DispatcherMachine:
         self._now = 0.0
         self._now_ms = 0
         self._ticks = 0
+        self._passed_over = 0  # turns since new queries were last matched against valid objects
         self.busy = False
         self.answers_due = math.inf
         self._out: list[Instruction] = []
@@ -156,7 +160,8 @@ class DispatcherMachine:
         else:
             self.busy = publications.route_batch(now, now_ms) and publications.has_work
         if retro is not None and retro.has_work:
-            if not self._out:
+            self._passed_over = self._passed_over + 1 if self._out else 0
+            if not self._passed_over % PATIENCE:
                 retro.work()
             self.busy |= retro.has_work
         out = self._out[:]

@@ -32,6 +32,10 @@ from ps2stream.protocol.log_records import RetroRecord
 from ps2stream.protocol.rows import ObjectRows, no_offsets
 from ps2stream.space.grid import Grid
 
+MOST_PAIRS = 1 << 20
+"""The pairs of queries that are matched together, about: they stay in memory until all of them are
+durable."""
+
 
 class RetroMeans(NamedTuple):
     """What queries are matched with, and the bytes of valid objects that are kept, about."""
@@ -68,7 +72,18 @@ class _RetroJob:
         self.missed = missed
         self.literals = literals
         self.logged: list[RetroRecord] = []
+        self.pairs = self.scanned = 0  # pairs in them; chunks that were matched
         self.end: int | None = None
+
+    def count_fitting(self, pairs: int) -> int:
+        """Returns how many of its queries may be matched together, if `pairs` more were found in
+        the next chunk: all, or fewer if that is too many pairs."""
+        n, found = len(self.queries.rows), self.pairs + pairs
+        if found <= MOST_PAIRS or n == 1:
+            return n
+        chunks = self.scanned + len(self.chunks)
+        expected = max(found * chunks // (self.scanned + 1), found)
+        return max(min(n * MOST_PAIRS // (2 * expected), n // 2), 1)
 
 
 class RetroMatching:
@@ -106,7 +121,9 @@ class RetroMatching:
         if self._job is not None:
             return self._job.end is None
         queue = self._router.retro
-        return queue.has_due and self._router.ready and queue.due_last <= self._router.reserved_from
+        if not queue.has_due or queue.open:  # one group is in memory at a time
+            return False
+        return self._router.ready and queue.due_last <= self._router.reserved_from
 
     @property
     def counters(self) -> dict[str, int]:
@@ -150,6 +167,7 @@ class RetroMatching:
         job = self._job
         if job is not None and job.end is not None and job.end <= end:
             self._job = None
+            self.pairs += job.pairs
             self._release(job.logged)
             self._router.retro.finish()
 
@@ -173,10 +191,15 @@ class RetroMatching:
         if job.chunks:
             chunk = job.chunks[0]
             found = self._match(job, chunk)
+            fitting = job.count_fitting(len(found.row))
+            if fitting < len(job.queries.rows):
+                self._begin_anew(job, fitting)
+                return
             if len(found.row):
                 at, row = np.unique(found.row, return_inverse=True)
                 self._append(job, chunk.take(at), found._replace(row=row))
             job.chunks.popleft()
+            job.scanned += 1
         elif len(job.missed):
             none = np.zeros(0, np.int64)
             empty = ValidChunk(_NO_OBJECTS, none, none)
@@ -223,7 +246,14 @@ class RetroMatching:
         self._log.append_found(record)
         router.reserve_found(record.batch, room, record.lsn)
         job.logged.append(record)
-        self.pairs += len(pairs.row)
+        job.pairs += len(pairs.row)
+
+    def _begin_anew(self, job: _RetroJob, together: int) -> None:
+        """Makes smaller groups of the queries of a job. What is logged of it counts for nothing, as
+        the record behind the last part is missing."""
+        self._router.retro.close([record.batch for record in job.logged])
+        self._router.retro.split(together)
+        self._job = None
 
     def _release(self, records: Sequence[RetroRecord]) -> None:
         for record in records:

@@ -25,6 +25,18 @@ class RetroQueries(NamedTuple):
     tags: QueryTags
     inserted: I64
 
+    def split(self, size: int) -> list[RetroQueries]:
+        """Returns the queries in groups of so many."""
+        number = np.arange(len(self.rows)) // size
+        return [
+            RetroQueries(
+                self.rows.take(np.flatnonzero(number == k)),
+                self.tags.of(number == k),
+                self.inserted[number == k],
+            )
+            for k in range(int(number[-1]) + 1)
+        ]
+
     @property
     def first(self) -> int:
         """The lowest handle."""
@@ -100,6 +112,12 @@ class RetroQueue:
         """Returns the next group, which is under way until `finish`."""
         self._under_way = self._due.popleft()
         return self._under_way
+
+    def split(self, size: int) -> None:
+        """Makes groups of at most so many queries of the one under way, which are due anew."""
+        if self._under_way is not None:
+            self._due.extendleft(reversed(self._under_way.split(size)))
+            self._under_way = None
 
     def open_batch(self, batch: int, lsn: int) -> None:
         """Notes a batch of matches that is to be released."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from ps2stream.dispatcher.valid_objects import ValidChunk, ValidObjects
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.protocol.frame import I64
 from ps2stream.protocol.log_records import (
     ObjectRecord,
     RetroRecord,
@@ -78,13 +77,15 @@ class ValidityLog:
     def recover_objects(self, limit: int, analyzer: Analyzer, dead: set[int]) -> ValidObjects:
         """Returns the objects that may be valid, as those of this log, without the quarantined."""
         objects = self.objects = ValidObjects(limit, self.horizon)
-        read, self._read = self._read, []
-        seen: I64 = np.array(sorted(dead), np.int64)
-        for chunk in sorted(read, key=lambda chunk: int(chunk.offset[0])):
-            at = np.flatnonzero((chunk.rows.until > objects.horizon) & ~np.isin(chunk.offset, seen))
+        read, self._read = sorted(self._read, key=lambda chunk: int(chunk.offset[0])), []
+        offsets = np.concatenate([np.zeros(0, np.int64), *(chunk.offset for chunk in read)])
+        is_kept = np.zeros(len(offsets), np.bool_)
+        is_kept[np.unique(offsets, return_index=True)[1]] = True  # some were written again
+        is_kept &= ~np.isin(offsets, sorted(dead))
+        ends = np.cumsum([0, *(len(chunk.rows) for chunk in read)]).tolist()
+        for chunk, first, end in zip(read, ends[:-1], ends[1:], strict=True):
+            at = np.flatnonzero(is_kept[first:end] & (chunk.rows.until > objects.horizon))
             if len(at):
-                # Some were written again, and are here twice.
-                seen = np.concatenate([seen, chunk.offset[at]])
                 rows, offset, lsn = chunk.take(at)
                 term_off, term = analyzer.analyse(rows.text_off, rows.text)
                 objects.add(rows.with_terms(term_off, term, 0), offset, lsn)

@@ -134,8 +134,9 @@ class ValidObjects:
             self.horizon = max(self.horizon, int(ends[gone].max()))
             if not gone.all():
                 kept.append(chunk.take(np.flatnonzero(~gone)))
-        self._chunks = kept
-        self.size = sum(chunk.size for chunk in kept)
+        self._chunks, self.size = [], 0
+        for chunk in kept:  # what is left of several may be one
+            self._push(chunk)
 
 
 def _join(chunks: list[ValidChunk]) -> ValidChunk:

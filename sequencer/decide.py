@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import I64, U8, U64, sealed
 from ps2stream.protocol.ports import NamedUpdates
@@ -38,6 +39,13 @@ class UpdateVerdict(NamedTuple):
     requests: NamedUpdates | None
     durable: NamedUpdates | None
     keys: U64
+
+    @property
+    def is_inserted(self) -> NDArray[np.bool_]:
+        """Returns bool[n]: which rows made a query, and not merely repeat what made one."""
+        source, made = self.prepared.source, np.zeros(len(self.status), np.bool_)
+        made[source[source != NONE]] = True
+        return made
 
     @property
     def kind(self) -> U8:

@@ -268,7 +268,7 @@ class SequencerMachine:
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
             self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
             return []
-        self._ends.note(rows, verdict.status == UpdateStatus.OK, verdict.lsn)
+        self._ends.note(rows, verdict.is_inserted, verdict.lsn)
         if np.count_nonzero(status):
             self._outcomes += np.bincount(status, minlength=len(self._outcomes))
         else:
@@ -291,8 +291,7 @@ class SequencerMachine:
         due = self._ends.take_due(now_ms, ENDED_ROWS)
         if not len(due):
             return []
-        rows = self._live.rows(due)
-        rows = rows.replace(kind=np.full(len(rows), UpdateKind.DELETE, np.uint8))
+        rows = self._live.rows(due).replace(kind=np.full(len(due), UpdateKind.DELETE, np.uint8))
         none = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
         try:
             verdict = self._decide_rows(rows, none, none)

@@ -65,7 +65,8 @@ class QueryEnds:
         due: list[_EndRun] = []
         for i, run in enumerate(self._runs):
             if run.until[0] <= now_ms:
-                cut = int(np.searchsorted(run.until, now_ms, "right"))
+                # More would have to be put back, again and again where many end at once.
+                cut = int(np.searchsorted(run.until[:most], now_ms, "right"))
                 due.append(_EndRun(run.until[:cut], run.handle[:cut]))
                 self._runs[i] = _EndRun(run.until[cut:], run.handle[cut:])
         if not due:

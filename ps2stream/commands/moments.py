@@ -10,29 +10,30 @@ from ps2stream.errors import invalid, short
 
 _DURATION = re.compile(r"(?=\d)(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 EXPECTED = "a duration such as 90m, 2h or 1d12h, or a time as ISO 8601 with a time zone"
+EXPECTED_IN_FILES = "Unix milliseconds, or a time as ISO 8601 with a time zone"
 
 
 def parse_end(field: str, text: str) -> int:
     """Returns the moment that a text means, Unix milliseconds. Raises InvalidArgument."""
     if found := _DURATION.fullmatch(text):
-        weeks, days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
         try:
+            weeks, days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
             after = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
             return round((datetime.now(UTC) + after).timestamp() * 1000)
-        except OverflowError:
+        except (OverflowError, ValueError):  # int takes no more than 4,300 digits
             raise invalid(field, f"{short(text)} is too long") from None
-    return read_end(field, text)
+    return read_end(field, text, EXPECTED)
 
 
-def read_end(field: str, value: Any) -> int:
+def read_end(field: str, value: Any, expected: str = EXPECTED_IN_FILES) -> int:
     """Returns the moment that a value of a file means: Unix milliseconds, or ISO 8601. Raises
-    InvalidArgument."""
+    InvalidArgument, which says what was `expected`."""
     from ps2stream.posts.members import check_time
 
     try:
         return check_time(value)
     except (TypeError, ValueError) as error:
-        raise invalid(field, f"expected {EXPECTED}, got {short(value)} ({error})") from None
+        raise invalid(field, f"expected {expected}, got {short(value)} ({error})") from None
 
 
 def format_end(until: int | None) -> str:

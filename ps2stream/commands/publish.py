@@ -181,8 +181,9 @@ def set_ends(part: Any, end: int) -> Any:
         return part.append_column("until", pa.repeat(pa.scalar(end, pa.int64()), len(part)))
     column = part.column("until")
     at = part.schema.names.index("until")
-    ends = column.cast(pa.timestamp("ms")).cast(pa.int64())
-    return part.set_column(at, "until", pc.fill_null(ends, end))
+    if pa.types.is_timestamp(column.type):  # perhaps finer than a millisecond
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    return part.set_column(at, "until", pc.fill_null(column.cast(pa.int64()), end))
 
 
 def _limit_posts(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:

@@ -23,6 +23,8 @@ ANSWER_S = 60.0
 """How long a call without a deadline waits for its answer."""
 PIPELINE = 8
 """The number of batches of one stream that may wait for their answers."""
+JOINED_BYTES = 1 << 20
+"""The size of a message up to which answers are joined: many clients take no more than 4 MiB."""
 
 
 LaterAnswer: TypeAlias = Callable[[], Awaitable[bytes]]
@@ -36,6 +38,13 @@ class JoinedAnswer(NamedTuple):
     finish: LaterAnswer
     is_ready: Callable[[], bool]
     join: Callable[[Sequence[bytes]], bytes]
+
+
+class LargeAnswer(NamedTuple):
+    """An answer to wait for by `finish` that takes much memory meanwhile; a stream may have
+    PIPELINE of them under way."""
+
+    finish: LaterAnswer
 
 
 class HeldBack(NamedTuple):
@@ -54,7 +63,7 @@ class QuickBehaviour(NamedTuple):
     begin_at_once: Callable[[bytes, OpenCall], BegunAnswer | None]
 
 
-BegunAnswer: TypeAlias = bytes | HeldBack | LaterAnswer | JoinedAnswer
+BegunAnswer: TypeAlias = bytes | HeldBack | LaterAnswer | JoinedAnswer | LargeAnswer
 UnaryBehaviour: TypeAlias = Callable[[bytes, OpenCall], BegunAnswer] | QuickBehaviour
 """Answers the message of a call, on a thread of the call's lane."""
 StreamBehaviour: TypeAlias = Callable[[OpenCall], Awaitable[None]]
@@ -186,7 +195,7 @@ async def complete(begun: BegunAnswer) -> bytes:
     match begun:
         case bytes():
             return begun
-        case JoinedAnswer():
+        case JoinedAnswer() | LargeAnswer():
             return await begun.finish()
         case HeldBack():
             await asyncio.sleep(begun.seconds)
@@ -195,17 +204,19 @@ async def complete(begun: BegunAnswer) -> bytes:
 
 
 class AnswerQueue:
-    """What the messages of a stream have begun, in order, at most `most`, and then the end or an
-    error."""
+    """What the messages of a stream have begun, in order, at most `most`, of which PIPELINE may be
+    large, and then the end or an error."""
 
     def __init__(self, most: int) -> None:
         self._begun: deque[BegunAnswer | Exception | None] = deque()
         self._room = asyncio.Semaphore(most)
+        self._large = max(most // PIPELINE, 1)  # room for a large one
         self._has_some = asyncio.Event()
 
     async def put(self, begun: BegunAnswer | Exception | None) -> None:
         """Adds what comes next, once there is room."""
-        await self._room.acquire()
+        for _ in range(self._count_room(begun)):
+            await self._room.acquire()
         self._begun.append(begun)
         self._has_some.set()
 
@@ -226,8 +237,13 @@ class AnswerQueue:
             yield begun
 
     def _take_next(self) -> BegunAnswer | Exception | None:
-        self._room.release()
-        return self._begun.popleft()
+        begun = self._begun.popleft()
+        for _ in range(self._count_room(begun)):
+            self._room.release()
+        return begun
+
+    def _count_room(self, begun: BegunAnswer | Exception | None) -> int:
+        return self._large if isinstance(begun, LargeAnswer) else 1
 
 
 async def pipelined(
@@ -262,10 +278,11 @@ async def pipelined(
         while (item := await pending.get()) is not None:
             if isinstance(item, Exception):
                 raise item
-            answer, error = await complete(item), None
+            answers, error = [await complete(item)], None
             if isinstance(item, JoinedAnswer):
-                answer, error = await _join_ready(answer, item, pending)
-            await call.write(answer)
+                answers, error = await _join_ready(answers[0], item, pending)
+            for answer in answers:
+                await call.write(answer)
             if error is not None:
                 raise error
     finally:
@@ -276,14 +293,22 @@ async def pipelined(
 
 async def _join_ready(
     answer: bytes, first: JoinedAnswer, pending: AnswerQueue
-) -> tuple[bytes, Exception | None]:
-    """Returns one message of an answer and those behind it that are ready, and the error that ended
-    them."""
-    answers, error = [answer], None
-    for begun in pending.get_ready():
-        try:
-            answers.append(await begun.finish())
-        except Exception as caught:  # noqa: BLE001
-            error = caught
-            break
-    return first.join(answers) if len(answers) > 1 else answer, error
+) -> tuple[list[bytes], Exception | None]:
+    """Returns as few messages as may be of an answer and those behind it that are ready, and the
+    error that ended them."""
+    parts, size, error = [[answer]], len(answer), None
+    try:
+        for begun in pending.get_ready():
+            try:
+                answer = await begun.finish()
+            except Exception as caught:  # noqa: BLE001
+                error = caught
+                break
+            size += len(answer)
+            if size > JOINED_BYTES:
+                parts.append([])
+                size = len(answer)
+            parts[-1].append(answer)
+        return [first.join(part) if len(part) > 1 else part[0] for part in parts], error
+    finally:
+        error = None  # it has a frame that holds this one

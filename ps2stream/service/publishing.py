@@ -33,6 +33,7 @@ from ps2stream.service.calls import (
     BegunAnswer,
     HeldBack,
     JoinedAnswer,
+    LargeAnswer,
     check_batch,
     check_deadline,
     name_problem,
@@ -85,11 +86,13 @@ class PublishOutcome(NamedTuple):
 
 class BegunPublication(NamedTuple):
     """A publication under way. `finish` waits for `routing` and returns the outcome.
-    `joins_answers`: its answer may be written together with others."""
+    `joins_answers`: its answer may be written together with others. `is_large`: many rows were
+    refused."""
 
     routing: Future[AcceptedBatch]
     finish: Callable[[], Awaitable[PublishOutcome]]
     joins_answers: bool
+    is_large: bool
 
 
 class TenantPublications:
@@ -196,6 +199,8 @@ class TenantPublications:
         async def answer_later() -> bytes:
             return answer(await taking.finish())
 
+        if taking.is_large:
+            return LargeAnswer(answer_later)
         if taking.joins_answers:
             return JoinedAnswer(answer_later, taking.routing.done, join_answers)
         return answer_later
@@ -305,7 +310,7 @@ class TenantPublications:
                 raise
 
         joins = isinstance(request, pubsub_pb2.PublishStreamRequest) and request.join_answers
-        return BegunPublication(routing, finish, joins)
+        return BegunPublication(routing, finish, joins, len(refused) > VIOLATIONS)
 
     async def _await_routing(self, routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
         """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing

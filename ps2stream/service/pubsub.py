@@ -293,7 +293,7 @@ class PubSub:
 
 
 _REPLACE = np.uint8(UpdateKind.REPLACE)
-_EXISTS = "exists with another expression, region or session"
+_EXISTS = "exists with another expression, region, session or end"
 _ELSEWHERE = "exists in another session, and only a query of the same session can be replaced"
 
 

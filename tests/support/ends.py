@@ -28,9 +28,9 @@ def ending_rows(name: str, until: int, retro: bool = False) -> QueryRows:
     return add_validity(rows, np.array([until], np.int64), np.array([retro]))
 
 
-def ask(rows: QueryRows, session: str = "s") -> UpdateRequest:
+def ask(rows: QueryRows, session: str = "s", request_id: str = "") -> UpdateRequest:
     """A request for one row, which has a number of its own."""
-    columns = (*strings_to_column([session]), *strings_to_column([""]))
+    columns = (*strings_to_column([session]), *strings_to_column([request_id]))
     return UpdateRequest(0, 0, next(_numbers), 0, np.frombuffer(rows.encode(), np.uint8), *columns)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ from ps2stream.dispatcher.instructions import (
     ShowSample,
     SyncLog,
 )
-from ps2stream.dispatcher.machine import DispatcherMachine
+from ps2stream.dispatcher.machine import PATIENCE, DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.open_batches import LATE_S
 from ps2stream.dispatcher.reservoir import ObjectReservoir
@@ -128,6 +128,25 @@ def test_publications_that_come_together_leave_as_one_batch() -> None:
     assert [(a.call, a.value.offset) for a in only(out, AnswerCall)] == [  # type: ignore[attr-defined]
         (0, 0), (1, 2), (2, 4),
     ]  # fmt: skip
+
+
+def test_new_queries_are_matched_against_valid_objects_under_a_constant_load() -> None:
+    play = Play()
+    done: list[str] = []
+
+    class Retro:
+        has_work = True
+
+        def work(self) -> None:
+            done.append("work")
+
+    play.machine._retro = cast(Any, Retro())
+    for _ in range(2 * PATIENCE - 1):
+        assert play(CongestionWatched("listener")), "something leaves in every turn"
+    assert len(done) == 1
+    for _ in range(3):
+        assert not play()
+    assert len(done) == 4
 
 
 def test_a_request_of_a_client_is_numbered_and_answered_to_it() -> None:

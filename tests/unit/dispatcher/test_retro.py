@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ps2stream.dispatcher import object_log as object_logs
-from ps2stream.dispatcher import valid_log, valid_objects
+from ps2stream.dispatcher import retro, valid_log, valid_objects
 from ps2stream.dispatcher.gathering import gather_retro
 from ps2stream.dispatcher.instructions import Instruction, SyncLog
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -148,6 +148,8 @@ def test_pairs_are_those_of_brute_force_whatever_stops_it(
     monkeypatch.setattr(valid_log, "REWRITE_BYTES", 500)
     monkeypatch.setattr(valid_log, "PIECE_BYTES", 300)
     monkeypatch.setattr(object_logs, "LEAP", 100)
+    if seed % 2:
+        monkeypatch.setattr(retro, "MOST_PAIRS", 5)
     rng, bench = random.Random(seed), Bench()
     known: dict[int, tuple[int, str, int]] = {}  # by offset: LSN, text, end
     expected: set[Pair] = set()
@@ -213,6 +215,31 @@ def test_pairs_are_those_of_brute_force_whatever_stops_it(
     found = [pair for pairs in got.values() for pair in pairs]
     assert len(found) == len(set(found))
     assert set(found) == expected
+
+
+def test_no_more_pairs_are_held_than_one_query_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valid_objects, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(retro, "MOST_PAIRS", 30)
+    bench = Bench()
+    bench.accept(1, [("o", "flood", 500)] * 40)
+    wanted = [(2 + i, "flood", 10) for i in range(8)] + [(20 + i, "fire", 10) for i in range(8)]
+    bench.router.retro.note(*build_queries(wanted))
+    got: list[Pair] = []
+    for _ in range(100):
+        bench.work()
+        assert not bench.retro.has_work  # what was found is not kept
+        bench.sync()
+        found = bench.router.pairs
+        assert len(found) <= 40
+        got += found
+        bench.router.retro.close([record.batch for record, _ in bench.router.released])
+        bench.router.released.clear()
+        if bench.router.retro.is_idle:
+            break
+    assert got == sorted(got, key=lambda pair: pair[0])
+    assert sorted(got) == [(2 + i, at) for i in range(8) for at in range(40)]
+    assert bench.retro.counters["retro_pairs"] == 320
+    assert bench.log.progress(bench.router.retro.find_oldest(bench.router.offset))
 
 
 def test_objects_that_were_dropped_are_announced_if_they_may_have_matched() -> None:

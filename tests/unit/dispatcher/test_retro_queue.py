@@ -58,3 +58,20 @@ def test_what_is_not_kept_holds_the_watermark_and_the_oldest_offset() -> None:
     assert (queue.find_oldest(50), queue.open) == (40, 1)
     queue.close([40])
     assert queue.is_idle
+
+
+def test_a_group_that_is_split_is_due_anew_and_in_order() -> None:
+    queue = RetroQueue()
+    queue.note(*inserts(*((lsn, True) for lsn in range(1, 6))))
+    queue.note(*inserts((9, True)))
+    queue.take()
+    queue.split(2)
+    taken: list[list[int]] = []
+    while queue.has_due:
+        group = queue.take()
+        assert queue.find_lowest(100) == group.first
+        assert group.tags.cell.tolist() == group.rows.handle.tolist()
+        assert group.inserted.tolist() == [77] * len(group.rows)
+        taken.append(group.rows.handle.tolist())
+        queue.finish()
+    assert taken == [[1, 2], [3, 4], [5], [9]]

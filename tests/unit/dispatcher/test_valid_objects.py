@@ -63,3 +63,14 @@ def test_objects_expire_a_while_after_their_end_only() -> None:
     assert (len(window), window.horizon) == (2, 0)
     window.expire(1_000 + GRACE_MS)
     assert (len(window), window.horizon, window.evicted) == (1, 1_000, 0)
+
+
+def test_what_few_objects_remain_is_in_few_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valid_objects, "CHUNK_ROWS", 16)
+    window = ValidObjects(200_000)
+    for lsn in range(400):
+        things: list[Thing] = [("", "x", lsn + 1)] * 15 + [("", "x", 1 << 40)]
+        window.add(objects(things), np.arange(16 * lsn, 16 * lsn + 16), np.full(16, lsn))
+    assert window.evicted > 1_000
+    assert len(window.chunks) < 150  # 400 have been added
+    assert len(kept(window)) == len(window)

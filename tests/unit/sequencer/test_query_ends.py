@@ -10,7 +10,12 @@ import pytest
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import I64
-from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision, UpdateStatus
+from ps2stream.protocol.messages.updates import (
+    LedgerBatch,
+    UpdateDecision,
+    UpdateRequest,
+    UpdateStatus,
+)
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.protocol.validity import find_validity
 from ps2stream.security import DEFAULT, QuotaTable, TenantQuota
@@ -18,7 +23,7 @@ from ps2stream.sequencer import machine as sequencer_machine
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.sequencer.query_ends import QueryEnds
 from ps2stream.store.memory import MemoryStore
-from tests.support.ends import deleting, ending
+from tests.support.ends import ask, deleting, ending, ending_rows
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -93,6 +98,25 @@ def test_a_query_that_was_deleted_or_inserted_again_does_not_end() -> None:
     machine.append([ending("a", 3_000)])
     assert committed(machine.tick(2_500)) == []
     assert committed(machine.tick(3_000)) == [(UpdateKind.DELETE, 4, 3)]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_repeated_replacement_does_not_move_the_end(together: bool) -> None:
+    """It has another end if that was counted from the present again."""
+    machine = SequencerMachine(PEERS, MemoryStore())
+
+    def replacing(name: str, until: int) -> UpdateRequest:
+        rows = ending_rows(name, until)
+        rows = rows.replace(kind=np.full(1, UpdateKind.REPLACE, np.uint8))
+        return ask(rows, request_id="r")
+
+    requests = [replacing("a", 5_000), replacing("a", 2_000), replacing("b", 0)]
+    requests.append(replacing("b", 2_000))
+    for group in [requests] if together else [[each] for each in requests]:
+        machine.append(group)
+    assert committed(machine.tick(3_000)) == []
+    assert committed(machine.tick(9_000)) == [(UpdateKind.DELETE, 3, 1)]
+    assert machine.live == 1
 
 
 def test_inserts_are_stamped_with_the_time_of_the_sequencer() -> None:
