@@ -130,11 +130,9 @@ class RetroMatching:
         """Totals since the start, and present sizes."""
         objects = self.objects
         return {
-            "valid_objects": len(objects),
             "valid_bytes": objects.size,
             "valid_evicted": objects.evicted,
             "retro_pairs": self.pairs,
-            "retro_gaps": self.gaps,
         }
 
     def note_batch(self, rows: ObjectRows, offset: int, lsn: int) -> None:
