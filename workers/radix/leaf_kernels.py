@@ -68,6 +68,14 @@ def note_walk(state, ref):
 
 
 @njit(inline="always")
+def _carry_walk(state, ref, new):
+    """Notes of a leaf by its new first block what is noted by the one before: what is appended is
+    not dead."""
+    if is_walked(state, ref):
+        note_walk(state, new)
+
+
+@njit(inline="always")
 def forget_walk(state, block):
     """Forgets what is noted of a block that is freed."""
     at = _notes_of(block)
@@ -163,6 +171,7 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
             new = take_node(nodes, node_free, state, LAST_CLASS)
             blocks = np.int64(head >> np.uint64(48)) + 1
             nodes[new] = make_head(ref, 0, LAST_CLASS, blocks)
+            _carry_walk(state, ref, new)
             if state[SWEPT_LEAF] == ref:
                 state[SWEPT_LEAF] = new
             ref, length = new, 0
@@ -171,6 +180,8 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
             for i in range(length):
                 copy_posting(n32, n16, ref, CAPACITY[cls], i, new, CAPACITY[cls + 1], i)
             free_node(nodes, node_free, ref, cls)
+            _carry_walk(state, ref, new)
+            forget_walk(state, ref)
             cls += 1
             nodes[new] = make_head(0, length, cls, 0)
             ref = new
