@@ -37,7 +37,7 @@ from ps2stream.workers.radix.vectors import find_equal, lowest_bit
 _LONG = 4  # blocks, from which on a walk removes all that is dead
 _REMOVALS = 4  # that take as long as it does to search a block
 EVERYTHING = 1 << 62  # instead of the number of blocks after which a walk stops
-_MOST = (1 << 16) - 1
+MOST_BLOCKS = (1 << 16) - 1  # that a head can count
 _ONE_MORE = np.uint64(1) << np.uint64(32)
 
 
@@ -121,7 +121,7 @@ def make_head(behind, length, cls, blocks):
         np.uint64(behind)
         | np.uint64(length) << np.uint64(32)
         | np.uint64(cls) << np.uint64(40)
-        | np.uint64(min(blocks, _MOST)) << np.uint64(48)
+        | np.uint64(min(blocks, MOST_BLOCKS)) << np.uint64(48)
     )
 
 
