@@ -24,6 +24,7 @@ NONE: Final = -1
 PART_BITS: Final = 8
 ADDRESS, SIZE, COUNT = range(3)
 FULL: Final = 84  # percent of the slots above which a part grows
+_AHEAD = 32  # records
 _PART_BITS = np.uint64(PART_BITS)
 _PART = np.uint64(64 - PART_BITS)
 _HALF = np.uint64(32)
@@ -77,10 +78,13 @@ def _find_record(slots: U64, record: np.uint64) -> int:
 
 @njit(cache=True, nogil=True)
 def insert_rows(parts: I64, hashes: U64, rows: I64) -> int:
-    """Adds records up to the first one whose part is full; returns how many."""
-    for i in range(len(hashes)):
+    """Adds records up to the first one whose part is full; returns how many. Homes are not
+    all asked for at the start: after each part that grows, all would be again."""
+    for i in range(min(_AHEAD, len(hashes))):
         prefetch_home(parts, hashes[i])
     for i in range(len(hashes)):
+        if i + _AHEAD < len(hashes):
+            prefetch_home(parts, hashes[i + _AHEAD])
         slots, hash = find_part(parts, hashes[i])
         size, part = len(slots), np.int64(hashes[i] >> _PART)
         if 100 * (parts[part, COUNT] + 1) > FULL * size:

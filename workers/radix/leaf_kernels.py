@@ -37,7 +37,7 @@ from ps2stream.workers.radix.vectors import find_equal, lowest_bit
 _LONG = 4  # blocks, from which on a walk removes all that is dead
 _REMOVALS = 4  # that take as long as it does to search a block
 EVERYTHING = 1 << 62  # instead of the number of blocks after which a walk stops
-_MOST = (1 << 16) - 1
+MOST_BLOCKS = (1 << 16) - 1  # that a head can count
 _ONE_MORE = np.uint64(1) << np.uint64(32)
 
 
@@ -65,6 +65,14 @@ def note_walk(state, ref):
     for i in range(WALK_WAYS - 1, 0, -1):
         state[at + i] = state[at + i - 1]
     state[at] = ref
+
+
+@njit(inline="always")
+def _carry_walk(state, ref, new):
+    """Notes of a leaf by its new first block what is noted by the one before: what is appended is
+    not dead."""
+    if is_walked(state, ref):
+        note_walk(state, new)
 
 
 @njit(inline="always")
@@ -113,7 +121,7 @@ def make_head(behind, length, cls, blocks):
         np.uint64(behind)
         | np.uint64(length) << np.uint64(32)
         | np.uint64(cls) << np.uint64(40)
-        | np.uint64(min(blocks, _MOST)) << np.uint64(48)
+        | np.uint64(min(blocks, MOST_BLOCKS)) << np.uint64(48)
     )
 
 
@@ -163,6 +171,7 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
             new = take_node(nodes, node_free, state, LAST_CLASS)
             blocks = np.int64(head >> np.uint64(48)) + 1
             nodes[new] = make_head(ref, 0, LAST_CLASS, blocks)
+            _carry_walk(state, ref, new)
             if state[SWEPT_LEAF] == ref:
                 state[SWEPT_LEAF] = new
             ref, length = new, 0
@@ -171,6 +180,8 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
             for i in range(length):
                 copy_posting(n32, n16, ref, CAPACITY[cls], i, new, CAPACITY[cls + 1], i)
             free_node(nodes, node_free, ref, cls)
+            _carry_walk(state, ref, new)
+            forget_walk(state, ref)
             cls += 1
             nodes[new] = make_head(0, length, cls, 0)
             ref = new

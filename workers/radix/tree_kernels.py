@@ -41,6 +41,7 @@ from ps2stream.workers.radix.layout import (
     step_y,
 )
 from ps2stream.workers.radix.leaf_kernels import (
+    MOST_BLOCKS,
     append_posting,
     forget_stop,
     forget_walk,
@@ -258,10 +259,11 @@ def _append_under(nodes, n32, n16, node_free, state, inner, link, rect, word, pr
 @njit(inline="always")
 def _is_splittable(head, depth):
     """Returns whether it is time to split a leaf with this head: its blocks are full, and there
-    are 1, 2, 4 ... of them."""
+    are 1, 2, 4 ... of them; but not more than a head can count, or it would be with each block."""
     blocks = np.int64(head >> np.uint64(48)) + 1
     full = block_length(head) == CAPACITY[LAST_CLASS]
-    return full and 1 <= depth < DEEPEST and blocks & (blocks - 1) == 0
+    counted = blocks <= MOST_BLOCKS and blocks & (blocks - 1) == 0
+    return full and 1 <= depth < DEEPEST and counted
 
 
 @njit(cache=True, nogil=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,22 @@ def test_a_part_grows_without_the_others() -> None:
     assert sizes[1:] == [8] * 255
     assert 4000 / 0.84 < sizes[0] < 4000 / 0.84 * 1.125 + 1
     assert [candidates(table, int(hash)) for hash in hashes] == [[row] for row in range(4000)]
+
+
+def test_many_records_at_once_take_no_longer_than_in_pieces() -> None:
+    """Parts that grow on the way cost what they move."""
+    n = 200_000
+    hashes, rows = np.random.default_rng(1).integers(0, 1 << 64, n, np.uint64), np.arange(n)
+
+    def measure(size: int) -> float:
+        table, begun = HashTable(), time.process_time()
+        for first in range(0, n, size):
+            table.insert(hashes[first : first + size], rows[first : first + size])
+        assert len(table) == n
+        return time.process_time() - begun
+
+    measure(n)  # compiles
+    assert min(measure(n) for _ in range(3)) < 3 * min(measure(1000) for _ in range(3))
 
 
 def test_what_is_not_there_cannot_be_removed_or_replaced() -> None:

@@ -92,6 +92,37 @@ def test_a_leaf_that_was_walked_through_is_searched_for_no_dead_slot() -> None:
     assert not index._state[layout.WALKED :].any()
 
 
+def test_a_leaf_into_which_queries_come_is_not_walked_through_again() -> None:
+    """Or a sweep that stopped in another leaf would walk through all of it at once."""
+    n, index = 1000, RadixGI2(GRID)
+    crowd = crowd_one_point(n + 500)
+    index.insert(*crowd.rows(0, n))
+    call_note(index._locate_updates(), before := find_leaf(index))
+    index.insert(*crowd.rows(n, n + 500))
+    assert (ref := find_leaf(index)) != before
+    assert call_remove(index._locate_updates(), ref, 5, 100) == (ref, 0, False)
+
+
+def test_a_block_that_a_leaf_outgrew_is_not_noted_any_more() -> None:
+    """Another leaf may take it, from which dead slots are still to be removed."""
+    n, few = 1000, 40
+    crowd = crowd_one_point(n + few + 10)
+    crowd.term[n : n + few], crowd.term[-1] = 1, 1
+    index = RadixGI2(GRID)
+    index.insert(*crowd.rows(0, n + few))
+    gone = np.r_[1 : n - few + 1, n + 1 : n + 11]
+    index.delete(gone, np.full(len(gone), n + few + 20))
+    index.purge(n + few + 20)
+    index.sweep(BUDGET)  # walks through the leaf of the first word, and comes to no other
+    assert index._state[layout.WALKED :].any()
+    assert index.stats().tombstones > 10
+    index.insert(*crowd.rows(n + few, n + few + 10))  # one leaf outgrows its block, one takes it
+    while index.stats().tombstones:
+        index.sweep(BUDGET)
+    found = index.match(n + few + 30, np.ones(1), np.ones(1), np.array([0, 1]), TERMS[1:2])
+    assert sorted(found.handle.tolist()) == [*range(n + 11, n + few + 1), n + few + 10]
+
+
 class Counter:
     """Counts the blocks of each call of the kernel."""
 

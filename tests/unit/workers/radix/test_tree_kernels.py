@@ -130,3 +130,17 @@ def leaves_of(index: RadixGI2) -> list[int]:
             out.append(ref)
             todo.append((int(nodes[ref]) & 0xFFFFFFFF, depth))
     return out
+
+
+@pytest.mark.parametrize(("behind", "splits"), [(0, True), ((1 << 16) - 1, False)])
+def test_a_leaf_longer_than_its_head_can_count_is_not_looked_through_again(
+    behind: int, splits: bool
+) -> None:
+    """As its blocks seem to be a power of two for ever, that would be done with every block."""
+    crowd, index = draw_crowd(np.random.default_rng(3), 65, 0.0, 0.0), RadixGI2(GRID)
+    crowd.rect[:], crowd.term[:] = 1.0 + 0.6 * np.arange(65)[:, None], 0
+    index.insert(*crowd.rows(0, 64))
+    (ref,) = leaves_of(index)
+    index._arrays.nodes[ref] |= np.uint64(behind << 48)
+    index.insert(*crowd.rows(64, 65))
+    assert (len(leaves_of(index)) > 2) == splits
