@@ -231,13 +231,14 @@ class AsyncClient(AsyncAdminCaller):
         allow_partial: bool = False,
         producer: str = "",
         first_seq: int = 1,
-        in_flight: int | None = None,
+        in_flight: int | None = 8,
     ) -> AsyncIterator[Receipt]:
-        """Publishes batch after batch, with up to `in_flight` of them unanswered (by default 8, or
-        up to 64 small ones), and yields a receipt for each, in order. A receipt with
-        `retry_after_ms` means that its batch was not accepted, because the service was full. With
-        `producer`, as in `publish`, the batches are numbered from `first_seq`, and those without a
-        receipt are sent again after a lost connection."""
+        """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
+        receipt for each, in order, once so many are. None means 8, or up to 64 small ones, which
+        the service joins: the fastest way for those. A receipt with `retry_after_ms` means that its
+        batch was not accepted, because the service was full. With `producer`, as in `publish`, the
+        batches are numbered from `first_seq`, and those without a receipt are sent again after a
+        lost connection."""
 
         async def encode_batches() -> AsyncIterator[bytes]:
             seq = first_seq if producer else 0

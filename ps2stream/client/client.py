@@ -228,13 +228,14 @@ class Client(AdminCaller):
         allow_partial: bool = False,
         producer: str = "",
         first_seq: int = 1,
-        in_flight: int | None = None,
+        in_flight: int | None = 8,
     ) -> Iterator[Receipt]:
-        """Publishes batch after batch, with up to `in_flight` of them unanswered (by default 8, or
-        up to 64 small ones), and yields a receipt for each, in order. A receipt with
-        `retry_after_ms` means that its batch was not accepted, because the service was full. With
-        `producer`, as in `publish`, the batches are numbered from `first_seq`, and those without a
-        receipt are sent again after a lost connection."""
+        """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
+        receipt for each, in order, once so many are. None means 8, or up to 64 small ones, which
+        the service joins: the fastest way for those. A receipt with `retry_after_ms` means that its
+        batch was not accepted, because the service was full. With `producer`, as in `publish`, the
+        batches are numbered from `first_seq`, and those without a receipt are sent again after a
+        lost connection."""
 
         def encode_batches() -> Iterator[bytes]:
             seq = first_seq if producer else 0
