@@ -81,7 +81,7 @@ def test_a_refused_batch_ends_the_stream_after_the_answers_before_it(target: str
 def test_the_client_yields_a_receipt_for_each_batch(target: str) -> None:
     batches = [[{"lon": 1.0, "lat": 1.0, "text": f"client {i}"}] for i in range(MANY)]
     with Client(target) as client:
-        receipts = list(client.publish_stream(batches))
+        receipts = list(client.publish_stream(batches, in_flight=None))
         named = list(client.publish_stream(batches, producer="joined"))
         again = list(client.publish_stream(batches[-100:], producer="joined", first_seq=201))
     for found in (receipts, named):
