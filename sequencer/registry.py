@@ -108,6 +108,8 @@ class QueryRegistry:
         self._is_stale = False  # too much of a chunk is dead
         self._first = self._order = np.zeros(0, np.int64)
         self._dying: deque[DyingQueries] = deque()
+        # Loads Numba now: beside busy programs the first insert waited half a minute for that.
+        self.hash(np.array([0, 1]), np.zeros(1, np.uint8))
 
     def __len__(self) -> int:
         return len(self._table)
