@@ -17,7 +17,7 @@ from numba import carray, njit
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.protocol.wire_kernels import read_varint
-from ps2stream.sequencer.pointers import point_to, prefetch
+from ps2stream.sequencer.pointers import borrow, point_to, prefetch
 from ps2stream.sequencer.row_kernels import (
     BOX_BYTES,
     DEAD_BIT,
@@ -41,6 +41,7 @@ HANDLE, OFF, DATA, TERMS, BASE, COUNT, BYTES, TERM_COUNT, DEAD, DEAD_BYTES = ran
 FIELDS: Final = 10
 PARTS: Final = 8  # of the bytes of a chunk; when one is dead, the dead bytes are dropped
 TERM, PROGRAM, BOX, GEOM, SOURCE, ID = range(6)  # columns of the sizes
+COLUMNS: Final = 6
 _ABOVE = np.uint32(HANDLES)
 _DEAD = np.uint32(DEAD_BIT)
 _INSERT = np.uint8(UpdateKind.INSERT)
@@ -144,6 +145,7 @@ def find_handles(table: I64, order: I64, handles: I64, places: I64) -> None:
 @njit(cache=True, nogil=True)
 def find_ids(table: I64, places: I64, off: I64, ids: U8) -> None:
     """Finds the ids of the rows: their offsets, and for ids with as many bytes the ids."""
+    table, off, ids = borrow(table), borrow(off), borrow(ids)
     off[0] = 0
     for i in range(len(places)):
         number, row = _find_chunk(table, places[i])

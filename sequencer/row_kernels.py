@@ -19,7 +19,7 @@ from numba import njit
 from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.rows import RegionShape
 from ps2stream.protocol.wire_kernels import read_varint
-from ps2stream.sequencer.pointers import prefetch
+from ps2stream.sequencer.pointers import borrow, prefetch
 
 # The head: form in two bits, shape in two, and these.
 PLAIN_REGION: Final = 16
@@ -295,9 +295,10 @@ def move_rows(
 ) -> None:
     """Appends the live rows of a chunk, whose first handle is `base`, to another one, which has
     room for them; the rest as append_rows."""
-    old_handle, old_off, old_data = old
-    handle, off, data = chunk
-    terms, slots = dictionary
+    old_handle, old_off, old_data = borrow(old)
+    handle, off, data = borrow(chunk)
+    terms, slots = borrow(dictionary)
+    old_terms, state = borrow(old_terms), borrow(state)
     count, known = state[0], state[1]
     number_of = np.full(len(old_terms), -1, np.int64)
     to = np.int64(off[count])
@@ -324,7 +325,8 @@ def move_rows(
 def keep_live_bytes(old: tuple[Any, ...], out: U8, out_off: U32) -> int:
     """Copies the bytes of live rows, for which `out` has room; the dead ones have none then.
     Returns where they end."""
-    handle, off, data = old
+    handle, off, data = borrow(old)
+    out, out_off = borrow(out), borrow(out_off)
     to, first, count = 0, 0, len(handle)
     for row in range(count):
         if handle[row] & _DEAD:
