@@ -502,7 +502,7 @@ def a_replacement_takes_two_lsns() -> Iterator[None]:
 
         return apart
 
-    found, batch = decide.decide_found, decide.decide_batch
+    found, batch = decide_kernels.decide_found, decide_kernels.decide_batch
     with (
         patch(decide, "decide_found", take_apart(found)),
         patch(decide, "decide_batch", take_apart(batch)),
