@@ -17,13 +17,14 @@ from numba import carray, njit
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.protocol.wire_kernels import read_varint
-from ps2stream.sequencer.pointers import point_to, prefetch
+from ps2stream.sequencer.pointers import borrow, point_to, prefetch
 from ps2stream.sequencer.row_kernels import (
     BOX_BYTES,
     DEAD_BIT,
     FORMS,
     HANDLES,
     HAS_PROGRAM,
+    PACKED_TEXT,
     PLAIN_REGION,
     PLAIN_SOURCE,
     RECT,
@@ -33,6 +34,7 @@ from ps2stream.sequencer.row_kernels import (
     take_rect,
 )
 from ps2stream.sequencer.table_kernels import NONE, find_home, find_part, find_row, prefetch_home
+from ps2stream.sequencer.text_kernels import WORDS, unpack_text
 
 ROW_BITS: Final = 16
 _ROW: Final = (1 << ROW_BITS) - 1
@@ -41,6 +43,7 @@ HANDLE, OFF, DATA, TERMS, BASE, COUNT, BYTES, TERM_COUNT, DEAD, DEAD_BYTES = ran
 FIELDS: Final = 10
 PARTS: Final = 8  # of the bytes of a chunk; when one is dead, the dead bytes are dropped
 TERM, PROGRAM, BOX, GEOM, SOURCE, ID = range(6)  # columns of the sizes
+COLUMNS: Final = 6
 _ABOVE = np.uint32(HANDLES)
 _DEAD = np.uint32(DEAD_BIT)
 _INSERT = np.uint8(UpdateKind.INSERT)
@@ -144,6 +147,7 @@ def find_handles(table: I64, order: I64, handles: I64, places: I64) -> None:
 @njit(cache=True, nogil=True)
 def find_ids(table: I64, places: I64, off: I64, ids: U8) -> None:
     """Finds the ids of the rows: their offsets, and for ids with as many bytes the ids."""
+    table, off, ids = borrow(table), borrow(off), borrow(ids)
     off[0] = 0
     for i in range(len(places)):
         number, row = _find_chunk(table, places[i])
@@ -228,7 +232,9 @@ def measure_rows(
                 at += 17 + (np.int64(data[at + 16]) & 15) + (np.int64(data[at + 16]) >> 4)
             else:
                 at += 8 * words
-            size, _ = read_varint(data, at, end)
+            size, at = read_varint(data, at, end)
+            if head & PACKED_TEXT:
+                size, _ = read_varint(data, at, end)
             if head & PLAIN_SOURCE:
                 size += 1 + 8 * words
         sizes[ID, i + 1] = sizes[ID, i] + ids
@@ -259,7 +265,7 @@ def write_rows(
     prog_off, prog, box_off, box, geom_off, geom, source_off, source = columns[8:]
     kind, lsn, handle, session = heads
     words, out = room
-    n = len(places)
+    n, texts = len(places), np.empty(2 * WORDS, np.int64)
     for i in range(n):
         out[starts[0] + i] = kind[i]
         words[starts[1] // 8 + i] = np.uint64(lsn[i])
@@ -327,4 +333,8 @@ def write_rows(
                 out[to_source] = shape_of
                 region_end = to_geom + 8 * region
                 to_source = put_bytes(out, to_source + 1, out, to_geom, region_end)
-            put_bytes(out, to_source, data, at, at + size)
+            if head & PACKED_TEXT:
+                _, at = read_varint(data, at, end)
+                unpack_text(data, at, at + size, out, to_source, texts)
+            else:
+                put_bytes(out, to_source, data, at, at + size)

@@ -10,8 +10,30 @@ from numba import njit
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.rows import UpdateKind
-from ps2stream.sequencer.kernels import find_first, is_same, make_slots
+from ps2stream.sequencer.chunk_kernels import find_queries, measure_rows, write_rows
+from ps2stream.sequencer.kernels import (
+    find_first,
+    find_repeats,
+    has_one_string,
+    hash_keys,
+    is_same,
+    make_slots,
+    mix_pair,
+    write_requests,
+)
+from ps2stream.sequencer.pointers import borrow
 from ps2stream.sequencer.table_kernels import NONE
+
+# Rows of the numbers that decide_batch finds; from OUT_LSN on those of the rows to commit.
+STORED_PLACE, STORED_HANDLE, STORED_SESSION, STORED_SOURCE, NUMBER, REPEATED = range(6)
+REQUEST, ASKED, OUT_LSN, OUT_HANDLE, OUT_SESSION, OUT_PLACE, OUT_SOURCE = range(6, 13)
+NUMBERS = 13
+# And of the hashes: of the ids, of the pairs of ids and request ids, of the ids to commit, and of
+# the pairs to remember.
+IDS, PAIRS, OUT, ASKED_PAIRS = range(4)
+HASHES = 4
+# What decide_batch returns instead of the number of rows to commit.
+WANTS_SOURCES, WANTS_SESSIONS = NONE, NONE - 1
 
 _INSERT = np.uint8(UpdateKind.INSERT)
 _DELETE = np.uint8(UpdateKind.DELETE)
@@ -178,3 +200,129 @@ def decide_rows(
             requests[kept] = i
             kept += 1
     return count, kept
+
+
+@njit(cache=True, nogil=True)
+def decide_found(
+    base: int,
+    columns: tuple[Any, ...],
+    kind: U8,
+    name_off: I64,
+    request_off: I64,
+    stored_sources: tuple[I64, U8, I64],
+    table: I64,
+    out: tuple[U8, I64, U8, U64, I64, I64],
+) -> tuple[int, int, int, int, int, int]:
+    """Decides (decide_rows) about rows of which decide_batch has found what they name, and measures
+    those to commit (measure_rows); the rest as decide_batch. stored_sources: of QuerySources, by
+    the numbers STORED_SOURCE, or no source."""
+    status, lsn, kinds, hashes, numbers, sizes = out
+    update = (
+        kind, columns[4], columns[5], hashes[IDS], name_off, numbers[NUMBER], numbers[REPEATED],
+        numbers[REQUEST],
+    )  # fmt: skip
+    stored = (
+        numbers[STORED_PLACE], numbers[STORED_HANDLE], numbers[STORED_SESSION],
+        numbers[STORED_SOURCE],
+    )  # fmt: skip
+    verdict = (
+        status, lsn, kinds, hashes[OUT], numbers[OUT_LSN], numbers[OUT_HANDLE],
+        numbers[OUT_SESSION], numbers[OUT_PLACE], numbers[OUT_SOURCE], numbers[ASKED],
+    )  # fmt: skip
+    sources = columns[14], columns[15], columns[12]
+    count, kept = decide_rows(base, update, stored, stored_sources, sources, verdict)
+    if count == NONE:
+        return WANTS_SOURCES, 0, 0, 0, 0, NONE
+    places, rows = numbers[OUT_PLACE, :count], numbers[OUT_SOURCE]
+    bad = measure_rows(table, places, (numbers[NUMBER], *columns[1:]), rows, kinds, sizes)
+    asked, highest, k, changing, ids, requests = numbers[ASKED], base, 0, 0, 0, 0
+    for i in range(len(kind)):
+        if k < kept and asked[k] == i:
+            k += 1
+            changing += lsn[i] > highest  # those of what changes nothing are of earlier rows
+            ids += columns[4][i + 1] - columns[4][i]
+            requests += request_off[i + 1] - request_off[i]
+        highest = max(highest, lsn[i])
+    return count, kept, changing, ids, requests, bad
+
+
+@njit(cache=True, nogil=True)
+def decide_batch(
+    base: int,
+    columns: tuple[Any, ...],
+    kind: U8,
+    names: tuple[I64, U8, int],
+    requests: tuple[I64, U8],
+    keys: U64,
+    live: tuple[I64, I64],
+    known: tuple[Any, ...],
+    out: tuple[U8, I64, U8, U64, I64, I64],
+) -> tuple[int, int, int, int, int, int]:
+    """Finds what n rows name and decides about them: all of a batch in one call, since each call
+    costs as much as many rows. Returns (the number of rows to commit; that of requests to remember,
+    of those of them that change something, and of the bytes of their ids and request ids; the
+    first row of `columns` that cannot be packed, or NONE).
+
+    columns: RowColumns; names: of the sessions, and the number of the one that all rows name; NONE
+    if numbers[NUMBER] has that of each; requests: the request ids; keys: of the hashes; live: the
+    table of the ids' hashes and that of the chunks; known: as find_repeats has it. out, writable:
+    status, lsn, n each; kinds uint8[m], hashes uint64[HASHES, m], numbers int64[NUMBERS, m] and
+    sizes int64[COLUMNS, m + 1], where m is more than n by the replacements: each may be two rows to
+    commit. WANTS_SESSIONS instead of a
+    number: the rows name several; WANTS_SOURCES: as in decide_rows, for decide_found.
+    """
+    columns, kind, names, requests = borrow(columns), borrow(kind), borrow(names), borrow(requests)
+    keys, live, known, out = borrow(keys), borrow(live), borrow(known), borrow(out)
+    n, id_off, id = len(kind), columns[4], columns[5]
+    hashes, numbers = out[3], out[4]
+    if names[2] != NONE:
+        if not has_one_string(names[0], names[1]):
+            return WANTS_SESSIONS, 0, 0, 0, 0, NONE
+        numbers[NUMBER, :n] = names[2]
+    ids, pairs = hashes[IDS, :n], hashes[PAIRS, :n]
+    hash_keys(id_off, id, keys, ids)
+    place, handle, session = numbers[STORED_PLACE], numbers[STORED_HANDLE], numbers[STORED_SESSION]
+    find_queries(live[0], live[1], ids, id_off, id, place, handle, session)
+    if len(requests[1]):
+        hash_keys(requests[0], requests[1], keys, pairs)
+        for i in range(n):
+            pairs[i] = mix_pair(ids[i], pairs[i])
+        find_repeats(
+            kind, (id_off, id), requests, pairs, known, numbers[REQUEST], numbers[REPEATED]
+        )
+    else:
+        numbers[REQUEST, :n], numbers[REPEATED, :n] = NONE, 0
+    # Fewer offsets than a row has: there are no sources.
+    none = id_off[:1], id[:0], id_off[:1]
+    return decide_found(base, columns, kind, names[0], requests[0], none, live[1], out)
+
+
+@njit(cache=True, nogil=True)
+def write_batch(
+    table: I64,
+    columns: tuple[Any, ...],
+    requests: tuple[I64, U8],
+    out: tuple[U8, I64, U8, U64, I64, I64],
+    counts: tuple[int, int],
+    rows: tuple[U64, I64],
+    named: tuple[U64, I64],
+) -> None:
+    """Writes the rows to commit as encoded QueryRows and the requests to remember as encoded
+    NamedUpdates, with the hashes of their pairs. counts: of both; rows, named: the room of each,
+    and where its columns begin; the rest as decide_batch."""
+    table, columns, requests, out = borrow(table), borrow(columns), borrow(requests), borrow(out)
+    rows, named = borrow(rows), borrow(named)
+    _, lsn, kinds, hashes, numbers, sizes = out
+    count, kept = counts
+    heads = (
+        kinds[:count], numbers[OUT_LSN, :count], numbers[OUT_HANDLE, :count],
+        numbers[OUT_SESSION, :count],
+    )  # fmt: skip
+    room = rows[0], rows[0].view(np.uint8)
+    places, source = numbers[OUT_PLACE, :count], numbers[OUT_SOURCE, :count]
+    write_rows(table, places, columns, source, heads, sizes, room, rows[1])
+    ids = columns[4], columns[5]
+    for i in range(kept):
+        hashes[ASKED_PAIRS, i] = hashes[PAIRS, numbers[ASKED, i]]
+    if kept:
+        write_requests(numbers[ASKED, :kept], lsn, ids, requests, *named)

@@ -17,11 +17,16 @@ _GROWTH = 1.125
 
 
 class SaltedHash:
-    """A hash of byte strings that nobody can foresee without the salt; `keys` are made of it."""
+    """A hash of byte strings that nobody can foresee without the salt; `keys` are made of it, and
+    the last one is the mask of the bits that count: the highest BITS."""
+
+    BITS = 64
 
     def __init__(self, salt: int) -> None:
         digest = hashlib.shake_256(b"ps2stream ids %d" % salt).digest(8 * KEYS)
-        self.keys = sealed(np.frombuffer(digest, "<u8").astype(np.uint64))
+        mask = (1 << 64) - (1 << (64 - self.BITS))
+        keys = np.append(np.frombuffer(digest, "<u8"), np.uint64(mask))
+        self.keys = sealed(keys.astype(np.uint64))
 
     def hash(self, off: I64, data: U8) -> U64:
         """Returns the hash of each row of a ragged column."""

@@ -7,17 +7,18 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.language.hash_kernels import finish_hash, start_hash
+from ps2stream.language.hash_kernels import KEYS, finish_hash, start_hash
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind
-from ps2stream.sequencer.pointers import prefetch
+from ps2stream.sequencer.pointers import borrow, prefetch
 from ps2stream.sequencer.table_kernels import NONE, find_home
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
+PAIR = np.uint64(3)
 _SHORT = 16  # bytes that are hashed as fast as they are compared
 _INSERT = np.uint8(UpdateKind.INSERT)
 
@@ -53,8 +54,8 @@ def _hash_span(keys: U64, data: U8, begin: int, size: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def hash_keys(off: I64, data: U8, keys: U64, out: U64) -> None:
-    """Finds the salted hash of each row of a ragged column. All of a row counts, as nobody may make
-    rows that share a hash."""
+    """Finds the salted hash of each row of a ragged column, with the bits of the mask at the end of
+    the keys. All of a row counts, as nobody may make rows that share a hash."""
     for i in range(len(out)):
         begin, end = off[i], off[i + 1]
         size = end - begin
@@ -72,7 +73,13 @@ def hash_keys(off: I64, data: U8, keys: U64, out: U64) -> None:
             begin += TOKEN_BYTES
             h = (h ^ (h >> _SHIFT)) * _MIX
             h ^= _hash_span(keys, data, begin, min(end - begin, TOKEN_BYTES))
-        out[i] = h
+        out[i] = h & keys[KEYS]
+
+
+@njit(inline="always")
+def mix_pair(id: np.uint64, request: np.uint64) -> np.uint64:
+    """Returns the hash of a pair of strings from theirs; each pair's place counts."""
+    return id + PAIR * request
 
 
 @njit(inline="always")
@@ -206,6 +213,25 @@ def take_strings(off: I64, data: U8, rows: I64, out_off: I64, out: U8) -> int:
 
 
 @njit(cache=True, nogil=True)
+def write_requests(
+    rows: I64, lsn: I64, ids: tuple[I64, U8], requests: tuple[I64, U8], room: U64, starts: I64
+) -> None:
+    """Writes these rows as encoded NamedUpdates. starts int64[5]: where the columns begin in
+    `room`, in bytes."""
+    out, n = room.view(np.uint8), len(rows)
+    for i in range(n):
+        room[starts[0] // 8 + i] = np.uint64(lsn[rows[i]])
+    for k in range(2):
+        off, data = (ids, requests)[k]
+        first, at = starts[2 + 2 * k], starts[1 + 2 * k] // 8
+        to = first
+        room[at] = 0
+        for i in range(n):
+            to = _put_bytes(out, to, data, off[rows[i]], off[rows[i] + 1])
+            room[at + i + 1] = np.uint64(to - first)
+
+
+@njit(cache=True, nogil=True)
 def has_one_string(off: I64, data: U8) -> bool:
     """Returns whether all rows of a column of strings, of which there is one, are the same."""
     size = off[1] - off[0]
@@ -248,8 +274,9 @@ def append_keys(
     before it the next one is, or 0. Numbers only rise, and `number` is that of row 0; so keys that
     are no longer known need not be removed: they are the end of each list.
     """
-    all_lsn, all_off, all_keys = columns
-    lsn, off, ids, request_off, requests = new
+    all_lsn, all_off, all_keys = borrow(columns)
+    lsn, off, ids, request_off, requests = borrow(new)
+    heads, links, hashes = borrow(heads), borrow(links), borrow(hashes)
     size, address, mask = len(heads), heads.ctypes.data, len(links) - 1
     for i in range(len(hashes)):
         prefetch(address + 8 * find_home(hashes[i], size))

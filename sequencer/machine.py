@@ -268,7 +268,8 @@ class SequencerMachine:
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
             self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
             return []
-        self._ends.note(rows, verdict.is_inserted, verdict.lsn)
+        if len(rows.prog):  # only programs say that a query ends
+            self._ends.note(rows, verdict.is_inserted, verdict.lsn)
         if np.count_nonzero(status):
             self._outcomes += np.bincount(status, minlength=len(self._outcomes))
         else:
@@ -312,7 +313,7 @@ class SequencerMachine:
         """Commits the accepted rows and the answers; returns the rows as a message, if any."""
         applied = None
         if count := len(verdict.kind):
-            applied = CommittedBatch(self._lsn + 1, verdict.last, owner, 0, 0, verdict.encoded)
+            applied = CommittedBatch.finish(verdict.room, self._lsn + 1, verdict.last, owner)
         sessions = [(number, name) for name, number in verdict.sessions.items()]
         self._store.commit(
             LedgerChange(

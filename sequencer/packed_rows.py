@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.frame import I64, U8, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import chunk_kernels, row_kernels
 from ps2stream.sequencer.row_kernels import DEAD_BIT, HANDLES
@@ -91,6 +91,25 @@ class QueryChunk:
             if done == len(at) or not self._grow(need, int(handles[done])):
                 break
         return done
+
+    @property
+    def room(self) -> tuple[Any, ...]:
+        """The columns as a plain tuple of the fields of ChunkColumns, as kernels append to them."""
+        return self._list_columns()
+
+    @property
+    def dictionary(self) -> tuple[U64, U32]:
+        """The terms as a plain tuple of the fields of ChunkTerms."""
+        return self._terms, self._slots
+
+    def make_state(self, most: int) -> I64:
+        """Returns the state that apply_kernels.py appends by, at most to so many rows."""
+        most = most if len(self._slots) else 0
+        return np.array([self._count, self._term_count, self.base, 0, self.number, most])
+
+    def take_state(self, state: I64) -> None:
+        """Takes the numbers of rows and of terms after rows were appended."""
+        self._count, self._term_count = state[:2].tolist()
 
     def move_live_rows(self, chunks: Sequence[QueryChunk]) -> None:
         """Takes over the live rows of these chunks, one behind the other; this one is empty."""
@@ -230,27 +249,31 @@ def encode_rows(
     has no source. Raises ValueError for columns with a form, shape or session that no query
     has."""
     n, kind = len(places), heads[0]
-    off = np.empty((6, n + 1), np.int64)
+    off = np.empty((chunk_kernels.COLUMNS, n + 1), np.int64)
     bad = chunk_kernels.measure_rows(table, places, columns, rows, kind, off)
     if bad != NONE:
         raise ValueError(f"row {bad} has an unknown form or shape, or a negative session")
-    term, prog, box, geom, source, ids = off[:, n].tolist()
-    more = n + 1
-    sizes = [n, n, n, n, more, ids, n, n, more, term, more, prog, more, box, n, more, geom]
-    room, starts = QueryRows.allocate([*sizes, more, source])
-    encoded = room.view(np.uint8)
+    room, starts = allocate_rows(n, off)
+    encoded: U8 = room.view(np.uint8)
     frame = room, encoded
     chunk_kernels.write_rows(table, places, columns, rows, heads, off, frame, np.array(starts))
     encoded.flags.writeable = False
     return encoded
 
 
-def list_columns(rows: QueryRows, session: I64 | None = None) -> tuple[Any, ...]:
-    """Returns the fields of RowColumns as a plain tuple, which a kernel takes faster; with these
-    sessions if there are any."""
+def allocate_rows(n: int, off: I64, ahead: int = 0) -> tuple[U64, list[int]]:
+    """Returns room for n rows as encoded QueryRows, with the offsets that measure_rows has found,
+    and where their columns begin; with so many bytes ahead of them."""
+    term, prog, box, geom, source, ids = off[:, n].tolist()
+    more = n + 1
+    sizes = [n, n, n, n, more, ids, n, n, more, term, more, prog, more, box, n, more, geom]
+    return QueryRows.allocate([*sizes, more, source], ahead)
+
+
+def list_columns(rows: QueryRows) -> tuple[Any, ...]:
+    """Returns the fields of RowColumns as a plain tuple, which a kernel takes faster."""
     return (
-        sealed(rows.session if session is None else session),
-        sealed(rows.form), sealed(rows.post), sealed(rows.shape),
+        sealed(rows.session), sealed(rows.form), sealed(rows.post), sealed(rows.shape),
         sealed(rows.id_off), sealed(rows.id), sealed(rows.term_off), sealed(rows.term),
         sealed(rows.prog_off), sealed(rows.prog).view(np.uint8),
         sealed(rows.box_off), sealed(rows.box).view(np.uint8),

@@ -3,12 +3,14 @@
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+Borrowed = TypeVar("Borrowed")
 
 
 @intrinsic
@@ -19,6 +21,38 @@ def point_to(_context: Any, address: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
     return types.voidptr(address), codegen
+
+
+def _borrow(_context: Any, columns: Any) -> Any:
+    """Returns an array, or a tuple of arrays and numbers, without its counts of references: each
+    use in a loop would be an atomic operation. The caller of the kernel holds the arrays."""
+
+    def lend(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+        if isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, value)
+            array.meminfo = cgutils.get_null_value(array.meminfo.type)
+            return array._getvalue()
+        if isinstance(kind, types.BaseTuple):
+            parts: Any = kind
+            for i, part in enumerate(parts):
+                lent = lend(context, builder, part, builder.extract_value(value, i))
+                value = builder.insert_value(value, lent, i)
+        return value
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return lend(context, builder, signature.return_type, args[0])
+
+    return columns(columns), codegen
+
+
+if TYPE_CHECKING:
+
+    def borrow(columns: Borrowed) -> Borrowed:
+        """Returns the same, see _borrow."""
+        return columns
+
+else:
+    borrow = intrinsic(_borrow)
 
 
 @intrinsic

@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import F64, I64, U8, U64, sealed
+from ps2stream.protocol.frame import F64, I64, U8, U64
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import packed_rows
+from ps2stream.sequencer.apply_kernels import STALE, WAIT, apply_updates
 from ps2stream.sequencer.chunk_kernels import BYTES, COUNT, DEAD, DEAD_BYTES, PARTS, ROW_BITS
 from ps2stream.sequencer.chunk_table import ChunkTable, FoundQueries
 from ps2stream.sequencer.hash_table import HashTable, SaltedHash
-from ps2stream.sequencer.kernels import part_updates
 from ps2stream.sequencer.packed_rows import QueryChunk, list_columns, unpack_inserts
 from ps2stream.sequencer.table_kernels import NONE
 
 CHUNK = 1 << ROW_BITS  # rows
+_NO_CHUNK = QueryChunk(0, 0)
 _REWRITTEN = 12  # rows that are rewritten for each deleted one, beyond a first chunk
 
 
@@ -125,6 +126,16 @@ class QueryRegistry:
         return self._hash.hash(off, data)
 
     @property
+    def keys(self) -> U64:
+        """The keys of the hashes of ids, as kernels take them."""
+        return self._hash.keys
+
+    @property
+    def parts(self) -> I64:
+        """The table of the hashes of the live ids, as kernels take it."""
+        return self._table.parts
+
+    @property
     def columns(self) -> I64:
         """The columns of all chunks, as chunk_kernels.py has them."""
         return self._places.columns
@@ -159,10 +170,9 @@ class QueryRegistry:
         n = len(rows)
         hashes, unknown = self.hash(rows.id_off, rows.id), np.full(n, NONE, np.int64)
         columns = list_columns(rows), np.arange(n)
-        handle = rows.handle.copy()  # writable as in decide.py, so that kernels have one form
-        self.apply_prepared(
-            PreparedRows(rows, rows.kind, rows.lsn, handle, *columns, hashes, unknown)
-        )
+        # Writable as in decide.py, so that kernels have one form.
+        heads = rows.kind.copy(), rows.lsn, rows.handle.copy()
+        self.apply_prepared(PreparedRows(rows, *heads, *columns, hashes, unknown))
 
     def apply_prepared(self, rows: PreparedRows) -> None:
         """Applies committed rows in LSN order, above all earlier ones, as decide.py prepares
@@ -170,12 +180,20 @@ class QueryRegistry:
         n = len(rows.kind)
         (born, handles), (gone, places) = parts = np.empty((2, 2, n), np.int64)
         fresh, hashes = out = np.empty((2, n), np.uint64)
-        inserts, missing = part_updates(
-            sealed(rows.kind), sealed(rows.source), sealed(rows.handle), sealed(rows.hashes),
-            sealed(rows.places), parts[0], parts[1], out,
+        chunk = self._chunks[-1] if self._chunks else _NO_CHUNK
+        state = chunk.make_state(CHUNK)
+        inserts, missing, appended, added, outcome = apply_updates(
+            (rows.kind, rows.source, rows.handle, rows.hashes, rows.places),
+            rows.columns, chunk.room, chunk.dictionary, state, self._table.parts, self.columns,
+            parts[0], parts[1], out,
         )  # fmt: skip
-        if inserts:
-            self._append(rows.columns, born[:inserts], handles[:inserts], fresh[:inserts])
+        if appended:
+            chunk.take_state(state)
+        if added < inserts:
+            # Something has to grow.
+            self._table.insert(fresh[added:appended], born[added:appended])
+            rest = slice(appended, inserts)
+            self._append(rows.columns, born[rest], handles[rest], fresh[rest])
         gone, places, hashes = gone[: n - inserts], places[: n - inserts], hashes[: n - inserts]
         if len(gone):
             dying = DyingQueries(rows.rows, gone, int(rows.lsn[gone[-1]]))
@@ -186,8 +204,12 @@ class QueryRegistry:
                 unknown = np.flatnonzero(places == NONE)
                 lost = rows.handle[gone[unknown]]
                 places[unknown] = self._places.find_handles(self._order, lost)
-            self._table.remove(hashes, places)
-            self._is_stale |= self._places.mark_dead(places)
+            if outcome < WAIT:
+                raise KeyError(int(places[WAIT - 1 - outcome]))
+            if outcome == WAIT:
+                self._table.remove(hashes, places)
+                self._is_stale |= self._places.mark_dead(places)
+            self._is_stale |= outcome == STALE
         if self._is_stale:
             self._rewrite_stale_chunks(len(gone))
 

@@ -17,8 +17,6 @@ from ps2stream.sequencer.columns import StringColumn
 from ps2stream.sequencer.hash_table import SaltedHash
 from ps2stream.sequencer.table_kernels import NONE
 
-_FACTOR = np.uint64(3)
-
 
 class RequestKey(NamedTuple):
     """The identity of an UpdateRequest."""
@@ -107,6 +105,12 @@ class RememberedUpdates:
         without any."""
         return int(self._lsn[self._first]) if self._first < self._end else 0
 
+    @property
+    def known(self) -> tuple[Array, Array, I64, Array, Array, int, int]:
+        """What is remembered, as kernels.find_repeats has it."""
+        columns = self._heads, self._links, self._off, self._keys, self._lsn
+        return *columns, self._number, self._first
+
     def find(self, rows: QueryRows, hashes: U64, request_ids: StringColumn) -> FoundRepeats:
         """Finds the earlier updates that the rows repeat. hashes: of their ids, with this salt."""
         n = len(rows)
@@ -114,11 +118,9 @@ class RememberedUpdates:
             return FoundRepeats(np.zeros(n, np.int64), np.full(n, NONE, np.int64), hashes)
         lsn, first = np.empty((2, n), np.int64)
         hashes = self._hash_pairs(hashes, request_ids)
-        known = self._heads, self._links, self._off, self._keys, self._lsn
         kernels.find_repeats(
             sealed(rows.kind), (sealed(rows.id_off), sealed(rows.id)),
-            (sealed(request_ids[0]), sealed(request_ids[1])), hashes,
-            (*known, self._number, self._first), first, lsn,
+            (sealed(request_ids[0]), sealed(request_ids[1])), hashes, self.known, first, lsn,
         )  # fmt: skip
         return FoundRepeats(lsn, first, hashes)
 
@@ -151,7 +153,7 @@ class RememberedUpdates:
     def _hash_pairs(self, hashes: U64, request_ids: StringColumn) -> U64:
         """Returns the hashes of pairs of ids, of which these are the hashes, and request ids."""
         # With a factor, for else two strings would have one hash with each in the other's place.
-        return hashes + _FACTOR * self._hash.hash(*request_ids)
+        return hashes + kernels.PAIR * self._hash.hash(*request_ids)
 
     def _drop_forgotten(self) -> None:
         """Moves what is remembered to the beginning of the columns."""

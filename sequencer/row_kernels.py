@@ -3,8 +3,9 @@
 A row is: session; id; head; post; number of terms and the terms, by their numbers in the chunk;
 program if it has one; box and geom, or for a plain region geom alone, whose box follows from it,
 and for a rectangle without the high bytes of east and north that are those of west and south;
-source, for a plain source without the shape and the region that it begins with. Sizes and small
-numbers are varints. Everything else is copied bit by bit, so that a row is read back as it was.
+source, for a plain source without the shape and the region that it begins with, and packed with
+its size before it (text_kernels.py) if that is shorter. Sizes and small numbers are varints.
+Everything else is copied bit by bit, so that a row is read back as it was.
 """
 
 # Numba takes any integer for any other one, and gives an intrinsic its first argument.
@@ -19,19 +20,23 @@ from numba import njit
 from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.rows import RegionShape
 from ps2stream.protocol.wire_kernels import read_varint
-from ps2stream.sequencer.pointers import prefetch
+from ps2stream.sequencer.pointers import borrow, prefetch
+from ps2stream.sequencer.table_kernels import NONE
+from ps2stream.sequencer.text_kernels import WORDS, pack_text
 
 # The head: form in two bits, shape in two, and these.
 PLAIN_REGION: Final = 16
 PLAIN_SOURCE: Final = 32
 HAS_PROGRAM: Final = 64
+PACKED_TEXT: Final = 128
 FORMS: Final = 3  # a form or shape above is not packed
 RECT: Final = int(RegionShape.RECT)
 _WORLD = np.uint8(RegionShape.WORLD)
 _RECT = np.uint8(RECT)
 WORLD_BOX = np.array([-180.0, -90.0, 180.0, 90.0]).view(np.uint8)
 BOX_BYTES: Final = 32
-_HEAD_BYTES: Final = 64  # more than all sizes and numbers of a row have together
+_HEAD_BYTES: Final = 96  # more than all sizes and numbers of a row have, and _AHEAD
+_AHEAD: Final = 16  # bytes that a text is packed ahead, until its size is known
 TERM_BYTES: Final = 5  # the most that the number of a term has
 DEAD_BIT: Final = 1 << 31
 HANDLES: Final = DEAD_BIT - 1  # the highest handle above the base
@@ -195,6 +200,7 @@ def append_rows(
     terms, slots = dictionary
     count, known, base = state[0], state[1], state[2]
     at = np.int64(off[count])
+    words = np.empty(2 * WORDS, np.int64)
     _prefetch_terms(rows, term_off, term, terms, slots)
     for i in range(len(rows)):
         row = rows[i]
@@ -258,8 +264,18 @@ def append_rows(
             at = _put_rect(data, at, geom, geom_at)
         else:
             at = put_bytes(data, at, geom, geom_at, geom_at + region)
-        at = _put_varint(data, at, np.uint64(end - begin))
-        at = put_bytes(data, at, source, begin, end)
+        stop = NONE
+        if head & PLAIN_SOURCE:
+            stop = pack_text(source, begin, end, data, at + _AHEAD, words)
+        size = stop - at - _AHEAD
+        if stop != NONE and size + 1 < end - begin:
+            data[to_head] = head | PACKED_TEXT
+            at = _put_varint(data, at, np.uint64(size))
+            at = _put_varint(data, at, np.uint64(end - begin))
+            at = put_bytes(data, at, data, stop - size, stop)
+        else:
+            at = _put_varint(data, at, np.uint64(end - begin))
+            at = put_bytes(data, at, source, begin, end)
         handle[count] = np.uint32(handles[i] - base)
         count += 1
         off[count] = np.uint32(at)
@@ -295,9 +311,10 @@ def move_rows(
 ) -> None:
     """Appends the live rows of a chunk, whose first handle is `base`, to another one, which has
     room for them; the rest as append_rows."""
-    old_handle, old_off, old_data = old
-    handle, off, data = chunk
-    terms, slots = dictionary
+    old_handle, old_off, old_data = borrow(old)
+    handle, off, data = borrow(chunk)
+    terms, slots = borrow(dictionary)
+    old_terms, state = borrow(old_terms), borrow(state)
     count, known = state[0], state[1]
     number_of = np.full(len(old_terms), -1, np.int64)
     to = np.int64(off[count])
@@ -324,7 +341,8 @@ def move_rows(
 def keep_live_bytes(old: tuple[Any, ...], out: U8, out_off: U32) -> int:
     """Copies the bytes of live rows, for which `out` has room; the dead ones have none then.
     Returns where they end."""
-    handle, off, data = old
+    handle, off, data = borrow(old)
+    out, out_off = borrow(out), borrow(out_off)
     to, first, count = 0, 0, len(handle)
     for row in range(count):
         if handle[row] & _DEAD:

@@ -83,6 +83,11 @@ class Frame:
         cls._heads = [number for code in cls._codes for number in (code, 0)]
         cls._layout = struct.Struct("<IHHI4x" + "B7xq" * len(schema))
 
+    @classmethod
+    def head_bytes(cls) -> int:
+        """Returns the bytes that come before the columns, a multiple of eight."""
+        return cls._layout.size
+
     def encode(self) -> bytes:
         """Returns one contiguous byte string; columns start at multiples of eight."""
         sizes: list[int] = []
@@ -106,10 +111,11 @@ class Frame:
         return b"".join(bodies)
 
     @classmethod
-    def allocate(cls, sizes: Sequence[int]) -> tuple[U64, list[int]]:
+    def allocate(cls, sizes: Sequence[int], ahead: int = 0) -> tuple[U64, list[int]]:
         """Returns room for an encoded frame of columns alone, with the number of elements of each,
-        and where each one begins in it, in bytes. The head is written, and the pads are zero."""
-        starts, pads, end = [], [], cls._layout.size
+        and where each one begins in it, in bytes. The head is written, and the pads are zero. There
+        is room for so many bytes ahead of the frame, a multiple of eight."""
+        starts, pads, end = [], [], ahead + cls._layout.size
         for width, n in zip(cls._widths, sizes, strict=True):
             starts.append(end)
             end += n * width
@@ -119,10 +125,16 @@ class Frame:
         room = np.empty(end // 8, np.uint64)
         for word in pads:
             room[word] = 0
-        heads = cls._heads[:]
-        heads[1::2] = sizes
-        cls._layout.pack_into(room.data, 0, _MAGIC, _VERSION, cls.KIND, len(sizes), *heads)
+        cls.write_head(room, sizes, ahead)
         return room, starts
+
+    @classmethod
+    def write_head(cls, room: U64, values: Sequence[int], at: int = 0) -> None:
+        """Writes what comes before the columns of a frame, from a byte on: the value of each
+        integer and the number of elements of each column."""
+        heads = cls._heads[:]
+        heads[1::2] = values
+        cls._layout.pack_into(room.data, at, _MAGIC, _VERSION, cls.KIND, len(values), *heads)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:

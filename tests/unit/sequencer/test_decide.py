@@ -101,7 +101,7 @@ def check_against_the_twin(groups: list[list[Row]]) -> None:
         )
         status = map(UpdateStatus, verdict.status.tolist())
         assert list(zip(status, verdict.lsn.tolist(), strict=True)) == want
-        out = QueryRows.decode(verdict.encoded.data)
+        out = QueryRows.decode(verdict.rows.data)
         columns = out.lsn.tolist(), out.kind.tolist(), out.handle.tolist(), ids_of(out)
         assert list(zip(*columns, strict=True)) == twin.log[logged:]
         live.apply_prepared(verdict.prepared)
@@ -132,7 +132,7 @@ def test_a_decision_changes_nothing() -> None:
     live.apply(query_rows([insert("a")], 1))
     rows = [delete("a"), insert("b", session="new")]
     first, second = (decided(rows, live, 1) for _ in range(2))
-    assert first.encoded.tobytes() == second.encoded.tobytes()
+    assert first.rows.tobytes() == second.rows.tobytes()
     assert first.sessions == {b"new": 2}
     assert live.handles(*strings_to_column(["a", "b"])).tolist() == [1, 0]
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.protocol.frame import I64, U8, U64, sealed, strings_to_column
+from ps2stream.protocol.ports import NamedUpdates
 from ps2stream.sequencer import kernels
 from ps2stream.sequencer.columns import find_first_rows, split, take_strings
 from ps2stream.sequencer.table_kernels import NONE
@@ -125,3 +126,23 @@ def test_updates_are_parted_into_inserts_and_deletes(rows: list[tuple[int, int]]
     assert parts[1, :, : len(gone)].tolist() == [gone, places[gone].tolist()]
     assert (out[0, :inserts].tolist(), out[1, : len(gone)].tolist()) == (born, gone)
     assert (inserts, unknown) == (len(born), places[gone].tolist().count(NONE))
+
+
+@settings(deadline=None)
+@given(PAIRS.filter(bool), st.data())
+def test_requests_are_written_as_a_frame(
+    pairs: list[tuple[int, bytes, bytes]], data: st.DataObject
+) -> None:
+    rows = data.draw(st.lists(st.integers(0, len(pairs) - 1), unique=True))
+    _, ids, requests = columns(pairs)
+    lsn = np.arange(len(pairs)) + 7
+    taken = [
+        strings_to_column(pairs[row][1] for row in rows),
+        strings_to_column(pairs[row][2] for row in rows),
+    ]
+    want = NamedUpdates(lsn[rows], *taken[0], *taken[1])
+    n, (id_bytes, request_bytes) = len(rows), (len(column[1]) for column in taken)
+    room, starts = NamedUpdates.allocate([n, n + 1, id_bytes, n + 1, request_bytes])
+    at = np.array(rows, np.int64)
+    kernels.write_requests(at, lsn, ids, requests, room, np.array(starts))
+    assert room.tobytes() == want.encode()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
-from ps2stream.sequencer.pointers import point_to, prefetch
+from ps2stream.sequencer.pointers import borrow, point_to, prefetch
 
 
 @njit
@@ -20,6 +20,22 @@ def add_up(address: int, size: int) -> Any:
     for value in carray(point_to(address), size, np.uint32):
         total += value
     return total
+
+
+@njit
+def fill(columns: Any, value: int) -> int:
+    """Writes into a borrowed array, and returns how many numbers it has."""
+    (column, factor), row = borrow(columns)
+    for i in range(len(column)):
+        column[i] = factor * value + row[i]
+    return len(column)
+
+
+def test_a_borrowed_array_is_the_same_memory() -> None:
+    column, row = np.zeros(5, np.int64), np.arange(5)
+    assert fill(((column, 3), row), 7) == 5
+    assert column.tolist() == [21, 22, 23, 24, 25]
+    del column, row  # nobody has counted them down
 
 
 def test_an_array_is_read_by_its_address() -> None:
