@@ -210,7 +210,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
     slots_f, slots_i, pool = index.slots_f, index.slots_i, index.pool
     cands, checks, later = scratch.cands, scratch.checks, scratch.later
     hits, tally, points = scratch.hits, scratch.tally, scratch.points
-    more = levels = 0
+    more, levels = np.int64(0), np.int64(0)
     for c in range(n):
         b, slot = np.int64(cands[c]) - o0, np.int64(cands[c + C_SLOT]) & SLOT_MASK
         word = slots_i[8 * slot + SESSION]
@@ -228,7 +228,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
         more, cands, advance(cands, C_TERM), advance(cands, C_SLOT), one, whole, o0, lsn, bits,
         objects, index, scratch, found,
     )  # fmt: skip
-    more = 0
+    more = np.int64(0)
     for c in range(min(m, _AHEAD)):
         prefetch(slots_i, 8 * (np.int64(checks[3 * c + 2]) & SLOT_MASK))
     for c in range(m):
