@@ -39,7 +39,7 @@ def keep_within_polygons(
     polygon of the query, which begins in geom at start int64[k]: GEOS is asked."""
     row, kept = found.row[at], np.ones(len(found.row), np.bool_)
     kept[at] = hold_points(start, geom, lon[row], lat[row], polygons, found.handle[at])
-    return MatchColumns(*(column[kept] for column in found))
+    return MatchColumns(found.row[kept], found.handle[kept], found.session[kept])
 
 
 def _drop_outside(found: MatchColumns, at: I64, inside: U8) -> MatchColumns:
