@@ -13,15 +13,20 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numba
 from numba.core import analysis, codegen, inline_closurecall, ir, targetconfig, typed_passes, types
 from numba.core.bytecode import FunctionIdentity
 from numba.core.types.functions import BaseFunction
 
+_KNOWN = "0.68."
 _PLAIN = types.Integer, types.Float, types.Boolean, types.Literal
 
 
 def take_shortcuts() -> None:
-    """Replaces the functions of Numba in this process."""
+    """Replaces the functions of Numba in this process, if its version is known here. Another is
+    left alone, and compiles kernels as slowly as ever."""
+    if not numba.__version__.startswith(_KNOWN):
+        return
     ir.Inst._rec_list_vars = _list_value_vars
     analysis.compute_use_defs = _find_used
     inliner = inline_closurecall.InlineWorker

@@ -171,3 +171,10 @@ def test_a_kernel_of_inlined_and_linked_functions_does_what_python_does() -> Non
 def test_other_processes_have_numba_as_it_is() -> None:
     assert analysis.compute_use_defs.__module__ == "numba.core.analysis"
     assert np.asarray(njit(lambda x: x + 1)(np.arange(3))).tolist() == [1, 2, 3]
+
+
+def test_another_numba_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ir.Inst._rec_list_vars
+    monkeypatch.setattr("numba.__version__", "0.69.0")
+    cs.take_shortcuts()
+    assert ir.Inst._rec_list_vars is before
