@@ -6,7 +6,7 @@ import dataclasses
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,10 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.benchmarks.workload import PostColumns
+from ps2stream.client.caller import PUBSUB
+from ps2stream.client.channel import take_requests
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.window import SendWindow
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import F64, I64, column_to_strings
-from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
+from ps2stream.v1 import object_pb2, pubsub_pb2, query_pb2
 
 LOAD_ROWS = 8192
 EVERY = 4  # object batches between two update batches
@@ -84,22 +87,25 @@ class PublishInterval:
 
 
 class _RequestStream:
-    """A bidirectional stream with as many requests unanswered as the clients have by default."""
+    """A bidirectional stream with as many requests unanswered as the clients have with
+    `in_flight=None`, and joined as they join them."""
 
-    def __init__(self, call: Callable[[Iterator[Any]], Any], on: Callable[[Any], None]) -> None:
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def __init__(self, channel: grpc.Channel, name: str, kind: Any, on: Callable[[Any], None]):
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._joiner = RequestJoiner()
         self._window = SendWindow()
         self._change = threading.Condition()
         self._on = on
-        self._answers = call(iter(self._requests.get, None))
+        call: Any = channel.stream_stream(f"{PUBSUB}{name}", None, kind.FromString)
+        self._answers = call(take_requests(self._requests, self._joiner))
         self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
 
-    def send(self, request: Any) -> None:
+    def send(self, request: bytes) -> None:
         with self._change:
             while self._window.is_full:
                 self._change.wait()
-            self._window.note_sent(request.ByteSize())
+            self._window.note_sent(len(request))
         self._requests.put(request)
 
     def drain(self) -> None:
@@ -115,6 +121,7 @@ class _RequestStream:
     def _read_answers(self) -> None:
         for first in self._answers:
             answers = (first, *getattr(first, "following", ()))
+            self._joiner.is_allowed = getattr(first, "takes_following", False)
             for answer in answers:
                 self._on(answer)
             with self._change:
@@ -160,22 +167,24 @@ class BenchmarkPublisher:
 
     def __init__(self, job: PublisherJob, channel: grpc.Channel) -> None:
         self.job = job
-        stub = pubsub_pb2_grpc.PubSubStub(channel)
         self._inserting: queue.SimpleQueue[range] = queue.SimpleQueue()
         self._deleting: queue.SimpleQueue[I64] = queue.SimpleQueue()
         n = len(job.expressions)
         self.born = np.zeros(n, np.int64)
         self.died = np.full(n, NEVER, np.int64)
         self.acks: list[tuple[int, int]] = []
-        self.inserts = _RequestStream(stub.InsertQueries, self._record_inserts)
-        self.deletes = _RequestStream(stub.DeleteQueries, self._record_deletes)
-        self.objects = _RequestStream(stub.PublishStream, self._record_publication)
+        inserted, deleted = pubsub_pb2.InsertQueriesResponse, pubsub_pb2.DeleteQueriesResponse
+        self.inserts = _RequestStream(channel, "InsertQueries", inserted, self._record_inserts)
+        self.deletes = _RequestStream(channel, "DeleteQueries", deleted, self._record_deletes)
+        self.objects = _RequestStream(
+            channel, "PublishStream", pubsub_pb2.PublishStreamResponse, self._record_publication
+        )
         self._order = np.argsort(job.death, kind="stable")
         self._due = job.death[self._order]
         self._next_delete = 0
         self.next = 0
         self._texts = pa.array(column_to_strings(job.posts.text_off, job.posts.text))
-        self._batches: dict[tuple[int, int], Any] = {}
+        self._batches: dict[tuple[int, int], bytes] = {}
 
     def insert_first(self) -> None:
         """Inserts the queries that are live at the start, and waits until all are answered."""
@@ -196,7 +205,7 @@ class BenchmarkPublisher:
             return
         request = make_insert_request(self.job, rows)
         self._inserting.put(rows)
-        self.inserts.send(request)
+        self.inserts.send(request.SerializeToString())
 
     def delete(self) -> None:
         """Deletes the queries that are due and whose insert has been answered."""
@@ -207,13 +216,15 @@ class BenchmarkPublisher:
         if len(rows):
             self._deleting.put(rows)
             ids = [f"q{i}" for i in rows.tolist()]
-            self.deletes.send(pubsub_pb2.DeleteQueriesRequest(ids=ids))
+            request = pubsub_pb2.DeleteQueriesRequest(ids=ids)
+            self.deletes.send(request.SerializeToString())
 
     def publish(self, first: int, size: int) -> None:
         """Publishes posts first..first + size - 1, encoded once and sent over and over."""
         request = self._batches.get((first, size))
         if request is None:
-            request = make_publish_request(self.job, self._texts, first, size)
+            made = make_publish_request(self.job, self._texts, first, size)
+            request = made.SerializeToString()
             self._batches[first, size] = request
         self.objects.send(request)
 

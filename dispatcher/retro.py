@@ -178,7 +178,7 @@ class RetroMatching:
             for chunk in self.objects.chunks
             if chunk.lsn.min() < queries.last and chunk.rows.until.max() > earliest
         ]
-        is_missed = queries.inserted < self.objects.horizon
+        is_missed = queries.inserted < max(self.objects.horizon, self._log.validity.left_out)
         missed = np.unique(rows.session[is_missed])
         index = self._new_index(self._grid)
         if chunks:

@@ -27,11 +27,12 @@ PIECE_BYTES = 1 << 20
 
 class ValidityLog:
     """The part of an object log that concerns validity. `done` is the LSN up to which inserts with
-    retro were matched, `horizon` that of ValidObjects."""
+    retro were matched, `horizon` that of ValidObjects, `left_out` the latest end of the objects of
+    dispatchers that the service was started without."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.done = self.horizon = 0
+        self.done = self.horizon = self.left_out = 0
         self.objects: ValidObjects | None = None
         # The log is not trimmed beyond here, where the first object is that may be valid.
         self.begins_at: int | None = None
@@ -67,6 +68,13 @@ class ValidityLog:
                     self._parts = []
                 self.done = max(self.done, record.done)
                 self.horizon = max(self.horizon, record.horizon)
+                self.left_out = max(self.left_out, record.left_out)
+
+    @property
+    def latest_end(self) -> int:
+        """The latest end of the objects that were read, and of those that were dropped."""
+        ends = (int(chunk.rows.until.max()) for chunk in self._read)
+        return max(self.horizon, self.left_out, *ends)
 
     def recover_found(self, oldest: int) -> list[RetroRecord]:
         """Returns the matches that may not be kept, which are those with an offset from `oldest`
@@ -102,7 +110,8 @@ class ValidityLog:
         """Notes that all inserts with retro up to `done` were matched, with their matches in the
         last `parts` RetroRecords; returns the end of the log from which on that is durable. Raises
         Unavailable."""
-        position = self._log.append(ValidityRecord(done, horizon, parts).encode())
+        record = ValidityRecord(done, horizon, parts, self.left_out)
+        position = self._log.append(record.encode())
         self.done, self.horizon = max(self.done, done), max(self.horizon, horizon)
         return position + 1
 
@@ -110,7 +119,9 @@ class ValidityLog:
         """Does what lets the log be trimmed: writes some of the objects again if it has grown, and
         the note that must not be lost. Returns the position from which on the log is needed, None
         if nothing is. Raises Unavailable."""
-        if self.objects is None or not (self.done or self.objects.horizon or len(self.objects)):
+        if self.objects is None:
+            return None
+        if not (self.done or self.left_out or self.objects.horizon or len(self.objects)):
             return None
         position = self.note(self.done, self.objects.horizon) - 1
         if not len(self.objects):

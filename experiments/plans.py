@@ -48,7 +48,9 @@ class ExperimentSettings:
     posts: a file of real posts, None for the synthetic stream alone. costs: what plans are made
     with. repeats: timed runs of each worker, of which the fastest counts; 0 only counts. runtime:
     of experiments that run a service. subscriptions: of the experiments of Le Subscribe, 0 for
-    what the size says. progress: receives a line about each step.
+    what the size says. streams: the folder of the shared keyed streams, None for
+    generated ones alone; tuples: the length of generated keyed streams, and the most of shared
+    ones. progress: receives a line about each step.
     """
 
     size: StreamSize = QUICK
@@ -59,6 +61,8 @@ class ExperimentSettings:
     repeats: int = 5
     runtime: Literal["ray", "local"] = "ray"
     subscriptions: int = 0
+    streams: str | None = None
+    tuples: int = 1_000_000
     progress: Callable[[str], None] = lambda what: None
 
     @property

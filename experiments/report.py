@@ -143,7 +143,7 @@ def draw(chart: ReportChart, title: str, path: Path) -> None:
                 axes.bar(at, [values[x] for x in labels], share, label=label)
             middle = 0.4 - share / 2
             axes.set_xticks([x + middle for x in range(len(labels))], labels, rotation=30)
-        axes.legend(fontsize=7)
+        axes.legend(loc="best", fontsize=7)  # named, or a slow machine makes a warning of it
     figure.savefig(path, dpi=110)
 
 

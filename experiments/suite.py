@@ -22,6 +22,13 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "f15": ((4,), (4,)),
     "f16": ((8,), (8,)),
     "salb": ((8, 64), (2, 4, 8, 16, 32, 64, 128, 256)),
+    "pkg-imbalance": ((5, 50, 100), (5, 10, 50, 100)),
+    "pkg-local": ((5, 50), (5, 10, 50, 100)),
+    "pkg-zipf": ((5, 50), (5, 10, 50, 100)),
+    "fish-time": ((16, 128), (16, 32, 64, 128)),
+    "fish-memory": ((16, 128), (16, 32, 64, 128)),
+    "fish-alpha-theta": ((128,), (16, 64, 128)),
+    "fish-ring": ((16, 64), (16, 32, 64, 128)),
     "w0": ((1,), (1,)),
     "w1": ((1,), (1,)),
     "w2": ((1,), (1,)),
@@ -33,7 +40,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
 
 def run(name: str, settings: ExperimentSettings) -> ExperimentReport:
     """Runs one of EXPERIMENTS. Raises InvalidArgument for a bad file of posts."""
-    module = importlib.import_module(f"ps2stream.experiments.{name}")
+    module = importlib.import_module(f"ps2stream.experiments.{name.replace('-', '_')}")
     report = module.run(settings)
     assert isinstance(report, ExperimentReport)
     return report

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
-from ps2stream.space.polygon_kernels import UNDECIDED
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 from ps2stream.space.polygons import PolygonCache
 from ps2stream.space.region_rows import hold_points, verify
 from ps2stream.workers.index import MatchColumns
 from ps2stream.workers.layout import P_HEAD, P_TERM
-from ps2stream.workers.shape_kernels import drop_outside, judge_polygons
+from ps2stream.workers.shape_kernels import drop_outside
 
 
 def keep_exact_matches(
@@ -37,24 +36,18 @@ def keep_within_polygons(
     found: MatchColumns, at: I64, start: I64, geom: F64, lon: F64, lat: F64, polygons: PolygonCache
 ) -> MatchColumns:
     """Returns copies of the pairs without those among found[at] whose object lies outside the
-    polygon of the query, which begins in geom at start int64[k]."""
-    verdict, points = np.empty(len(at), np.uint8), (sealed(lon), sealed(lat))
-    if judge_polygons(at, start, geom, found.row, *points, verdict):
-        left = np.flatnonzero(verdict == UNDECIDED)
-        pair = at[left]
-        row = found.row[pair]
-        verdict[left] = hold_points(
-            start[left], geom, lon[row], lat[row], polygons, found.handle[pair]
-        )
-    return _drop_outside(found, at, verdict)
+    polygon of the query, which begins in geom at start int64[k]: GEOS is asked."""
+    row, kept = found.row[at], np.ones(len(found.row), np.bool_)
+    kept[at] = hold_points(start, geom, lon[row], lat[row], polygons, found.handle[at])
+    return MatchColumns(found.row[kept], found.handle[kept], found.session[kept])
 
 
-def _drop_outside(found: MatchColumns, at: I64, verdict: U8) -> MatchColumns:
-    """Returns copies of the pairs without those pairs at[k] of which verdict[k] is OUTSIDE."""
+def _drop_outside(found: MatchColumns, at: I64, inside: U8) -> MatchColumns:
+    """Returns copies of the pairs without those pairs at[k] of which inside[k] is 0."""
     pairs = len(found.row)
     row: U32 = np.empty(pairs, np.uint32)
     handle: I64 = np.empty(pairs, np.int64)
     session: I64 = np.empty(pairs, np.int64)
     columns, kept = (found.row, found.handle, found.session), (row, handle, session)
-    n = drop_outside(at, verdict, columns, np.empty(pairs + 1, np.uint8), kept)
+    n = drop_outside(at, inside, columns, np.empty(pairs + 1, np.uint8), kept)
     return MatchColumns(row[:n], handle[:n], session[:n])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.requests import LEVELS, Query
 from ps2stream.errors import (
     AlreadyExists,
@@ -216,9 +217,11 @@ def refusals(
     return tuple(out)
 
 
-def read_receipts(data: bytes) -> Sequence[Receipt]:
-    """Returns the receipts of the batches that a response of PublishStream answers, in order."""
+def read_receipts(joiner: RequestJoiner, data: bytes) -> Sequence[Receipt]:
+    """Returns the receipts of the batches that a response of PublishStream answers, in order. If
+    the service takes joined requests, the joiner may join them from now on."""
     first = pubsub_pb2.PublishStreamResponse.FromString(data)
+    joiner.is_allowed |= first.takes_following
     return [receipt_of(answer) for answer in (first, *first.following)]
 
 

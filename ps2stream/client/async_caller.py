@@ -21,6 +21,7 @@ from ps2stream.client.async_channel import (
 )
 from ps2stream.client.async_subscription import AsyncSubscription
 from ps2stream.client.connection import File, access
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.window import WINDOW, SendWindow
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
 
@@ -91,11 +92,12 @@ class AsyncCaller:
         messages: AsyncBatches,
         read: Callable[[bytes], Sequence[T]],
         in_flight: int | None,
+        joiner: RequestJoiner | None = None,
     ) -> AsyncIterator[T]:
         """Sends requests over one stream and yields the answers in order, as `read` returns those
         of a response, with as many requests unanswered as a SendWindow lets. Requests are made
-        where the caller iterates, so that the caller gets their errors."""
-        stream = self._channel.open_stream(find_path(name))
+        where the caller iterates, so that the caller gets their errors. `joiner` joins them."""
+        stream = self._channel.open_stream(find_path(name), joiner=joiner)
         window = SendWindow(in_flight)
         try:
             async for message in iterate_any(messages):
@@ -130,6 +132,7 @@ class AsyncCaller:
         messages: AsyncBatches,
         read: Callable[[bytes], Sequence[T]],
         in_flight: int | None,
+        joiner: RequestJoiner | None = None,
     ) -> AsyncIterator[T]:
         """Sends idempotent requests, like `_send_windowed`. After a lost connection, those without
         an answer are sent again."""
@@ -146,7 +149,9 @@ class AsyncCaller:
         tries, deadline = 0, time.monotonic() + self._timeout
         while True:
             try:
-                async for answer in self._send_windowed(name, repeat_unanswered(), read, in_flight):
+                async for answer in self._send_windowed(
+                    name, repeat_unanswered(), read, in_flight, joiner
+                ):
                     unanswered.popleft()
                     yield answer
                     tries, deadline = 0, time.monotonic() + self._timeout

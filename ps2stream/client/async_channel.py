@@ -25,6 +25,7 @@ from ps2stream.client import requests
 from ps2stream.client.answers import WatchReport
 from ps2stream.client.connection import ChannelAccess
 from ps2stream.client.failures import rpc_error
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.errors import Cancelled, FailedPrecondition, Unavailable
 
 V = TypeVar("V")
@@ -79,12 +80,16 @@ class AsyncChannel:
         method: Any = self._channel.unary_stream(name)
         return AsyncStream(method(request, metadata=self._metadata))
 
-    def open_stream(self, name: str, *, buffered: bool = False) -> AsyncStream:
-        """Opens a stream in both directions. Nothing is to be done for one that is `buffered`."""
+    def open_stream(
+        self, name: str, *, buffered: bool = False, joiner: RequestJoiner | None = None
+    ) -> AsyncStream:
+        """Opens a stream in both directions, of which `joiner` joins requests. Nothing is to be
+        done for one that is `buffered`."""
         self._check_open()
         method: Any = self._channel.stream_stream(name)
         outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
-        return AsyncStream(method(_take_requests(outbox), metadata=self._metadata), outbox)
+        sent = _take_requests(outbox, joiner or RequestJoiner())
+        return AsyncStream(method(sent, metadata=self._metadata), outbox)
 
     async def _wait_for(self, answer: Awaitable[V]) -> V:
         try:
@@ -156,9 +161,19 @@ class AsyncStream:
         self._call.cancel()
 
 
-async def _take_requests(outbox: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
-    while (data := await outbox.get()) is not None:
-        yield data
+async def _take_requests(
+    outbox: asyncio.Queue[bytes | None], joiner: RequestJoiner
+) -> AsyncIterator[bytes]:
+    """Yields requests until None comes, those that wait joined if that is allowed."""
+    joiner.is_allowed = False  # until the service of this stream says so
+    while True:
+        waiting = [await outbox.get()]
+        while joiner.is_allowed and waiting[-1] is not None and not outbox.empty():
+            waiting.append(outbox.get_nowait())
+        for request in joiner.join([request for request in waiting if request is not None]):
+            yield request
+        if waiting[-1] is None:
+            return
 
 
 async def _read_answer(call: Any) -> bytes:

@@ -10,6 +10,7 @@ async with AsyncClient("localhost:7077") as client:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grpc_health.v1 import health_pb2
@@ -20,6 +21,7 @@ from ps2stream.client.async_admin import AsyncAdminCaller
 from ps2stream.client.async_channel import AsyncBatches, iterate_any, open_early
 from ps2stream.client.async_subscription import AsyncSubscription
 from ps2stream.client.inputs import Moment, request_of
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
 from ps2stream.client.window import WINDOW
@@ -249,9 +251,10 @@ class AsyncClient(AsyncAdminCaller):
                 yield request.SerializeToString()
                 seq += bool(producer)
 
-        encoded = encode_batches()
+        encoded, joiner = encode_batches(), RequestJoiner()
         send = self._send_repeatable if producer else self._send_windowed
-        return send("PublishStream", encoded, answers.read_receipts, in_flight)
+        read = partial(answers.read_receipts, joiner)
+        return send("PublishStream", encoded, read, in_flight, joiner)
 
     # --- matches --------------------------------------------------------------
 

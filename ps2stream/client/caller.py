@@ -21,6 +21,7 @@ from ps2stream.client.channel import (
     sleep,
 )
 from ps2stream.client.connection import File, access
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.subscription import Subscription
 from ps2stream.client.window import WINDOW, SendWindow
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
@@ -92,11 +93,12 @@ class Caller:
         messages: Batches,
         read: Callable[[bytes], Sequence[T]],
         in_flight: int | None,
+        joiner: RequestJoiner | None = None,
     ) -> Iterator[T]:
         """Sends requests over one stream and yields the answers in order, as `read` returns those
         of a response, with as many requests unanswered as a SendWindow lets. Requests are made
-        where the caller iterates, so that the caller gets their errors."""
-        stream = self._channel.open_stream(find_path(name))
+        where the caller iterates, so that the caller gets their errors. `joiner` joins them."""
+        stream = self._channel.open_stream(find_path(name), joiner=joiner)
         window = SendWindow(in_flight)
         try:
             for message in iterate_any(messages):
@@ -131,6 +133,7 @@ class Caller:
         messages: Batches,
         read: Callable[[bytes], Sequence[T]],
         in_flight: int | None,
+        joiner: RequestJoiner | None = None,
     ) -> Iterator[T]:
         """Sends idempotent requests, like `_send_windowed`. After a lost connection, those without
         an answer are sent again."""
@@ -147,7 +150,9 @@ class Caller:
         tries, deadline = 0, time.monotonic() + self._timeout
         while True:
             try:
-                for answer in self._send_windowed(name, repeat_unanswered(), read, in_flight):
+                for answer in self._send_windowed(
+                    name, repeat_unanswered(), read, in_flight, joiner
+                ):
                     unanswered.popleft()
                     yield answer
                     tries, deadline = 0, time.monotonic() + self._timeout

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 import grpc
@@ -18,6 +18,7 @@ from ps2stream.client import requests
 from ps2stream.client.answers import WatchReport
 from ps2stream.client.connection import ChannelAccess
 from ps2stream.client.failures import rpc_error
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.requests import LONGEST_S
 from ps2stream.errors import FailedPrecondition, Unavailable
 
@@ -65,12 +66,14 @@ class Channel:
         method: Any = self._channel.unary_stream(name)
         return Stream(self._begin_call(lambda: method(request, None, self._metadata)))
 
-    def open_stream(self, name: str, *, buffered: bool = False) -> Stream:
+    def open_stream(
+        self, name: str, *, buffered: bool = False, joiner: RequestJoiner | None = None
+    ) -> Stream:
         """Opens a stream in both directions. With `buffered`, answers are read as they come, so the
-        protocol must bound them; reads may then have a time limit."""
+        protocol must bound them; reads may then have a time limit. `joiner` joins requests."""
         method: Any = self._channel.stream_stream(name)
         outbox: _Outbox = queue.SimpleQueue()
-        sent = iter(outbox.get, None)
+        sent = take_requests(outbox, joiner or RequestJoiner())
         call = self._begin_call(lambda: method(sent, None, self._metadata))
         return Stream(call, outbox, buffered=buffered)
 
@@ -142,6 +145,18 @@ class Stream:
     def cancel(self) -> None:
         """Ends the stream now."""
         _end_call(self._call, self._outbox)
+
+
+def take_requests(outbox: _Outbox, joiner: RequestJoiner) -> Iterator[bytes]:
+    """Yields requests until None comes, those that wait joined if that is allowed."""
+    joiner.is_allowed = False  # until the service of this stream says so
+    while True:
+        waiting = [outbox.get()]
+        while joiner.is_allowed and waiting[-1] is not None and not outbox.empty():
+            waiting.append(outbox.get())
+        yield from joiner.join([request for request in waiting if request is not None])
+        if waiting[-1] is None:
+            return
 
 
 def _end_call(call: Any, outbox: _Outbox | None) -> None:

@@ -11,6 +11,7 @@ with Client("localhost:7077") as client:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grpc_health.v1 import health_pb2
@@ -20,6 +21,7 @@ from ps2stream.client.admin import AdminCaller
 from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
 from ps2stream.client.channel import Batches, iterate_any, open_early
 from ps2stream.client.inputs import Moment, request_of
+from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
 from ps2stream.client.subscription import Subscription
@@ -246,9 +248,10 @@ class Client(AdminCaller):
                 yield request.SerializeToString()
                 seq += bool(producer)
 
-        encoded = encode_batches()
+        encoded, joiner = encode_batches(), RequestJoiner()
         send = self._send_repeatable if producer else self._send_windowed
-        return send("PublishStream", encoded, answers.read_receipts, in_flight)
+        read = partial(answers.read_receipts, joiner)
+        return send("PublishStream", encoded, read, in_flight, joiner)
 
     # --- matches --------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ps2stream.cluster.log_validity import note_left_out
 from ps2stream.cluster.log_windows import move_windows
 from ps2stream.cluster.logs import ServiceLogs, name_of
 from ps2stream.cluster.topology import Topology
@@ -93,6 +94,7 @@ def pair_logs(
             _go_on_without(mismatches, ledger, found, kept, store, restored=logs.restored)
         objects = {a.index: log for a, log in kept.items() if a.role == "dispatcher"}
         move_windows(logs, topology.dispatchers, objects)
+        note_left_out(logs, objects)
         noted: dict[str, LogNote] = {}
         for address, known in zip(addresses, found, strict=True):
             noted[known.name] = _tie_log(logs, ledger, known, kept[address], store.lsn)

@@ -119,7 +119,7 @@ def warm(topology: Topology) -> None:
     edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
     edge.publish(_make_objects(edge.analyzer))
     _read_request()
-    _merge_much()
+    merge_much()
     plan = topology.plan
     plan = scaled(plan, plan.workers - 1 or 2, edge.weights())
     move = json.dumps(plan.to_dict()).encode()
@@ -191,7 +191,7 @@ def _read_request() -> None:
     read_level_and_rows(pubsub_pb2.PublishRequest, data, rows)
 
 
-def _merge_much() -> None:
+def merge_much() -> None:
     """Runs the merger's kernels that only several workers, several sessions, large deliveries or
     many queries need."""
     row, handle = sealed(np.zeros(2, np.uint32)), sealed(np.ones(2, np.int64))

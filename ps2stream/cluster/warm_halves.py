@@ -2,7 +2,8 @@
 
 More than a third of a compiler's time goes to the index of the workers. So one half is a service
 whose index calls no kernel, and the other the index alone. So that both take as long, it splits
-text first: that is done before the service comes to it, which then finds these kernels on disk.
+text and merges first: that is done before the service comes to it, which then finds these kernels
+on disk.
 Apart from that they exchange nothing: the few kernels that both call are compiled twice.
 
 `python -m ps2stream.cluster.warm_halves HALF` reads a pickled topology, and prints the name of each
@@ -20,10 +21,12 @@ from typing import Any
 import numpy as np
 from numba import types
 from numba.core import event
+from numba.core.caching import NullCache
 
+from ps2stream.cluster.compiler_shortcuts import take_shortcuts
 from ps2stream.cluster.listed_index import ListedIndex
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.warm import QUERIES, REGIONS, TEXTS, warm
+from ps2stream.cluster.warm import QUERIES, REGIONS, TEXTS, merge_much, warm
 from ps2stream.language.batch_tokenizer import split_column
 from ps2stream.language.expression import CompiledColumn
 from ps2stream.language.query_rows import build_checked_rows
@@ -52,9 +55,10 @@ def rehearse_service(topology: Topology) -> None:
 
 
 def rehearse_index(topology: Topology) -> None:
-    """Calls the kernels that split text, all kernels of the index, and few others."""
+    """Calls the kernels that split text, some of the merger, all of the index, and few others."""
     for _ in split_column(*strings_to_column(list(TEXTS)), np.arange(len(TEXTS))):
         pass
+    merge_much()
     grid = topology.plan.grid
     index = topology.new_index(grid)
     rows = _make_rows()
@@ -110,6 +114,10 @@ class KernelPrinter(event.Listener):
             kernel.targetoptions["no_cfunc_wrapper"] = True
             if inner or any(map(_has_pointer, started.data["args"])):
                 kernel.targetoptions["no_cpython_wrapper"] = True
+                kernel._cache = NullCache()  # it has no code of its own
+        elif self._depth > 0:  # a part of NumPy, as Numba has it
+            kernel.targetoptions["no_cfunc_wrapper"] = True
+            kernel.targetoptions["no_cpython_wrapper"] = True
         self._depth += 1
 
     def on_end(self, ended: event.Event) -> None:
@@ -136,5 +144,6 @@ HALVES = {"service": rehearse_service, "index": rehearse_index}
 if __name__ == "__main__":
     gc.freeze()
     gc.set_threshold(GARBAGE)
+    take_shortcuts()
     with event.install_listener("numba:compile", KernelPrinter()):
         HALVES[sys.argv[1]](pickle.load(sys.stdin.buffer))

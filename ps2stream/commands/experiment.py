@@ -11,9 +11,12 @@ from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import invalid
 
 NAMES = (
-    "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb", "w0",
-    "w1", "w2", "clusters", "updates", "memory",
+    "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb",
+    "pkg-imbalance", "pkg-local", "pkg-zipf", "fish-time", "fish-memory", "fish-alpha-theta",
+    "fish-ring", "w0", "w1", "w2", "clusters", "updates", "memory",
 )  # fmt: skip
+STREAM = "stream_tweet_words.parquet"
+TUPLES, FULL_TUPLES = 1_000_000, 10_000_000
 POSTS = "tweets_us_2021_2022.parquet"
 
 
@@ -28,7 +31,7 @@ POSTS = "tweets_us_2021_2022.parquet"
 @click.option(
     "--workers",
     metavar="N[,N...]",
-    help="Numbers of workers, 1 to 256.  [default: 8; f11 and salb: several]",
+    help="Numbers of workers, 1 to 256.  [default: 8; f11, salb, pkg-* and fish-*: several]",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws."
@@ -36,7 +39,7 @@ POSTS = "tweets_us_2021_2022.parquet"
 @click.option(
     "--posts",
     metavar="FILE|none",
-    help=f"File of real posts; none: the synthetic stream alone.  ["
+    help=f"File of real posts; none: no shared data, generated streams alone.  ["
     f"default: {POSTS} of PS2STREAM_DATA]",
 )
 @click.option(
@@ -44,6 +47,12 @@ POSTS = "tweets_us_2021_2022.parquet"
     type=click.IntRange(1_000, 10_000_000),
     help="Number of subscriptions of the experiments of Le Subscribe.  [default: 3,000,000; with "
     "--full 6,000,000]",
+)
+@click.option(
+    "--tuples",
+    type=click.IntRange(1_000, 100_000_000),
+    help="Length of each generated stream of the experiments of PKG and FISH, and the most of a "
+    "shared one.  [default: 1,000,000; with --full 10,000,000]",
 )
 @click.option(
     "--out",
@@ -63,6 +72,7 @@ def experiment(
     seed: int,
     posts: str | None,
     subscriptions: int | None,
+    tuples: int | None,
     out: Path,
 ) -> None:
     """Repeat an experiment of the papers, and report which of their orderings hold.
@@ -74,7 +84,11 @@ def experiment(
     in this process, and the slowest one bounds the throughput; f14 and f15 run the service.
     Le Subscribe, on one core, without --workers and --posts: w0 all algorithms while the number
     of subscriptions grows, w1 and w2 comparisons too, clusters what clusters save, updates
-    subscriptions that change, memory memory and load time. docs/experiments.md has the results.
+    subscriptions that change, memory memory and load time.
+    Keyed streams, simulated: of Partial Key Grouping pkg-imbalance schemes, pkg-local sources that
+    know only their own loads, pkg-zipf skew and choices; of FISH fish-time, fish-memory,
+    fish-alpha-theta its parameters, fish-ring workers that come and go. docs/experiments.md has
+    the results.
     """
     from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run
@@ -87,6 +101,8 @@ def experiment(
         seed=seed,
         posts=None if given is None else str(given),
         subscriptions=subscriptions or 0,
+        streams=None if posts == "none" else _find_streams(),
+        tuples=tuples or (TUPLES if quick else FULL_TUPLES),
         progress=lambda what: output.progress_console().print(what),
     )
     report = run(name, settings)
@@ -96,6 +112,12 @@ def experiment(
         raise invalid("--out", f"cannot write to {out}: {error.strerror}") from None
     files = {"json": str(data), "png": str(picture)}
     output.emit(report.to_dict() | {"files": files}, f"{report.text()}\n\n{data}\n{picture}")
+
+
+def _find_streams() -> str | None:
+    """Returns the folder of the shared keyed streams, or None."""
+    found = shared_file(STREAM)
+    return None if found is None else str(found.parent)
 
 
 def _parse_worker_counts(text: str) -> tuple[int, ...]:

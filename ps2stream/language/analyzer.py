@@ -48,7 +48,8 @@ __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
 _SPACELESS = regex.compile(tokenizer.SPACELESS, regex.VERSION1)
-_SEARCHES_NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64))
+_NO_TERMS = np.zeros(0, np.uint64)
+_SEARCHES_NOTHING = (np.zeros(0, np.int64), _NO_TERMS, np.zeros(0, np.int64), _NO_TERMS)
 _SHORT = 48  # characters: a shorter text is split in Python before a kernel would be called
 
 
@@ -212,11 +213,12 @@ class Analyzer:
             out = np.empty(size + rows, np.uint64)
             sought = _SEARCHES_NOTHING
             if len(watched[0]):
-                room = 2 * size if literals.heads[HEADS] else 0
+                has_prefixes = bool(literals.heads[HEADS])
                 sought = (
                     np.zeros(rows, np.int64),
+                    np.empty(size + rows if has_prefixes else 0, np.uint64),
                     np.zeros(rows + 1, np.int64),
-                    np.empty(room, "u8"),
+                    np.empty(2 * size if has_prefixes else 0, np.uint64),
                 )
             left = kernels.analyse_rows(
                 sealed(off),
@@ -228,7 +230,9 @@ class Analyzer:
                 sought,
             )
             if len(watched[0]):
-                out_off, out = search_kernels.search_rows(out_off, out, slow, sought, watched)
+                out_off, out = search_kernels.search_rows(
+                    out_off, out, slow, sealed(self.keys), sought, watched
+                )
             if not left:
                 return out_off, out[: out_off[-1]].copy()
         else:

@@ -13,13 +13,15 @@ from numba import njit
 
 from ps2stream.language.character_tables import LETTER, MID_LETTER, NUMBER, QUOTE
 from ps2stream.language.hash_kernels import (
+    SCRATCH,
     TOP,
     finish_hash,
     sort_unique,
     start_hash,
     token_hash,
 )
-from ps2stream.language.search_kernels import SearchBuffers, note_piece_prefixes, note_prefixes
+from ps2stream.language.literal_kernels import LONG_SIZE, hash_head
+from ps2stream.language.search_kernels import first_bytes, note_long_prefixes
 from ps2stream.language.word_kernels import HASH, ZERO, can_join, find_pieces
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U32, U64
@@ -108,10 +110,12 @@ def _hash_word(keys: U64, words: U32, size: int) -> np.uint64:
 @njit(cache=True, nogil=True)
 def _add_side_words(
     keys: U64, token: U8, size: int, mark: int, sign: np.uint8, out: U64, at: int, spans: I64
-) -> int:
+) -> tuple[int, int]:
     """Writes the hashes of the side words of token[:size], which has `mark` times `sign` behind
-    it, downwards to `out` from before `at`; returns where they begin. spans: room."""
-    for piece in range(find_pieces(token, ZERO, size, spans)):
+    it, downwards to `out` from before `at`: its pieces, whose spans it writes to `spans`, and the
+    marked word. Returns where they begin, and the number of pieces."""
+    pieces = find_pieces(token, ZERO, size, spans)
+    for piece in range(pieces):
         at -= 1
         out[at] = token_hash(keys, token, spans[2 * piece], spans[2 * piece + 1], _IDENTITY)
     if mark and size + mark <= TOKEN_BYTES:
@@ -119,7 +123,38 @@ def _add_side_words(
             token[j] = sign
         at -= 1
         out[at] = token_hash(keys, token, ZERO, size + mark, _IDENTITY)
-    return at
+    return at, pieces
+
+
+@njit(cache=True, nogil=True)
+def _note_pieces(
+    search: tuple[U64, U8, U64],
+    token: U8,
+    spans: I64,
+    pieces: int,
+    side: tuple[U64, int, int],
+    found: U64,
+    hits: int,
+) -> int:
+    """Writes what prefixes are searched by for the side words that `_add_side_words` has written,
+    and appends long prefixes of pieces to `found`; returns its new end.
+
+    search: table, heads, keys; side: the column `first`, and between which places they are,
+    downwards."""
+    table, heads, keys = search
+    first, at, end = side
+    for piece in range(pieces):
+        p, q = spans[2 * piece], spans[2 * piece + 1]
+        at -= 1
+        bytes_ = _ZERO
+        for i in range(min(q - p, 8)):
+            bytes_ |= np.uint64(token[p + i]) << np.uint64(8 * i)
+        first[at] = bytes_
+        if q - p > 8 and heads[hash_head(token[p], token[p + 1])] >> LONG_SIZE:
+            hits = note_long_prefixes(table, heads, keys, token, p, q, found, hits)
+    for i in range(end, at):  # a marked word begins as the word does
+        first[i] = _ZERO
+    return hits
 
 
 @njit(cache=True, nogil=True)
@@ -130,7 +165,7 @@ def analyse_rows(
     keys: U64,
     watched: tuple[U64, U8, U8],
     terms: tuple[I64, U64, U8],
-    rows: tuple[I64, I64, U64],
+    rows: tuple[I64, U64, I64, U64],
 ) -> int:
     """Writes the sorted unique hashes (TOP among them) of every row that is all simple
     characters; returns the number of the other rows. Where texts are searched for literals, the
@@ -141,16 +176,16 @@ def analyse_rows(
     kernel takes faster from Python than the classes themselves.
     """
     simple, buffers = SimpleCharacters(*characters), TermBuffers(*terms)
-    sought = SearchBuffers(*rows)
-    word_end, found_off, found = sought.word_end, sought.found_off, sought.found
-    searches, has_prefixes = word_end.shape[0] > 0, found.shape[0] > 0
+    word_end, first, found_off, found = rows
+    searches, has_prefixes = word_end.shape[0] > 0, first.shape[0] > 0
     table, _, heads = watched
+    search = table, heads, keys
     hits = ZERO
     lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded
     out_off, out, slow = buffers.off, buffers.term, buffers.slow
-    token = np.empty(TOKEN_BYTES + 4, np.uint8)  # the open word, folded
-    words = token.view(np.uint32)
-    spans = np.empty(TOKEN_BYTES, np.int64)
+    token = np.empty(TOKEN_BYTES + 8, np.uint8)  # the open word, folded
+    words, longs = token.view(np.uint32), token.view(np.uint64)
+    spans, scratch = np.empty(TOKEN_BYTES, np.int64), np.empty(SCRATCH, np.uint64)
     left = 0
     n = ZERO
     for row in range(off.shape[0] - 1):
@@ -221,13 +256,18 @@ def analyse_rows(
                 out[n] = _hash_word(keys, words, size)
                 n += 1
                 if has_prefixes:
-                    hits = note_prefixes(table, heads, keys, token, ZERO, size, found, hits)
-                    if parts:
-                        hits = note_piece_prefixes(
-                            table, heads, keys, token, size, spans, found, hits
+                    first[n - 1] = first_bytes(longs[0], size)
+                    if size > 8 and heads[hash_head(token[0], token[1])] >> LONG_SIZE:
+                        hits = note_long_prefixes(
+                            table, heads, keys, token, ZERO, size, found, hits
                         )
                 if parts or mark:
-                    side = _add_side_words(keys, token, size, mark, c, out, side, spans)
+                    before = side
+                    side, pieces = _add_side_words(keys, token, size, mark, c, out, side, spans)
+                    if has_prefixes:
+                        hits = _note_pieces(
+                            search, token, spans, pieces, (first, before, side), found, hits
+                        )
                 size = ZERO
                 picture = False
                 parts = False
@@ -255,20 +295,31 @@ def analyse_rows(
             out[n] = _hash_word(keys, words, size)
             n += 1
             if has_prefixes:
-                hits = note_prefixes(table, heads, keys, token, ZERO, size, found, hits)
-                if parts:
-                    hits = note_piece_prefixes(table, heads, keys, token, size, spans, found, hits)
+                first[n - 1] = first_bytes(longs[0], size)
+                if size > 8 and heads[hash_head(token[0], token[1])] >> LONG_SIZE:
+                    hits = note_long_prefixes(table, heads, keys, token, ZERO, size, found, hits)
             if parts:
-                side = _add_side_words(keys, token, size, ZERO, np.uint8(0), out, side, spans)
+                before = side
+                side, pieces = _add_side_words(
+                    keys, token, size, ZERO, np.uint8(0), out, side, spans
+                )
+                if has_prefixes:
+                    hits = _note_pieces(
+                        search, token, spans, pieces, (first, before, side), found, hits
+                    )
         if searches:
             word_end[row] = n
             found_off[row + 1] = hits
         # out[out_off[row]:n] are the words in order, out[side:side_end] the side words.
         for j in range(side, side_end):
             out[n] = out[j]
+            if has_prefixes:
+                first[n] = first[j]
             n += 1
         out[n] = TOP
-        n = n + 1 if searches else sort_unique(out, out_off[row], n + 1)
+        if has_prefixes:
+            first[n] = _ZERO
+        n = n + 1 if searches else sort_unique(out, out_off[row], n + 1, scratch)
     out_off[off.shape[0] - 1] = n
     return left
 
@@ -281,6 +332,7 @@ def merge_rows(
     rows = slow.shape[0]
     off = np.empty(rows + 1, np.int64)
     out = np.empty(fast_off[rows] + slow_terms.shape[0] + slow_off.shape[0] - 1, np.uint64)
+    scratch = np.empty(SCRATCH, np.uint64)
     n = ZERO
     s = 0
     for row in range(rows):
@@ -291,7 +343,7 @@ def merge_rows(
                 n += 1
             s += 1
             out[n] = TOP
-            n = sort_unique(out, off[row], n + 1)
+            n = sort_unique(out, off[row], n + 1, scratch)
         else:
             for j in range(fast_off[row], fast_off[row + 1]):
                 out[n] = fast[j]

@@ -26,6 +26,7 @@ _ODD = np.uint64(0xD6E8FEB86659FD93)
 
 WORDS = TOKEN_BYTES // 4
 KEYS = 2 * (WORDS + 2)  # two a word, two for the length, two to start from
+SCRATCH: Final = 64  # words that are sorted by counting
 _SHORT = 48  # words that an insertion sort takes
 
 
@@ -44,6 +45,12 @@ def finish_hash(keys: U64, a: np.uint64, b: np.uint64, word: np.uint64, size: in
         b += keys[2 * at + 1] * word
     a += keys[KEYS - 4] * np.uint64(size)
     b += keys[KEYS - 3] * np.uint64(size)
+    return mix_sums(a, b)
+
+
+@njit(inline="always")
+def mix_sums(a: np.uint64, b: np.uint64) -> np.uint64:
+    """Returns the hash that two sums make."""
     h = (a & _HIGH) | (b >> _HALF)
     h = (h ^ h >> _HALF) * _ODD  # one to one: it spreads the bits and adds no collision
     h ^= h >> _HALF
@@ -77,9 +84,28 @@ def hash_rows(off: I64, data: U8, lut: U8, keys: U64) -> U64:
 
 
 @njit(cache=True, nogil=True)
-def sort_unique(values: U64, begin: int, end: int) -> int:
-    """Sorts values[begin:end] in place, unique ones first, and returns the new end. It is a
-    Shellsort, as NumPy's sort takes the compiler a second."""
+def sort_unique(values: U64, begin: int, end: int, scratch: U64) -> int:
+    """Sorts values[begin:end], none of which is 0, in place, unique ones first, and returns the new
+    end. scratch uint64[SCRATCH]: room.
+
+    Few are sorted by counting for each how many are smaller, which has no branches. Many are sorted
+    by a Shellsort, as NumPy's sort takes the compiler a second."""
+    n = begin
+    if end - begin <= SCRATCH:
+        few = values[begin:end]
+        size = few.shape[0]
+        for i in range(size):
+            scratch[i] = _ZERO
+        for i in range(size):
+            v = few[i]
+            rank = 0
+            for j in range(size):
+                rank += few[j] < v
+            scratch[rank] = v  # equal ones have one place, and leave others at 0
+        for i in range(size):
+            values[n] = scratch[i]
+            n += scratch[i] != _ZERO
+        return n
     gap = 1
     while _SHORT * gap < end - begin:
         gap = 3 * gap + 1
@@ -92,7 +118,6 @@ def sort_unique(values: U64, begin: int, end: int) -> int:
                 j -= gap
             values[j + gap] = v
         gap //= 3
-    n = begin
     for i in range(begin, end):
         if i == begin or values[i] != values[n - 1]:
             values[n] = values[i]

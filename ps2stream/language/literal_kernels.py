@@ -54,10 +54,12 @@ def mark_prefix(hashed: np.uint64) -> np.uint64:
     return marked ^ marked >> _HALF
 
 
-@njit(inline="always")
-def hash_head(first: Integer, second: Integer) -> Integer:
+def hash_start(first: Integer, second: Integer) -> Integer:
     """Returns the hash of the two bytes that a prefix begins with, below HEADS."""
     return np.int64(first) * 31 + np.int64(second) & 255
+
+
+hash_head = njit(inline="always")(hash_start)
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ from ps2stream.language.literal_kernels import (
     LONG_SIZE,
     NAME_MARKS,
     PAIR_MARKS,
-    hash_head,
+    hash_start,
     hold_terms,
     list_watched,
 )
@@ -41,7 +41,7 @@ class LiteralKind(IntEnum):
 def size_prefix(prefix: str) -> int:
     """Returns the size of a prefix, which has two letters or more, as LiteralKind says."""
     text = prefix.encode()
-    return len(text) | int(hash_head(text[0], text[1])) << 8
+    return len(text) | int(hash_start(text[0], text[1])) << 8
 
 
 class LiteralView(NamedTuple):

@@ -9,7 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.language.hash_kernels import finish_hash, sort_unique, start_hash
+from ps2stream.language.hash_kernels import (
+    KEYS,
+    SCRATCH,
+    finish_hash,
+    mix_sums,
+    sort_unique,
+    start_hash,
+)
 from ps2stream.language.literal_kernels import (
     HEADS,
     LONG_SIZE,
@@ -20,12 +27,16 @@ from ps2stream.language.literal_kernels import (
     list_phrases,
     mark_prefix,
 )
-from ps2stream.language.word_kernels import ZERO, find_pieces
+from ps2stream.language.word_kernels import ZERO
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.span_kernels import copy_span
 
-_FREE = np.uint64(0)
+_FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(32)
+_BYTE, _LOW = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
+_SHORT_SIZES = (1 << LONG_SIZE) - 1  # of two to eight bytes
+_KNOWN = 2048  # words
+_SPREAD, _PLACE = np.uint64(0x9E3779B97F4A7C15), np.uint64(53)
 
 
 class WatchedTables(NamedTuple):
@@ -39,11 +50,14 @@ class WatchedTables(NamedTuple):
 class SearchBuffers(NamedTuple):
     """What a search needs to know of n rows, C-contiguous, writable. word_end int64[n]: where the
     words of a row end, behind which its side words are; empty if nothing is searched for.
-    found_off int64[n + 1] and found uint64[]: the prefixes that were found in each row, with room
-    for six times the bytes of the text, as folding may double them and pieces are searched too;
-    empty if no prefix is searched for."""
+    first uint64[]: the first eight bytes of each word that may have prefixes, where its term is
+    among the terms, 0 of other terms. found_off int64[n + 1] and found uint64[]: the prefixes of
+    more than eight bytes that were found in each row already, with room for four times the bytes of
+    the text, as folding may double them and pieces are searched too. first and found are empty if
+    no prefix is searched for."""
 
     word_end: I64
+    first: U64
     found_off: I64
     found: U64
 
@@ -56,6 +70,35 @@ def make_room(values: U64, more: Integer, n: Integer) -> U64:
     larger = np.empty(2 * (n + more), np.uint64)
     copy_span(larger, 0, values, 0, n)
     return larger
+
+
+@njit(inline="always")
+def first_bytes(read, size):
+    """Returns the first eight bytes of a word of `size` bytes, the first of which is the lowest, of
+    the eight bytes that were read."""
+    if size >= 8:
+        return read
+    return read & (_ONE << np.uint64(8 * size)) - _ONE
+
+
+@njit(cache=True, nogil=True)
+def note_long_prefixes(table, heads, keys, data, begin, end, found, k):
+    """Appends the watched prefixes of more than eight bytes of the word data[begin:end], like
+    `note_prefixes`."""
+    return _note_sizes(table, heads, keys, data, begin, end, found, k, 1 << LONG_SIZE)
+
+
+@njit(inline="always")
+def _hash_short(keys, bytes_, size):
+    """Returns the term of the prefix of two to eight bytes of a word with these first bytes. keys:
+    those of its two words, of the start and of the size. No arrays are passed, for each that is
+    would be counted and discounted."""
+    part = bytes_ if size == 8 else bytes_ & (_ONE << np.uint64(8 * size)) - _ONE
+    low, high, n = part & _LOW, part >> _HALF, np.uint64(size)
+    # Where the second word is 0 it adds nothing to the sums.
+    a = keys[4] + keys[0] * low + keys[2] * high + keys[6] * n
+    b = keys[5] + keys[1] * low + keys[3] * high + keys[7] * n
+    return mark_prefix(mix_sums(a, b))
 
 
 @njit(inline="always")
@@ -91,18 +134,6 @@ def _note_sizes(table, heads, keys, data, begin, end, found, k, sizes):
 
 
 @njit(cache=True, nogil=True)
-def note_piece_prefixes(
-    table: U64, heads: U8, keys: U64, data: U8, size: Integer, spans: I64, found: U64, k: Integer
-) -> Integer:
-    """Appends the watched prefixes of the pieces of the word data[:size] (see `find_pieces`), like
-    `note_prefixes`. spans: room."""
-    for piece in range(find_pieces(data, ZERO, size, spans)):
-        begin, end = spans[2 * piece], spans[2 * piece + 1]
-        k = note_prefixes(table, heads, keys, data, begin, end, found, k)
-    return k
-
-
-@njit(cache=True, nogil=True)
 def add_phrases(
     search: WatchedTables,
     words: U64,
@@ -122,13 +153,27 @@ def add_phrases(
 
 @njit(cache=True, nogil=True)
 def search_rows(
-    off: I64, term: U64, slow: U8, rows: tuple[I64, I64, U64], watched: tuple[U64, U8, U8]
+    off: I64,
+    term: U64,
+    slow: U8,
+    keys: U64,
+    rows: tuple[I64, U64, I64, U64],
+    watched: tuple[U64, U8, U8],
 ) -> tuple[I64, U64]:
     """Returns what `analyse_rows` has written with the watched literals, sorted and unique; rows
     that are marked in `slow` are empty."""
     sought, search = SearchBuffers(*rows), WatchedTables(*watched)
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
-    recent = np.zeros(RECENT, np.uint64)
+    first, table, heads = sought.first, search.term, search.heads
+    has_prefixes = first.shape[0] > 0
+    mask = np.uint64(table.shape[0] - 1)
+    few_keys = (
+        keys[0], keys[1], keys[2], keys[3], *start_hash(keys), keys[KEYS - 4], keys[KEYS - 3]
+    )  # fmt: skip
+    # Few words are most of a text: what is found of the last ones is kept, by their first bytes.
+    known_first = np.zeros(_KNOWN if has_prefixes else ZERO, np.uint64)
+    known_end, known = np.empty(_KNOWN, np.int64), np.empty(_KNOWN * LONG_SIZE, np.uint64)
+    recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
     n = ZERO
     for row in range(off.shape[0] - 1):
@@ -136,18 +181,44 @@ def search_rows(
         if not slow[row]:
             size = off[row + 1] - off[row]
             hits = found_off[row + 1] - found_off[row]
-            out = make_room(out, size + hits, n)
+            prefixed = size if has_prefixes else ZERO
+            out = make_room(out, size + hits + LONG_SIZE * prefixed, n)
             for i in range(off[row], off[row + 1]):
                 out[n] = term[i]
                 n += 1
             for i in range(found_off[row], found_off[row + 1]):
                 out[n] = found[i]
                 n += 1
+            for i in range(off[row], off[row] + prefixed):
+                bytes_ = first[i]
+                if bytes_ <= _BYTE:
+                    continue
+                at = np.int64(bytes_ * _SPREAD >> _PLACE)
+                k = at * LONG_SIZE
+                if known_first[at] != bytes_:
+                    known_first[at] = bytes_
+                    head = hash_head(bytes_ & _BYTE, bytes_ >> _EIGHT & _BYTE)
+                    sizes = np.int64(heads[head]) & _SHORT_SIZES
+                    length = np.int64(2)
+                    while sizes and bytes_ >> np.uint64(8 * (length - 1)) != _FREE:
+                        if sizes & 1:
+                            prefix = _hash_short(few_keys, bytes_, length)
+                            place = prefix & mask
+                            while table[place] != _FREE and table[place] != prefix:
+                                place = (place + _ONE) & mask
+                            known[k] = prefix
+                            k += table[place] == prefix
+                        sizes >>= 1
+                        length += 1
+                    known_end[at] = k
+                for j in range(at * LONG_SIZE, known_end[at]):
+                    out[n] = known[j]
+                    n += 1
             top = add_phrases(search, term, off[row], word_end[row], recent, out, n)
             while top < 0:
                 out = make_room(out, 2 * (out.shape[0] - n) + size, n)
                 top = add_phrases(search, term, off[row], word_end[row], recent, out, n)
-            n = sort_unique(out, begin, top)
+            n = sort_unique(out, begin, top, scratch)
         out_off[row + 1] = n
     return out_off, out[:n].copy()
 
@@ -200,6 +271,7 @@ def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64
     unique."""
     out_off = np.empty_like(off)
     out = np.empty(term.shape[0] + found.shape[0], np.uint64)
+    scratch = np.empty(SCRATCH, np.uint64)
     n = ZERO
     for row in range(off.shape[0] - 1):
         out_off[row] = begin = n
@@ -210,6 +282,6 @@ def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64
             out[n] = found[i]
             n += 1
         if found_off[row] < found_off[row + 1]:
-            n = sort_unique(out, begin, n)
+            n = sort_unique(out, begin, n, scratch)
     out_off[off.shape[0] - 1] = n
     return out_off, out[:n].copy()

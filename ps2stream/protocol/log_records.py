@@ -89,12 +89,15 @@ class ValidObjectsRecord(Frame):
 class ValidityRecord(Frame):
     """A note of what is done and what is gone: every insert with retro up to the LSN `done` was
     matched against the valid objects, with what the `parts` RetroRecords before this hold, and
-    none of those objects has an end up to `horizon`, Unix ms."""
+    none of those objects has an end up to `horizon`, Unix ms. `left_out`: the latest end of the
+    objects of dispatchers that the service was started without."""
 
     KIND = 62
+    ADDED = 1
     done: int
     horizon: int
     parts: int
+    left_out: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

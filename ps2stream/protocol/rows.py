@@ -194,6 +194,13 @@ def concat_optional(parts: Sequence[tuple[I64, U8, int]]) -> tuple[I64, U8]:
     )
 
 
+def concat_ends(parts: Sequence[tuple[I64, int]]) -> I64:
+    """Joins columns of ends that may be absent, each with its number of rows; absent if all are."""
+    if not any(len(until) for until, _ in parts):
+        return no_offsets()
+    return np.concatenate([until if len(until) else np.zeros(n, np.int64) for until, n in parts])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectRows(Frame):
     """The columns of n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
@@ -261,10 +268,5 @@ class ObjectRows(Frame):
         searched = min(part.searched for part in parts)
         opaque = concat_optional([(p.opaque_off, p.opaque, len(p)) for p in parts])
         columns["opaque_off"], columns["opaque"] = opaque
-        until = no_offsets()
-        if any(len(part.until) for part in parts):
-            none = (np.zeros(len(part), np.int64) for part in parts)
-            until = np.concatenate(
-                [p.until if len(p.until) else no for p, no in zip(parts, none, strict=True)]
-            )
+        until = concat_ends([(part.until, len(part)) for part in parts])
         return cls(**columns, searched=searched, until=until)

@@ -63,6 +63,16 @@ class QuickBehaviour(NamedTuple):
     begin_at_once: Callable[[bytes, OpenCall], BegunAnswer | None]
 
 
+class JoinedBehaviour(NamedTuple):
+    """The handling of messages that each may be several requests, which `split` returns. It may
+    raise what ends the stream. `begin_together` runs on the loop, and removes the requests that it
+    begins, the first ones; if it begins none, they are for `one`."""
+
+    one: QuickBehaviour
+    split: Callable[[bytes], deque[bytes]]
+    begin_together: Callable[[deque[bytes], OpenCall], Sequence[BegunAnswer]]
+
+
 BegunAnswer: TypeAlias = bytes | HeldBack | LaterAnswer | JoinedAnswer | LargeAnswer
 UnaryBehaviour: TypeAlias = Callable[[bytes, OpenCall], BegunAnswer] | QuickBehaviour
 """Answers the message of a call, on a thread of the call's lane."""
@@ -247,7 +257,10 @@ class AnswerQueue:
 
 
 async def pipelined(
-    call: OpenCall, threads: Executor, behaviour: UnaryBehaviour, most: int = PIPELINE
+    call: OpenCall,
+    threads: Executor,
+    behaviour: UnaryBehaviour | JoinedBehaviour,
+    most: int = PIPELINE,
 ) -> None:
     """Answers the messages of a call in order, with up to `most` of them under way.
 
@@ -256,19 +269,31 @@ async def pipelined(
     """
     pending = AnswerQueue(most)
 
-    async def begin_next() -> BegunAnswer | None:
+    async def begin_next() -> bool:
         request = await call.read()
         if request is None:
-            return None
-        beginning = begin_message(threads, behaviour, request, call)
-        del request  # nothing may hold a message until the next one comes
-        begun = await beginning
-        return await complete(begun) if isinstance(begun, HeldBack) else begun
+            return False
+        if not isinstance(behaviour, JoinedBehaviour):
+            beginning = begin_message(threads, behaviour, request, call)
+            del request  # nothing may hold a message until the next one comes
+            await put_begun(await beginning)
+            return True
+        parts = behaviour.split(request)
+        del request
+        while parts and (together := behaviour.begin_together(parts, call)):
+            for begun in together:
+                await pending.put(begun)
+        while parts:  # if one of them is bad, it would be found again with every try
+            await put_begun(await begin_message(threads, behaviour.one, parts.popleft(), call))
+        return True
+
+    async def put_begun(begun: BegunAnswer) -> None:
+        await pending.put(await complete(begun) if isinstance(begun, HeldBack) else begun)
 
     async def read_ahead() -> None:
         try:
-            while (begun := await begin_next()) is not None:
-                await pending.put(begun)
+            while await begin_next():
+                pass
             await pending.put(None)
         except Exception as error:  # noqa: BLE001
             await pending.put(error)

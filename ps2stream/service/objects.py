@@ -28,11 +28,12 @@ from ps2stream.protocol.frame import (
     I64,
     U8,
     Array,
+    concat_ragged,
     sealed,
     strings_to_column,
     take_ragged,
 )
-from ps2stream.protocol.rows import ObjectRows, no_offsets
+from ps2stream.protocol.rows import ObjectRows, concat_ends, concat_optional, no_offsets
 from ps2stream.service import arrow
 from ps2stream.service.attribute_columns import find_column_problems, read_columns
 from ps2stream.service.attribute_messages import read_messages
@@ -197,6 +198,24 @@ def read_objects(
     if not len(found):
         raise invalid("batch", "contains no objects")
     return found
+
+
+def join_columns(parts: Sequence[ObjectColumns]) -> ObjectColumns:
+    """Returns the columns of several batches end to end, which must have no problems with what is
+    opaque; at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    opaque = concat_optional([(p.opaque.off, p.opaque.data, len(p)) for p in parts])
+    return ObjectColumns(
+        *concat_ragged([(p.id_off, p.id) for p in parts]),
+        np.concatenate([p.time for p in parts]),
+        np.concatenate([p.lon for p in parts]),
+        np.concatenate([p.lat for p in parts]),
+        *concat_ragged([(p.text_off, p.text) for p in parts]),
+        opaque=OpaqueRows(*opaque),
+        until=concat_ends([(p.until, len(p)) for p in parts]),
+        now_ms=parts[0].now_ms,
+    )
 
 
 def _read_arrow(data: bytes, now_ms: int, is_wanted: Callable[[], bool]) -> ObjectColumns:

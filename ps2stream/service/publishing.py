@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,13 +19,13 @@ from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
     OverQuota,
+    Ps2StreamError,
     ResourceExhausted,
     Unavailable,
     Violation,
-    invalid,
 )
-from ps2stream.limits import BATCH_BYTES, VIOLATIONS
-from ps2stream.protocol.wire import encode_message
+from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, VIOLATIONS
+from ps2stream.protocol.rows import ObjectRows
 from ps2stream.service.admission import AdmissionTicket, PublishRates
 from ps2stream.service.calls import (
     OBJECT_ROWS,
@@ -36,13 +35,27 @@ from ps2stream.service.calls import (
     LargeAnswer,
     check_batch,
     check_deadline,
-    name_problem,
     parse,
 )
 from ps2stream.service.gate import PublishGate
-from ps2stream.service.objects import RowRefusal, read_objects
+from ps2stream.service.objects import RowRefusal, join_columns, read_objects
 from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.peek import read_level_and_rows
+from ps2stream.service.publication_messages import (
+    fill_answer,
+    identify_publication,
+    join_answers,
+    resolve_level,
+)
+from ps2stream.service.publication_outcomes import (
+    BegunPublication,
+    Level,
+    PublishOutcome,
+    RetryAdvice,
+    answer_later,
+    await_routing,
+    make_raiser,
+)
 from ps2stream.service.quick import QuickReading, QuickTime
 from ps2stream.service.service_loop import service_loop
 from ps2stream.v1 import object_pb2, pubsub_pb2
@@ -59,40 +72,6 @@ REASONS = ("invalid", "quota", "full", "unavailable", "shed")
 """The reasons to refuse objects. Shed are those of level NONE, because the service was full."""
 
 Request = TypeVar("Request", pubsub_pb2.PublishRequest, pubsub_pb2.PublishStreamRequest)
-Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
-Level: TypeAlias = object_pb2.PublishLevel.ValueType
-_FOLLOWING = pubsub_pb2.PublishStreamResponse.FOLLOWING_FIELD_NUMBER
-_LEVELS = frozenset(object_pb2.PublishLevel.values())
-
-
-class RetryAdvice(NamedTuple):
-    """The reason why a batch was not accepted now. It is no exception, whose frames would hold the
-    message until the next garbage collection."""
-
-    problem: str
-    retry_after_ms: int
-
-
-class PublishOutcome(NamedTuple):
-    """The outcome of a batch. `at` is None where nothing of it was accepted; `error` is the reason
-    when a full service or a quota refused it."""
-
-    level: Level
-    at: AcceptedBatch | None = None
-    accepted: int = 0
-    refused: Sequence[RowRefusal] = ()
-    error: RetryAdvice | None = None
-
-
-class BegunPublication(NamedTuple):
-    """A publication under way. `finish` waits for `routing` and returns the outcome.
-    `joins_answers`: its answer may be written together with others. `is_large`: many rows were
-    refused."""
-
-    routing: Future[AcceptedBatch]
-    finish: Callable[[], Awaitable[PublishOutcome]]
-    joins_answers: bool
-    is_large: bool
 
 
 class TenantPublications:
@@ -130,7 +109,7 @@ class TenantPublications:
                     for r in outcome.refused
                 ]
             )
-        return _fill_answer(pubsub_pb2.PublishResponse(), outcome).SerializeToString()
+        return fill_answer(pubsub_pb2.PublishResponse(), outcome).SerializeToString()
 
     def begin(self, data: bytes, call: OpenCall) -> BegunAnswer:
         """Begins one batch of a PublishStream, for `pipelined`."""
@@ -143,6 +122,32 @@ class TenantPublications:
         kind = pubsub_pb2.PublishStreamRequest
         return self._begin_at_once(kind, data, call, STREAM_WAIT_S, self._answer_in_stream)
 
+    def begin_together(self, parts: deque[bytes], call: OpenCall) -> Sequence[BegunAnswer]:
+        """Begins the first batches of a PublishStream as one, on the loop, as many as should be
+        quick together, and removes them from `parts`; none if they have to be begun one by one."""
+        many = size_bytes = 0
+        for part in parts:
+            if not self._reading.expects(size_bytes + len(part)):
+                break
+            many, size_bytes = many + 1, size_bytes + len(part)
+        if many < 2 or (ticket := self._enter_at_once(size_bytes, call)) is None:
+            return ()
+        kind, begun = pubsub_pb2.PublishStreamRequest, list[BegunAnswer]()
+        try:
+            check_deadline(call)
+            chosen = list(islice(parts, many))
+            if sum(check_batch(kind, part, OBJECT_ROWS) for part in chosen) <= BATCH_ROWS:
+                requests = [parse(kind, part, BATCH_BYTES, "batch_bytes") for part in chosen]
+                begun = self._begin_read_batches(ticket, requests)
+        except (Ps2StreamError, TimeoutError):
+            pass  # whoever begins them one by one finds which is bad
+        finally:
+            if not begun:
+                self._gate.leave(ticket)
+        for _ in begun:
+            parts.popleft()
+        return begun
+
     def _begin_at_once(
         self,
         kind: type[Request],
@@ -153,25 +158,25 @@ class TenantPublications:
     ) -> BegunAnswer | None:
         """Begins a batch on the loop, if it should be quick and need not wait; returns None if it
         is not and does."""
-        if (ticket := self._enter_at_once(data, call)) is None:
+        if (ticket := self._enter_at_once(len(data), call)) is None:
             return None
         try:
             return self._begin_batch(kind, data, call, wait_s, answer, ticket)
         except Cancelled:  # it took too long
             return None
 
-    def _enter_at_once(self, data: bytes, call: OpenCall) -> AdmissionTicket | None:
-        if not self._gateway.never_blocks or not self._reading.expects(len(data)):
+    def _enter_at_once(self, size_bytes: int, call: OpenCall) -> AdmissionTicket | None:
+        if not self._gateway.never_blocks or not self._reading.expects(size_bytes):
             return None
         try:
             with self._rates_lock:
                 self._rates.check(self._gateway.clock_ms())
         except ResourceExhausted:
             return None  # reading what is refused may have to wait
-        return self._gate.try_to_enter(call.peer(), len(data))
+        return self._gate.try_to_enter(call.peer(), size_bytes)
 
     def _answer_in_stream(self, outcome: PublishOutcome) -> bytes:
-        answer = _fill_answer(pubsub_pb2.PublishStreamResponse(), outcome)
+        answer = fill_answer(pubsub_pb2.PublishStreamResponse(takes_following=True), outcome)
         if outcome.error is not None:
             answer.retry_after_ms = outcome.error.retry_after_ms
         return answer.SerializeToString()
@@ -191,19 +196,21 @@ class TenantPublications:
         try:
             taking = self._accept_batch(kind, data, call, wait_s, ticket)
         except (InvalidArgument, FailedPrecondition) as error:
-            return self._hold_back_answer(len(data), _make_raiser(error), call)
+            return self._hold_back_answer(len(data), make_raiser(error), call)
         if isinstance(taking, PublishOutcome):
             return self._hold_back_answer(len(data), partial(answer, taking), call)
-        del data, call  # the answer may take long
+        if taking.joins_answers and not taking.is_large:
+            return self._join_answer(taking.routing, taking.finish, answer)
+        later = partial(answer_later, taking.finish, answer)
+        return LargeAnswer(later) if taking.is_large else later
 
-        async def answer_later() -> bytes:
-            return answer(await taking.finish())
-
-        if taking.is_large:
-            return LargeAnswer(answer_later)
-        if taking.joins_answers:
-            return JoinedAnswer(answer_later, taking.routing.done, join_answers)
-        return answer_later
+    def _join_answer(
+        self,
+        routing: Future[AcceptedBatch],
+        finish: Callable[[], Awaitable[PublishOutcome]],
+        answer: Callable[[PublishOutcome], bytes],
+    ) -> JoinedAnswer:
+        return JoinedAnswer(partial(answer_later, finish, answer), routing.done, join_answers)
 
     def _hold_back_answer(
         self, size_bytes: int, answer: Callable[[], bytes], call: OpenCall
@@ -284,46 +291,87 @@ class TenantPublications:
         # Nothing counts before: what takes too long on the loop begins anew on a thread.
         self.refused["invalid"] += len(refused)
         try:
-            with self._rates_lock:
-                size = len(rows.text) + len(rows.id) + len(rows.opaque)
-                self._rates.take(len(rows), size, self._gateway.clock_ms())
+            self._take_rates(rows)
         except OverQuota as error:
             self._gate.leave(ticket)
             return self._refuse_batch(level, len(rows), error)
+        routing = self._route_rows(ticket, rows, wait_s, level, identity)
+        finish = partial(self._finish_batch, routing, wait_s, level, 0, len(rows), refused)
+        joins = isinstance(request, pubsub_pb2.PublishStreamRequest) and request.join_answers
+        return BegunPublication(routing, finish, joins, len(refused) > VIOLATIONS)
+
+    def _begin_read_batches(
+        self, ticket: AdmissionTicket, requests: Sequence[pubsub_pb2.PublishStreamRequest]
+    ) -> list[BegunAnswer]:
+        """Publishes batches that were read together as one, of which each is answered by itself.
+        Returns none if one of them is not as the others, or is not good; nothing counts then."""
+        level = requests[0].level
+        if any(r.level != level or r.producer or r.seq or not r.join_answers for r in requests):
+            return []
+        level, time = resolve_level(level), QuickTime(is_limited=True)
+        now_ms, size_bytes = self._gateway.clock_ms(), ticket.size_bytes
+        try:
+            parts = [read_objects(r.batch, now_ms, time.is_left) for r in requests]
+            if any(part.opaque.problems for part in parts):
+                return []
+            objects = join_columns(parts)
+            if objects.refusals(1, time.is_left):
+                return []
+            literals = self._gateway.literals.view
+            rows = objects.analyse(self._gateway.analyzer, time.is_left, literals)
+        finally:
+            self._reading.note(size_bytes, time.taken_s)
+        self._take_rates(rows)
+        routing = self._route_rows(ticket, rows, STREAM_WAIT_S, level, None)
+        begun, first = list[BegunAnswer](), 0
+        for part in parts:
+            place = first, len(part)
+            finish = partial(self._finish_batch, routing, STREAM_WAIT_S, level, *place, ())
+            begun.append(self._join_answer(routing, finish, self._answer_in_stream))
+            first += len(part)
+        return begun
+
+    def _take_rates(self, rows: ObjectRows) -> None:
+        """Counts the rows among those of the tenant. Raises OverQuota if they may not pass."""
+        with self._rates_lock:
+            size = len(rows.text) + len(rows.id) + len(rows.opaque)
+            self._rates.take(len(rows), size, self._gateway.clock_ms())
+
+    def _route_rows(
+        self,
+        ticket: AdmissionTicket,
+        rows: ObjectRows,
+        wait_s: float,
+        level: Level,
+        identity: PublicationIdentity | None,
+    ) -> Future[AcceptedBatch]:
         self._gate.end_turn(ticket)
         durable = level == object_pb2.PUBLISH_LEVEL_DURABLE
         routing = self._gateway.publish(rows, wait_s, durable, identity)
         routing.add_done_callback(lambda _: self._gate.leave(ticket))
-        count = len(rows)
+        return routing
 
-        async def finish() -> PublishOutcome:
-            try:
-                at = await self._await_routing(routing, wait_s)
-                return PublishOutcome(level, at, count, refused)
-            except ResourceExhausted as error:
-                return self._refuse_batch(level, count, error)._replace(refused=refused)
-            except Unavailable:
-                self.refused["unavailable"] += count
-                raise
-            except (AlreadyExists, FailedPrecondition):  # it repeats what it does not equal
-                self.refused["invalid"] += count
-                raise
-
-        joins = isinstance(request, pubsub_pb2.PublishStreamRequest) and request.join_answers
-        return BegunPublication(routing, finish, joins, len(refused) > VIOLATIONS)
-
-    async def _await_routing(self, routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
-        """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing
-        accepted, when the batch still waits after `wait_s` seconds."""
-        if routing.done():
-            return routing.result()
-        loop = service_loop()
+    async def _finish_batch(
+        self,
+        routing: Future[AcceptedBatch],
+        wait_s: float,
+        level: Level,
+        first: int,
+        count: int,
+        refused: Sequence[RowRefusal],
+    ) -> PublishOutcome:
+        """Returns the outcome of `count` rows, from the row `first` on of what is routed."""
         try:
-            async with asyncio.timeout(wait_s):
-                return await loop.follow(routing)
-        except TimeoutError:
-            await asyncio.to_thread(self._gateway.withdraw, routing, wait_s)
-            return await loop.follow(routing)
+            at = await await_routing(self._gateway, routing, wait_s)
+            return PublishOutcome(level, at._replace(offset=at.offset + first), count, refused)
+        except ResourceExhausted as error:
+            return self._refuse_batch(level, count, error)._replace(refused=refused)
+        except Unavailable:
+            self.refused["unavailable"] += count
+            raise
+        except (AlreadyExists, FailedPrecondition):  # it repeats what it does not equal
+            self.refused["invalid"] += count
+            raise
 
     def _refuse_unread(
         self, kind: type[Request], data: bytes, rows: int, error: ResourceExhausted
@@ -341,55 +389,3 @@ class TenantPublications:
         return PublishOutcome(
             level, error=None if shed else RetryAdvice(str(error), error.retry_after_ms)
         )
-
-
-def _make_raiser(error: Exception) -> Callable[[], bytes]:
-    """Returns a function that raises the error; the error's frames, which hold the message, are
-    released."""
-    error.__traceback__ = error.__context__ = None
-
-    def raise_error() -> bytes:
-        raise error
-
-    return raise_error
-
-
-def resolve_level(level: Level) -> Level:
-    """Returns the level that takes effect for the requested one. Raises InvalidArgument for an
-    unknown level."""
-    if level == object_pb2.PUBLISH_LEVEL_UNSPECIFIED:
-        return object_pb2.PUBLISH_LEVEL_DURABLE
-    if level not in _LEVELS:
-        raise invalid("level", f"unknown level {level}")
-    return level
-
-
-def identify_publication(
-    request: pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest,
-) -> PublicationIdentity | None:
-    """Returns what makes a repeat of the request the same publication; None if it has no producer.
-    Raises InvalidArgument."""
-    if not request.producer and not request.seq:
-        return None
-    if problem := name_problem(request.producer, "id"):
-        raise invalid("producer", problem)
-    if not request.seq:
-        raise invalid("seq", "is missing; a producer numbers its publications from 1")
-    content = request.batch.SerializeToString(deterministic=True)
-    digest = hashlib.blake2b(content, digest_size=16).digest()
-    return PublicationIdentity(request.producer, request.seq, digest)
-
-
-def _fill_answer(answer: Answer, outcome: PublishOutcome) -> Answer:
-    answer.level = outcome.level
-    answer.accepted = outcome.accepted
-    if outcome.at is not None:
-        answer.partition, answer.first_offset, answer.lsn = outcome.at
-    answer.refused.extend(r.to_proto() for r in outcome.refused)
-    return answer
-
-
-def join_answers(answers: Sequence[bytes]) -> bytes:
-    """Returns the response of PublishStream to several batches, of their encoded responses."""
-    following = (encode_message(_FOLLOWING, answer) for answer in answers[1:])
-    return b"".join((answers[0], *following))

@@ -32,6 +32,7 @@ from ps2stream.service.calls import (
     ID_ROWS,
     PIPELINE,
     QUERY_ROWS,
+    JoinedBehaviour,
     LaterAnswer,
     QuickBehaviour,
     StreamBehaviour,
@@ -52,6 +53,7 @@ from ps2stream.service.interpretation import interpret_query
 from ps2stream.service.listing import page
 from ps2stream.service.objects import RowRefusal
 from ps2stream.service.open_calls import OpenCall
+from ps2stream.service.publication_messages import split_requests
 from ps2stream.service.publishing import TenantPublications
 from ps2stream.service.quick import QuickReading, QuickTime
 from ps2stream.service.slots import StreamSlots
@@ -107,7 +109,11 @@ class PubSub:
                 QuickBehaviour(self._begin_delete, self._begin_delete_at_once)
             ),
             "PublishStream": self._pipeline(
-                QuickBehaviour(self.publishing.begin, self.publishing.begin_at_once),
+                JoinedBehaviour(
+                    QuickBehaviour(self.publishing.begin, self.publishing.begin_at_once),
+                    split_requests,
+                    self.publishing.begin_together,
+                ),
                 bulk,
                 PUBLICATIONS,
             ),
@@ -116,7 +122,7 @@ class PubSub:
 
     def _pipeline(
         self,
-        behaviour: UnaryBehaviour,
+        behaviour: UnaryBehaviour | JoinedBehaviour,
         bulk: StreamSlots | None = None,
         most: int = PIPELINE,
     ) -> StreamBehaviour:

@@ -496,6 +496,7 @@ class PublishStreamRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     JOIN_ANSWERS_FIELD_NUMBER: _builtins.int
+    FOLLOWING_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
     """Guarantee that the publication must have before it is answered."""
     allow_partial: _builtins.bool
@@ -512,6 +513,13 @@ class PublishStreamRequest(_message.Message):
     def batch(self) -> _object_pb2.ObjectBatch:
         """Objects to publish."""
 
+    @_builtins.property
+    def following(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Requests that follow, at most 63, each an encoded PublishStreamRequest without `following` of its
+        own. They are taken as if they had been sent after this one, and each is answered. Together they
+        have at most 4 MiB (batch_bytes). Only for a service that says `takes_following`.
+        """
+
     def __init__(
         self,
         *,
@@ -521,10 +529,11 @@ class PublishStreamRequest(_message.Message):
         producer: _builtins.str = ...,
         seq: _builtins.int = ...,
         join_answers: _builtins.bool = ...,
+        following: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_partial", b"allow_partial", "batch", b"batch", "join_answers", b"join_answers", "level", b"level", "producer", b"producer", "seq", b"seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_partial", b"allow_partial", "batch", b"batch", "following", b"following", "join_answers", b"join_answers", "level", b"level", "producer", b"producer", "seq", b"seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -544,6 +553,7 @@ class PublishStreamResponse(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     FOLLOWING_FIELD_NUMBER: _builtins.int
+    TAKES_FOLLOWING_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
     """Level that took effect."""
     partition: _builtins.int
@@ -558,6 +568,8 @@ class PublishStreamResponse(_message.Message):
     """Milliseconds to wait before sending the batch again; 0 unless the service was full or a quota
     was reached, in which case nothing was accepted.
     """
+    takes_following: _builtins.bool
+    """True: the next requests of the stream may have `following`."""
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
         """Invalid rows. Without allow_partial, a single one means that nothing was accepted, and at most
@@ -581,10 +593,11 @@ class PublishStreamResponse(_message.Message):
         refused: _abc.Iterable[_query_pb2.RowError] | None = ...,
         retry_after_ms: _builtins.int = ...,
         following: _abc.Iterable[Global___PublishStreamResponse] | None = ...,
+        takes_following: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "first_offset", b"first_offset", "following", b"following", "level", b"level", "lsn", b"lsn", "partition", b"partition", "refused", b"refused", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "first_offset", b"first_offset", "following", b"following", "level", b"level", "lsn", b"lsn", "partition", b"partition", "refused", b"refused", "retry_after_ms", b"retry_after_ms", "takes_following", b"takes_following"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

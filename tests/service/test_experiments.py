@@ -23,7 +23,10 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 SUBSCRIPTIONS = ("w0", "w1", "w2", "clusters", "updates", "memory")
 """Those of Le Subscribe, which have no stream and no workers."""
-ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS}  # f12 with more queries; with real actors; below
+KEYED = tuple(name for name in NAMES if name.startswith(("pkg-", "fish-")))
+"""Those on keyed streams, with the shared ones if there are any."""
+ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS, *KEYED}
+"""f13 is f12 with more queries; f14 and f15 have real actors; the others are below."""
 
 QUICK = "f9"
 """The one that runs at the size of the command."""
@@ -63,6 +66,27 @@ def test_an_experiment_on_subscriptions_prints_rows_and_verdicts(name: str, tmp_
     assert found["verdicts"]
     assert not [note for note in found["notes"] if note.startswith("WRONG")]
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KEYED)
+def test_an_experiment_on_keyed_streams_prints_rows_and_verdicts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer = {"like WP": (5_000, 0.0932), "like TW": (9_000, 0.0267)}
+    monkeypatch.setattr("ps2stream.experiments.keyed.streams.LIKE", fewer)
+    more = ("--tuples", "10000", "--workers", "4,16", "--out", str(tmp_path), "--json")
+    code, out, err = run(name, *more)
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    assert found["settings"]["tuples"] == 10_000
+    assert found["rows"]
+    assert found["verdicts"]
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    code, out, err = run(name, *more, "--posts", "none")
+    assert code == 0, err
+    streams = {row.get("stream", "Zipf") for row in json.loads(out)["rows"]}
+    assert not streams & {"tweet words", "tweet words, no stop words", "git paths", "flights"}
 
 
 CALM = 1_000.0

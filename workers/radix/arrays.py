@@ -77,8 +77,9 @@ class RadixScratch(NamedTuple):
     uint32[block, 32] and masks uint16[block, 64], one memory: fingerprints, and the codes of
     comparisons; spots uint64[block, 2]; groups uint64[groups, 2];
     cands uint32[3, candidates + 16]; checks uint32[candidates, 3]; later int64[candidates]: those
-    with more to check; hits uint64[hits]; tally int64[block]: hits by object, and flags int64[1]:
-    those of all hits, zero between blocks; stack uint8[program].
+    with more to check, then their hits in polygons that are still open; hits uint64[hits]; tally
+    int64[block]: hits by object, and flags int64[1]: those of all hits, zero between blocks; stack
+    uint8[program].
     """
 
     keys: U64

@@ -96,7 +96,8 @@ class RadixGI2:
         self._updates = make_update_scratch(1 << 12)
         self._scratch = make_match_scratch(kv.BATCH, km.KEYS, kf.GROUPS, kv.CANDIDATES, kv.HITS)
         self._room = make_room(_ROOM)
-        self._met = MetPostings(np.zeros(0, np.int64), np.zeros(16, np.int64))
+        self._met = np.zeros(0, np.int64), np.zeros(16, np.int64)  # as MetPostings
+        self._no_values = sealed(np.zeros(1 << 10, np.int64))
         self._resume = np.zeros(km.RESUME, np.int64)
         self._located = self._arrays, self._scratch, self._room
         self._addresses = list_addresses(*self._located)
@@ -324,12 +325,11 @@ class RadixGI2:
     ) -> MatchColumns:
         """Matches a batch as of `lsn`; see `Index.match`."""
         if not len(value_off):
-            value_off = np.zeros(len(lon) + 1, np.int64)
+            value_off = self._list_no_values(len(lon))
         columns: tuple[Array, ...] = lon, lat, term_off, term, chosen, value_off, value
         objects = tuple(map(sealed, columns))  # as MatchedObjects
-        met = np.zeros(len(lon), np.int64), np.zeros(16, np.int64)
-        self._met = MetPostings(*met)
-        self._resume[:] = 0
+        self._met = met = np.zeros(len(lon), np.int64), np.zeros(16, np.int64)
+        self._resume.fill(0)
         while True:
             addresses, sizes = self._locate_arrays()
             need = km.match_block(lsn, self._resume, self._bits, objects, addresses, sizes, met)
@@ -339,19 +339,25 @@ class RadixGI2:
                 self._room = self._room.grow()
             else:
                 self._scratch = self._scratch._replace(**make_key_columns(2 * len(term)))
-        n, shaped, room = int(self._resume[km.R_OUT]), int(self._resume[km.R_SHAPED]), self._room
-        found = MatchColumns(room.row[:n], room.handle[:n], room.session[:n])
+        n, shaped, _, parts = self._resume[km.R_OUT :].tolist()
+        room, is_shared = self._room, self._state[kl.SHARED]
+        row, handle, session = room.row[:n], room.handle[:n], room.session[:n]
+        if not (shaped or is_shared or parts):
+            return MatchColumns(row.copy(), handle.copy(), session.copy())
+        found = MatchColumns(row, handle, session)
         if shaped:
             at, start = room.shaped[:shaped], room.extras[:shaped] + kl.X_GEOM
             geom = self._arrays.pool_f
             found = keep_within_polygons(found, at, start, geom, lon, lat, self._polygons)
-        if self._state[kl.SHARED]:
+        if is_shared:
             found = self._list_holding(lsn, found)
-        if self._resume[km.R_PARTS]:
-            return _order_matches(found, len(lon))
-        if shaped or self._state[kl.SHARED]:  # they are copies
-            return found
-        return MatchColumns(found.row.copy(), found.handle.copy(), found.session.copy())
+        return _order_matches(found, len(lon)) if parts else found  # they are copies
+
+    def _list_no_values(self, objects: int) -> I64:
+        """Returns the offsets of the values of objects that have none."""
+        if objects >= len(self._no_values):
+            self._no_values = sealed(np.zeros(2 * objects, np.int64))
+        return self._no_values[: objects + 1]
 
     def _list_holding(self, lsn: int, found: MatchColumns) -> MatchColumns:
         """Returns the matches with all live holders of the shared slots among them."""
@@ -374,7 +380,7 @@ class RadixGI2:
     def met(self) -> MetPostings:
         """Returns the candidates of the last `match`: postings at the place of an object; see
         `Index.met`."""
-        return self._met
+        return MetPostings(*self._met)
 
     def stats(self) -> IndexStats:
         """Returns the sizes; `bytes` counts what was ever written of the arrays, whose rest takes

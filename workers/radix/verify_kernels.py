@@ -9,7 +9,7 @@ from numba import njit
 
 from ps2stream.protocol.programs import compare_value, compared_term, comparison_size
 from ps2stream.protocol.rows import PROG_AND, PROG_COMPARE, PROG_NOT, ExpressionForm, RegionShape
-from ps2stream.space.polygon_kernels import INSIDE, OUTSIDE, UNDECIDED
+from ps2stream.space.polygon_kernels import INSIDE, OUTSIDE, UNDECIDED, hold_point
 from ps2stream.space.space_kernels import cell_at, haversine_km, in_rect
 from ps2stream.workers.radix.conjunction_kernels import contains_term, satisfies_conjunction
 from ps2stream.workers.radix.layout import (
@@ -47,15 +47,15 @@ _FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
 _AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _RECT, _CIRCLE = int(RegionShape.RECT), int(RegionShape.CIRCLE)
 _ONE_BIT = np.uint64(1)
-_HOLDS = -1  # instead of a mode: nothing of the expression is left to check
 _AHEAD = 48  # of `checks`
+_SHAPE_WORDS = 128  # of a polygon that are asked for: 60 corners and more
 BATCH = 64  # objects a block: what is between its stages stays in the second-level cache
 CANDIDATES = 512
 HITS = 1 << 14
 FULL_HITS = HITS - 2 * CANDIDATES  # behind so many there is no room for those of full candidates
 HIT_SHAPED, HIT_HELD = 1 << SLOT_BITS, 2 << SLOT_BITS
-"""Flags of a hit, slot | flags | object in the block << 32: its shape is still to be checked, or it
-stands for all holders of its slot."""
+"""Flags of a hit, slot | flags | object in the block << 32: its shape is left to GEOS, or it stands
+for all holders of its slot."""
 FULL_CANDIDATES = CANDIDATES - LANES  # behind so many there is no room for those of another group
 C_TERM, C_SLOT = CANDIDATES + LANES, 2 * (CANDIDATES + LANES)
 """Where the columns of `cands` begin that are behind the first, of the objects: the terms, and
@@ -210,7 +210,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
     slots_f, slots_i, pool = index.slots_f, index.slots_i, index.pool
     cands, checks, later = scratch.cands, scratch.checks, scratch.later
     hits, tally, points = scratch.hits, scratch.tally, scratch.points
-    more = levels = 0
+    more, levels = np.int64(0), np.int64(0)
     for c in range(n):
         b, slot = np.int64(cands[c]) - o0, np.int64(cands[c + C_SLOT]) & SLOT_MASK
         word = slots_i[8 * slot + SESSION]
@@ -223,13 +223,12 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
             continue
         is_hit = is_in_box(slots_f, 8 * slot, points, 2 * b) & (slots_i[8 * slot + HANDLE] <= lsn)
         found = _note_hit(hits, tally, found, b, slot, np.int64(is_hit))
-    for k in range(more):
-        c = later[k]
-        found = _verify_block(
-            cands[c], cands[c + C_TERM], cands[c + C_SLOT], _HOLDS, o0, lsn, bits, objects, index,
-            scratch, found,
-        )  # fmt: skip
-    more = 0
+    one, three, whole, part = np.int64(1), np.int64(3), np.int64(1), np.int64(0)
+    found = _verify_blocks(
+        more, cands, advance(cands, C_TERM), advance(cands, C_SLOT), one, whole, o0, lsn, bits,
+        objects, index, scratch, found,
+    )  # fmt: skip
+    more = np.int64(0)
     for c in range(min(m, _AHEAD)):
         prefetch(slots_i, 8 * (np.int64(checks[3 * c + 2]) & SLOT_MASK))
     for c in range(m):
@@ -244,7 +243,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
             prefetch(pool, slots_i[8 * slot + FIRST] + LINE)
             prefetch(pool, slots_i[8 * slot + SECOND])
             prefetch(pool, slots_i[8 * slot + SECOND] + X_GEOM - 1)
-            later[more] = 3 * c
+            later[more] = c
             more += 1
             continue
         # BOTH has the term beside its key in SECOND, EITHER the smaller one in FIRST.
@@ -253,48 +252,71 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
         is_hit = is_in_box(slots_f, 8 * slot, points, 2 * (o - o0))
         is_hit &= (slots_i[8 * slot + HANDLE] <= lsn) & (has == (mode == ALL))
         found = _note_hit(hits, tally, found, o - o0, slot, np.int64(is_hit))
-    for k in range(more):
-        c = later[k]
-        found = _verify_block(
-            checks[c], checks[c + 1], checks[c + 2], np.int64(checks[c + 2]) >> SLOT_BITS, o0, lsn,
-            bits, objects, index, scratch, found,
-        )  # fmt: skip
+    found = _verify_blocks(
+        more, checks, advance(checks, 1), advance(checks, 2), three, part, o0, lsn, bits,
+        objects, index, scratch, found,
+    )  # fmt: skip
     if levels >> LEVEL_SHIFT & LEVEL_MASK != 0:
-        one, three = np.int64(1), np.int64(3)  # no constants, for each of which it is compiled
         _count_levels(n, cands, one, advance(cands, C_SLOT), one, slots_i, met)
         _count_levels(m, checks, three, advance(checks, 2), three, slots_i, met)
     return found
 
 
-@njit(inline="always")
-def _verify_block(o, t, word, mode, o0, lsn, bits, objects, index, scratch, found):
-    """Writes a candidate of a query with blocks to `hits` at `found`; returns the new end. mode:
-    of the posting, FREE if only a smaller posting term is left to check, or _HOLDS."""
-    slots_i, pool, term = index.slots_i, index.pool, objects.term
-    o, t, slot = np.int64(o), np.int64(t), np.int64(word) & SLOT_MASK
-    x, y = objects.lon[o], objects.lat[o]
-    expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
-    inside, has_shape = _is_in_region(index.slots_f, pool, index.pool_f, slot, extras, x, y)
-    flags = np.int64(has_shape) * HIT_SHAPED
-    matched = inside and slots_i[8 * slot + HANDLE] <= lsn
-    if matched and extras != 0:
-        deleted = np.int64(pool[extras + X_DELETED])
-        matched = deleted > lsn or deleted < 0
-        if deleted < 0:  # -chunk stands for all holders; see `holder_kernels`
-            flags |= HIT_HELD
-        if matched and pool[extras + X_LIST] != NO_WORD:
-            matched = is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1])
-    if matched and mode == FREE:
-        matched = _is_smallest(
-            pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1]
-        )
-    elif matched and mode != _HOLDS:
-        matched = satisfies_expression(
-            pool, expression, term[t], term, objects.term_off[o], objects.term_off[o + 1],
-            objects.value, objects.value_off[o], objects.value_off[o + 1], scratch.stack,
-        )  # fmt: skip
-    scratch.flags[0] |= flags * np.int64(matched)
-    return _note_hit(scratch.hits, scratch.tally, found, o - o0, slot | flags, np.int64(matched))
+@njit(cache=True, nogil=True)
+def _verify_blocks(
+    count, rows, terms, words, step, whole, o0, lsn, bits, objects, index, scratch, found
+):
+    """Writes those of the first `count` candidates in `later`, of queries with blocks, that match
+    to `hits` from `found` on; returns the new end. Candidate c is at `step` * c of the columns:
+    object, term and mode << 30 | slot. Mode FREE leaves a smaller posting term to be checked; if
+    `whole`, there is no mode and nothing of the expression is left.
+
+    What a raster leaves open of a polygon is decided once the lines of all of them were asked for;
+    `later` holds these hits where its candidates were.
+    """
+    slots_i, pool, pool_f, term = index.slots_i, index.pool, index.pool_f, objects.term
+    hits, tally, later, undecided = scratch.hits, scratch.tally, scratch.later, 0
+    for k in range(count):
+        c = step * later[k]
+        o, t, slot = np.int64(rows[c]), np.int64(terms[c]), np.int64(words[c]) & SLOT_MASK
+        mode = np.int64(words[c]) >> SLOT_BITS
+        x, y = objects.lon[o], objects.lat[o]
+        expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
+        inside, has_shape = _is_in_region(index.slots_f, pool, pool_f, slot, extras, x, y)
+        matched, flags = inside and slots_i[8 * slot + HANDLE] <= lsn, 0
+        if matched and extras != 0:
+            deleted = np.int64(pool[extras + X_DELETED])
+            matched = deleted > lsn or deleted < 0
+            if deleted < 0:  # -chunk stands for all holders; see `holder_kernels`
+                flags = HIT_HELD
+            if matched and pool[extras + X_LIST] != NO_WORD:
+                matched = is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1])
+        if matched and whole == 0:
+            first, last = objects.term_off[o], objects.term_off[o + 1]
+            if mode == FREE:
+                matched = _is_smallest(pool, expression, term[t], term, first, last)
+            else:
+                matched = satisfies_expression(
+                    pool, expression, term[t], term, first, last,
+                    objects.value, objects.value_off[o], objects.value_off[o + 1], scratch.stack,
+                )  # fmt: skip
+        if matched and has_shape:
+            size = np.int64(pool[extras + X_HEAD]) >> 32
+            for line in range(0, min(size, _SHAPE_WORDS) + LINE - 1, LINE):
+                prefetch(pool, extras + X_GEOM + line)
+            later[undecided] = slot | flags | o - o0 << 32
+            undecided += 1
+            continue
+        scratch.flags[0] |= flags * np.int64(matched)
+        found = _note_hit(hits, tally, found, o - o0, slot | flags, np.int64(matched))
+    for k in range(undecided):
+        b, word = later[k] >> 32, later[k] & 0xFFFFFFFF
+        g = slots_i[8 * (word & SLOT_MASK) + SECOND] + X_GEOM
+        holds = hold_point(pool_f, g, objects.lon[o0 + b], objects.lat[o0 + b])
+        word |= np.int64(holds == UNDECIDED) * HIT_SHAPED
+        scratch.flags[0] |= word & (HIT_SHAPED | HIT_HELD)
+        found = _note_hit(hits, tally, found, b, word, np.int64(holds != OUTSIDE))
+    return found
 
 
 @njit(cache=True, nogil=True)

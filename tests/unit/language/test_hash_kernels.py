@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.language.hash_kernels import sort_unique
+from ps2stream.language.hash_kernels import SCRATCH, sort_unique
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 48, 49, 200, 193, 3_000])
-@pytest.mark.parametrize("values", [2, 1 << 40])
+@pytest.mark.parametrize("size", [0, 1, 2, 48, SCRATCH, SCRATCH + 1, 200, 193, 3_000])
+@pytest.mark.parametrize("values", [3, 1 << 40, (1 << 64) - 1])
 def test_a_part_is_sorted_and_its_repeats_go(size: int, values: int) -> None:
-    rng = np.random.default_rng(size + values)
+    rng = np.random.default_rng((size, values))
     for order in (1, -1, 0):
-        drawn = rng.integers(0, values, size + 20).astype(np.uint64)
+        drawn = rng.integers(1, values, size + 20, dtype=np.uint64)
         part = np.sort(drawn[10 : size + 10])[:: order or 1]
         if order:
             drawn[10 : size + 10] = part
         before = drawn.copy()
-        end = sort_unique(drawn, 10, size + 10)
+        end = sort_unique(drawn, 10, size + 10, np.empty(SCRATCH, np.uint64))
         assert drawn[10:end].tolist() == np.unique(before[10 : size + 10]).tolist()
         assert (drawn[:10] == before[:10]).all()
         assert (drawn[size + 10 :] == before[size + 10 :]).all()

@@ -9,11 +9,23 @@ import pytest
 from numba import njit
 
 from ps2stream.protocol.frame import U64
-from ps2stream.workers.radix import layout
+from ps2stream.protocol.rows import ExpressionForm
+from ps2stream.workers.radix import gi2, layout
 from ps2stream.workers.radix.conjunction_kernels import contains_term
+from ps2stream.workers.radix.gi2 import RadixGI2
 from ps2stream.workers.radix.pointers import pointer_to
 from ps2stream.workers.radix.verify_kernels import is_listed, satisfies_expression
-from tests.support.postings import GRID, VOCABULARY, Query, cell_of, random_query
+from ps2stream.workers.shapes import keep_within_polygons
+from tests.support.postings import (
+    GRID,
+    VOCABULARY,
+    Query,
+    cell_of,
+    check,
+    columns,
+    random_query,
+    touched,
+)
 
 
 @njit
@@ -80,3 +92,41 @@ def test_a_list_has_the_tags_of_one_cell_and_not_of_the_next() -> None:
     assert found == [False, True, True]
     beside = [bool(call_listed(pool, 20, np.uint64(key), x + 11.25, y, bits)) for key in (7, 8)]
     assert beside == [True, False]
+
+
+def star(rng: np.random.Generator, handle: int, corners: int) -> Query:
+    """A query with a star of this many corners in the middle of the grid, and one term or two."""
+    angle = (np.arange(corners) + rng.uniform(0, 0.9, corners)) * (2 * np.pi / corners)
+    ring = np.stack([np.cos(angle), np.sin(angle)], 1) * rng.uniform(6, 12, (corners, 1))
+    box = (*ring.min(0).tolist(), *ring.max(0).tolist())
+    form = (ExpressionForm.ALL, ExpressionForm.ANY)[handle % 2]
+    terms = [5, 6][: 1 + handle // 2 % 2]
+    post = 1 if form == ExpressionForm.ALL else (1 << len(terms)) - 1
+    points = [(x, y) for x, y in ring.tolist()]
+    query = Query(handle, form, terms, post, [box], ring=points)
+    posted = [t for i, t in enumerate(terms) if post >> i & 1]
+    query.tags = {(cell, term) for cell in touched(query) for term in posted}
+    return query
+
+
+@pytest.mark.parametrize(("corners", "left"), [(5, False), (60, False), (700, True)])
+def test_what_a_raster_leaves_open_is_decided_by_edges_and_geos_asked_of_large_ones(
+    corners: int, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def note(found: Any, at: Any, *others: Any) -> Any:
+        asked.append(len(at))
+        return keep_within_polygons(found, at, *others)
+
+    monkeypatch.setattr(gi2, "keep_within_polygons", note)
+    rng, n = np.random.default_rng(corners), 300
+    queries = [star(rng, handle, corners) for handle in range(1, 120)]
+    index = RadixGI2(GRID)
+    index.insert(*columns(queries))
+    lon, lat = rng.uniform(-13, 13, (2, n))
+    lon[0], lat[0] = queries[0].ring[0]  # a corner
+    term = np.tile(np.array([5, 6], np.uint64), n)
+    assert check(index, queries, 119, (lon, lat, np.arange(0, 2 * n + 1, 2), term)) > 10_000
+    assert (sum(asked) > 1000) == left
+    assert left or not asked
