@@ -49,6 +49,7 @@ from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import (
+    decide,
     decide_kernels,
     feed,
     followers,
@@ -482,38 +483,45 @@ def delete_requests_are_not_durable() -> Iterator[None]:
 def a_replacement_takes_two_lsns() -> Iterator[None]:
     """The insert of a replacement gets the LSN after that of its delete, so that an object may fall
     between them."""
-    decide_rows = decide_kernels.decide_rows
 
-    def apart(base: int, update: Any, stored: Any, old: Any, sources: Any, verdict: Any) -> Any:
-        count, kept = decide_rows(base, update, stored, old, sources, verdict)
-        columns = decide_kernels.VerdictColumns(*verdict)
-        moved: dict[int, int] = {}  # the LSNs of inserts, and those of deletes without one
-        for row in range(max(count, 0)):
-            lsn = base + row + 1
-            moved[int(columns.out_lsn[row])] = columns.out_lsn[row] = lsn
-            handle = int(columns.handle[row])
-            is_insert = columns.kind[row] == UpdateKind.INSERT
-            columns.handle[row] = lsn if is_insert else moved.get(handle, handle)
-        if count > 0:
-            columns.lsn[:] = [moved.get(lsn, lsn) for lsn in columns.lsn.tolist()]
-        return count, kept
+    def take_apart(kernel: Any) -> Any:
+        def apart(base: int, *args: Any) -> Any:
+            counts = kernel(base, *args)
+            _, lsns, kinds, _, numbers, _ = args[-1]
+            out_lsn, handles = numbers[decide_kernels.OUT_LSN], numbers[decide_kernels.OUT_HANDLE]
+            moved: dict[int, int] = {}  # the LSNs of inserts, and those of deletes without one
+            for row in range(max(counts[0], 0)):
+                lsn = base + row + 1
+                moved[int(out_lsn[row])] = out_lsn[row] = lsn
+                handle = int(handles[row])
+                is_insert = kinds[row] == UpdateKind.INSERT
+                handles[row] = lsn if is_insert else moved.get(handle, handle)
+            if counts[0] > 0:
+                lsns[:] = [moved.get(lsn, lsn) for lsn in lsns.tolist()]
+            return counts
 
-    with patch(decide_kernels, "decide_rows", apart):
+        return apart
+
+    found, batch = decide_kernels.decide_found, decide_kernels.decide_batch
+    with (
+        patch(decide, "decide_found", take_apart(found)),
+        patch(decide, "decide_batch", take_apart(batch)),
+    ):
         yield
 
 
 @bug
 def replacements_are_done_again() -> Iterator[None]:
     """The sequencer knows the request ids of deletes alone."""
-    find = remembered.RememberedUpdates.find
+    whole = decide.decide
 
-    def forgetful(self: Any, rows: Any, hashes: Any, request_ids: Any) -> Any:
-        found = find(self, rows, hashes, request_ids)
-        at = rows.kind == UpdateKind.REPLACE
-        found.lsn[at], found.first[at] = 0, -1
-        return found
+    def forgetful(rows: Any, names: Any, request_ids: Any, **rest: Any) -> Any:
+        off, data = request_ids
+        counts = rows.kind != UpdateKind.REPLACE
+        kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(off) * counts)])
+        return whole(rows, names, (kept, data[np.repeat(counts, np.diff(off))]), **rest)
 
-    with patch(remembered.RememberedUpdates, "find", forgetful):
+    with patch(sequencer_machine, "decide", forgetful):
         yield
 
 
