@@ -43,6 +43,7 @@ class AsyncChannel:
     def __init__(self, target: str, access: ChannelAccess) -> None:
         self._metadata = access.metadata
         self._closed = False
+        self._methods: dict[str, Any] = {}
         self._channel = (
             grpc.aio.insecure_channel(target, requests.CHANNEL_OPTIONS)
             if access.credentials is None
@@ -58,7 +59,9 @@ class AsyncChannel:
         """Makes a unary call and returns the answer. Raises the errors of `ps2stream.errors`, and
         TimeoutError."""
         self._check_open()
-        method: Any = self._channel.unary_unary(name)
+        method = self._methods.get(name)
+        if method is None:
+            method = self._methods[name] = self._channel.unary_unary(name)
         return bytes(
             await self._wait_for(method(request, timeout=timeout, metadata=self._metadata))
         )

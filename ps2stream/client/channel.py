@@ -39,6 +39,7 @@ class Channel:
     def __init__(self, target: str, access: ChannelAccess) -> None:
         self._metadata = access.metadata
         self._closed = False
+        self._methods: dict[str, Any] = {}  # making one takes as long as a third of a call
         self._channel = (
             grpc.insecure_channel(target, requests.CHANNEL_OPTIONS)
             if access.credentials is None
@@ -53,8 +54,15 @@ class Channel:
     def call(self, name: str, request: bytes, timeout: float) -> bytes:
         """Makes a unary call and returns the answer. Raises the errors of `ps2stream.errors`, and
         TimeoutError."""
-        method: Any = self._channel.unary_unary(name)
+        method = self._find_method(name)
         return self._begin_call(lambda: bytes(method(request, timeout, self._metadata)))
+
+    def _find_method(self, name: str) -> Any:
+        """Returns gRPC's callable of a unary method."""
+        found = self._methods.get(name)
+        if found is None:
+            found = self._methods[name] = self._channel.unary_unary(name)
+        return found
 
     def collect(self, name: str, request: bytes, timeout: float) -> list[bytes]:
         """Makes a call that is answered by a stream, and returns its answers. Raises as `call`."""

@@ -127,8 +127,17 @@ class DispatcherShell(ActorShell):
     def sync(self) -> None:
         """Makes durable what was accepted. Raises Unavailable, for good: this incarnation must
         end."""
+        self._events.put(LogSynced(self._sync_log()))
+
+    def _sync_log(self) -> int:
+        """Makes durable what was accepted; returns the position up to which it is."""
         with self.meter.time("sync"):
-            end = self._log.sync()
+            return self._log.sync()
+
+    def _note_synced(self, end: int) -> None:
+        """Has what was synced answered, after what peers have sent meanwhile: matches have a longer
+        way to go than answers."""
+        self._take_turns()
         self._events.put(LogSynced(end))
 
     def start(
@@ -199,7 +208,7 @@ class DispatcherShell(ActorShell):
             if due:
                 self._unsynced.clear()
                 with self.watched():
-                    self.sync()
+                    self._loop.post(self._note_synced, self._sync_log())
         with self.watched():
             self._log.sync()
         self._log.close()

@@ -160,7 +160,8 @@ class DeliverRelay:
         """Wakes the stream; for any thread."""
         if not self._is_ready:
             self._is_ready = True
-            service_loop().post(self._ready.set)
+            loop = service_loop()
+            self._ready.set() if loop.is_here else loop.post(self._ready.set)
 
     async def _write_all(self) -> None:
         while True:

@@ -151,8 +151,8 @@ def test_after_a_lost_connection_a_stream_sends_again_what_was_not_answered(
     calls: Any = clients[0]
     open_stream, reads = calls._channel.open_stream, 0
 
-    def open_weak(path: str) -> Any:
-        stream = open_stream(path)
+    def open_weak(path: str, **options: Any) -> Any:
+        stream = open_stream(path, **options)
         read = stream.read
 
         def read_or_fail() -> bytes:
