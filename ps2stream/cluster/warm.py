@@ -133,15 +133,18 @@ def warm(topology: Topology) -> None:
     if edge.machine.router.plan_version != plan.version:
         log.warning("the first plan change will be slow, because its rehearsal did not finish")
     edge.machine.router.gridt.postings([])  # as at the end of a plan change
-    # Some are deleted: the sequencer drops their bytes. Then one as soon as it is inserted.
+    # Some are deleted: the sequencer drops their bytes. Then one as soon as it is inserted, and one
+    # is inserted that is live: the sequencer compares their sources.
     rows = delete_rows((ids[0][: QUERIES // 4 + 1], ids[1][: ids[0][QUERIES // 4]]))
     edge.update(rows, sessions[: QUERIES // 4], no_requests[: QUERIES // 4])
     one = ids[0][:2], ids[1][: ids[0][1]]
+    live = np.array([0, ids[0][-1] - ids[0][-2]]), ids[1][ids[0][-2] :]
     compiled = compile_column(*strings_to_column(["warm"]), edge.analyzer, edge.frequencies)
     point = np.zeros(1)
     columns = RectColumns(point, point, point, point)  # as of an Arrow batch
-    rows = QueryRows.concat([build_rows(one, compiled, columns), delete_rows(one)])
-    edge.update(rows, ["warm", ""], ["", ""])
+    again = build_rows(live, compiled, columns)
+    rows = QueryRows.concat([build_rows(one, compiled, columns), delete_rows(one), again])
+    edge.update(rows, ["warm", "", "warm"], ["", "", ""])
     # Most are deleted by a request, which comes again: the sequencer rewrites what is left.
     most = QUERIES * 2 // 3
     for _ in range(2):
