@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from numba import njit
 
 from ps2stream.cluster import actor_shells
 from ps2stream.dispatcher import (
@@ -49,6 +50,7 @@ from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import (
+    chunk_kernels,
     decide,
     decide_kernels,
     feed,
@@ -57,6 +59,7 @@ from ps2stream.sequencer import (
     query_ends,
     registry,
     remembered,
+    table_kernels,
 )
 from ps2stream.sequencer import machine as sequencer_machine
 from ps2stream.sequencer import plan_changes as sequencer_changes
@@ -574,22 +577,51 @@ def states_lack_the_dying() -> Iterator[None]:
 def ids_are_compared_by_hash_alone() -> Iterator[None]:
     """Ids that share a hash, of which there are few, are taken for one id."""
 
-    find = registry.QueryRegistry.find
+    batch, found = decide_kernels.decide_batch, decide_kernels.decide_found
 
-    def careless(self: Any, off: Any, ids: Any, hashes: Any) -> Any:
-        found = find(self, off, ids, hashes)
-        live, _ = self.page(0, len(self))
-        known = dict(zip(self.hash(live.id_off, live.id).tolist(), live.handle, strict=True))
-        for row in np.flatnonzero(found.place == -1).tolist():
-            if handle := known.get(int(hashes[row])):
-                at = found.place[row : row + 1]
-                at[:] = self._places.find_handles(self._order, np.array([handle]))
-                owner = self._places.read_owners(at)
-                found.handle[row], found.session[row] = owner[0][0], owner[1][0]
-        return found
+    def careless(
+        base: int,
+        columns: Any,
+        kind: Any,
+        names: Any,
+        requests: Any,
+        keys: Any,
+        live: Any,
+        *rest: Any,
+    ) -> Any:
+        counts = batch(base, columns, kind, names, requests, keys, live, *rest)
+        hashes, numbers = rest[-1][3], rest[-1][4][:, : len(kind)]
+        stored = decide_kernels.STORED_PLACE, decide_kernels.STORED_HANDLE
+        place, handle, session = numbers[[*stored, decide_kernels.STORED_SESSION]]
+        if counts[0] == decide_kernels.WANTS_SESSIONS or not _take_first(
+            *live, hashes[decide_kernels.IDS], place, handle, session
+        ):
+            return counts
+        for column, values in zip(stored, (place, handle), strict=True):
+            numbers[column] = values
+        numbers[decide_kernels.STORED_SESSION] = session
+        none = columns[4][:1], columns[5][:0], columns[4][:1]
+        return found(base, columns, kind, names[0], requests[0], none, live[1], rest[-1])
 
-    with cut_hashes(2), patch(registry.QueryRegistry, "find", careless):
+    with cut_hashes(2), patch(decide, "decide_batch", careless):
         yield
+
+
+@njit
+def _take_first(parts: Any, table: Any, hashes: Any, place: Any, handle: Any, session: Any) -> int:
+    """Takes, for the rows without a query, the first one with the hash of the id; returns how many
+    have one."""
+    taken = 0
+    for i in range(len(place)):
+        if place[i] == -1:
+            slots, rest = table_kernels.find_part(parts, hashes[i])
+            row = table_kernels.find_row(slots, rest, table_kernels.find_home(rest, len(slots)))[1]
+            if row >= 0:
+                place[i] = row
+                one = slice(i, i + 1)
+                chunk_kernels.read_owners(table, place[one], handle[one], session[one])
+                taken += 1
+    return taken
 
 
 # --- workers -----------------------------------------------------------------------------------
