@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 from ps2stream.experiments.keyed.fish_runs import (
     FISH,
-    NOTES,
+    FishExperiment,
     compare_schemes,
     index_rows,
-    make_panels,
     zipf_streams,
 )
-from ps2stream.experiments.keyed.measure import RunClock, describe_settings
+from ps2stream.experiments.keyed.measure import RunClock
+from ps2stream.experiments.keyed.streams import KeyStream
 from ps2stream.experiments.plans import ExperimentSettings, Row
 from ps2stream.experiments.report import (
     ClaimVerdict,
     ExperimentReport,
-    ReportChart,
     at_most,
     ordering,
 )
@@ -48,24 +47,24 @@ def name_theta(theta: str) -> str:
 
 def run(settings: ExperimentSettings) -> ExperimentReport:
     """Measures FISH over both parameters."""
-    rows: list[Row] = []
-    clock = RunClock()
-    for stream in zipf_streams(settings, EXPONENTS):
-        for workers in settings.workers:
-            options = {name_alpha(a): CounterOptions(alpha=a) for a in ALPHAS}
-            options |= {
-                name_theta(name): CounterOptions(theta=times / workers)
-                for name, times in THETAS.items() if name != USUAL
-            }  # fmt: skip
-            schemes = {
-                name: (FISH, SchemeOptions(counters=each)) for name, each in options.items()
-            }  # fmt: skip
-            rows += compare_schemes(stream, workers, dict(schemes), settings, clock)
-    return ExperimentReport(
-        "fish-alpha-theta", "FISH: decay and threshold", describe_settings(settings),
-        [*NOTES, *MORE_NOTES, clock.note()], COLUMNS, rows, list_verdicts(rows),
-        ReportChart("lines", "time / SG", make_panels(rows, "time")),
+    experiment = FishExperiment(
+        "fish-alpha-theta", "FISH: decay and threshold", COLUMNS, MORE_NOTES, compare_parameters,
+        list_verdicts, "time", "time / SG",
     )  # fmt: skip
+    return experiment.run(settings, zipf_streams(settings, EXPONENTS))
+
+
+def compare_parameters(
+    stream: KeyStream, workers: int, settings: ExperimentSettings, clock: RunClock
+) -> list[Row]:
+    """Returns a row for each value of either parameter."""
+    options = {name_alpha(a): CounterOptions(alpha=a) for a in ALPHAS}
+    options |= {
+        name_theta(name): CounterOptions(theta=times / workers)
+        for name, times in THETAS.items() if name != USUAL
+    }  # fmt: skip
+    schemes = {name: (FISH, SchemeOptions(counters=each)) for name, each in options.items()}
+    return compare_schemes(stream, workers, dict(schemes), settings, clock)
 
 
 def list_verdicts(rows: Sequence[Row]) -> list[ClaimVerdict]:

@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from ps2stream.experiments.keyed.fish_runs import (
     DC,
     FISH,
-    NOTES,
     PKG,
     SG,
     WC,
+    FishExperiment,
     compare_schemes,
     index_rows,
     list_streams,
-    make_panels,
 )
-from ps2stream.experiments.keyed.measure import RunClock, describe_settings
+from ps2stream.experiments.keyed.measure import RunClock
+from ps2stream.experiments.keyed.streams import KeyStream
 from ps2stream.experiments.plans import ExperimentSettings, Row
 from ps2stream.experiments.report import (
     ClaimVerdict,
     ExperimentReport,
-    ReportChart,
     at_most,
     ordering,
 )
@@ -50,16 +49,18 @@ MORE_NOTES = (
 
 def run(settings: ExperimentSettings) -> ExperimentReport:
     """Counts the states of all schemes on real streams and ZF."""
-    rows: list[Row] = []
-    clock = RunClock()
-    for stream in list_streams(settings):
-        for workers in settings.workers:
-            rows += compare_schemes(stream, workers, dict(SCHEMES), settings, clock)
-    return ExperimentReport(
-        "fish-memory", "FISH: states (key, worker)", describe_settings(settings),
-        [*NOTES, *MORE_NOTES, clock.note()], COLUMNS, rows, list_verdicts(rows),
-        ReportChart("lines", "states / FG", make_panels(rows, "memory")),
+    experiment = FishExperiment(
+        "fish-memory", "FISH: states (key, worker)", COLUMNS, MORE_NOTES, compare_memory,
+        list_verdicts, "memory", "states / FG",
     )  # fmt: skip
+    return experiment.run(settings, list_streams(settings))
+
+
+def compare_memory(
+    stream: KeyStream, workers: int, settings: ExperimentSettings, clock: RunClock
+) -> list[Row]:
+    """Returns a row for each scheme."""
+    return compare_schemes(stream, workers, dict(SCHEMES), settings, clock)
 
 
 def list_verdicts(rows: Sequence[Row]) -> list[ClaimVerdict]:

@@ -8,22 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps2stream.experiments.keyed.fish_runs import (
-    NOTES,
     SOURCES,
     USAGE,
+    FishExperiment,
     index_rows,
     list_streams,
-    make_panels,
 )
 from ps2stream.experiments.keyed.measure import (
     RunClock,
     count_states,
-    describe_settings,
     steady_arrivals,
 )
 from ps2stream.experiments.keyed.streams import KeyStream
 from ps2stream.experiments.plans import ExperimentSettings, Row
-from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ReportChart, ordering
+from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ordering
 from ps2stream.keyed.partitioner import KeyedPartitioner, SchemeOptions, make_ring_source
 from ps2stream.keyed.ring import HashRing
 from ps2stream.keyed.sources import FishSource
@@ -43,23 +41,18 @@ MORE_NOTES = (
 
 def run(settings: ExperimentSettings) -> ExperimentReport:
     """Counts states with and without a change of workers half way."""
-    rows: list[Row] = []
-    clock = RunClock()
-    for stream in list_streams(settings):
-        for workers in settings.workers:
-            settings.progress(f"{stream.name}: {workers} workers")
-            rows += compare_changes(stream, workers, settings, clock)
-    return ExperimentReport(
-        "fish-ring", "FISH: workers that come and go", describe_settings(settings),
-        [*NOTES, *MORE_NOTES, clock.note()], COLUMNS, rows, list_verdicts(rows),
-        ReportChart("lines", "states / without a change", make_panels(rows, "over_none")),
+    experiment = FishExperiment(
+        "fish-ring", "FISH: workers that come and go", COLUMNS, MORE_NOTES, compare_changes,
+        list_verdicts, "over_none", "states / without a change",
     )  # fmt: skip
+    return experiment.run(settings, list_streams(settings))
 
 
 def compare_changes(
     stream: KeyStream, workers: int, settings: ExperimentSettings, clock: RunClock
 ) -> list[Row]:
     """Returns a row for each change and way of hashing."""
+    settings.progress(f"{stream.name}: {workers} workers")
     rows: list[Row] = []
     for change in CHANGES:
         for hashing in (WITH, WITHOUT) if change != "none" else (WITH,):

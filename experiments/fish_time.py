@@ -9,22 +9,21 @@ from collections.abc import Sequence
 from ps2stream.experiments.keyed.fish_runs import (
     DC,
     FISH,
-    NOTES,
     PKG,
     WC,
+    FishExperiment,
     compare_schemes,
     index_rows,
     list_streams,
-    make_panels,
     uneven_seconds,
 )
-from ps2stream.experiments.keyed.measure import RunClock, describe_settings
+from ps2stream.experiments.keyed.measure import RunClock
+from ps2stream.experiments.keyed.streams import KeyStream
 from ps2stream.experiments.plans import ExperimentSettings, Row
 from ps2stream.experiments.report import (
     TIE,
     ClaimVerdict,
     ExperimentReport,
-    ReportChart,
     at_most,
     ordering,
 )
@@ -52,20 +51,20 @@ MORE_NOTES = (
 
 def run(settings: ExperimentSettings) -> ExperimentReport:
     """Measures all schemes on real streams and ZF."""
-    rows: list[Row] = []
-    clock = RunClock()
-    for stream in list_streams(settings):
-        for workers in settings.workers:
-            rows += compare_schemes(stream, workers, dict(SCHEMES), settings, clock)
-            uneven = compare_schemes(
-                stream, workers, dict(UNEVEN), settings, clock, uneven_seconds
-            )  # fmt: skip
-            rows += uneven[1:]
-    return ExperimentReport(
-        "fish-time", "FISH: execution time over SG", describe_settings(settings),
-        [*NOTES, *MORE_NOTES, clock.note()], COLUMNS, rows, list_verdicts(rows),
-        ReportChart("lines", "time / SG", make_panels(rows, "time")),
+    experiment = FishExperiment(
+        "fish-time", "FISH: execution time over SG", COLUMNS, MORE_NOTES, compare_times,
+        list_verdicts, "time", "time / SG",
     )  # fmt: skip
+    return experiment.run(settings, list_streams(settings))
+
+
+def compare_times(
+    stream: KeyStream, workers: int, settings: ExperimentSettings, clock: RunClock
+) -> list[Row]:
+    """Returns a row for each scheme on workers that are alike, and for FISH on uneven ones."""
+    rows = compare_schemes(stream, workers, dict(SCHEMES), settings, clock)
+    uneven = compare_schemes(stream, workers, dict(UNEVEN), settings, clock, uneven_seconds)
+    return rows + uneven[1:]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,15 +1,18 @@
-"""One run of a scheme of FISH's experiments: its execution time and its states."""
+"""FISH's experiments: what is common to them, and one run of a scheme, its execution time and its
+states."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ps2stream.experiments.keyed.measure import (
     RunClock,
     count_states,
+    describe_settings,
     measure_times,
     steady_arrivals,
 )
@@ -22,6 +25,7 @@ from ps2stream.experiments.keyed.streams import (
     real_streams,
 )
 from ps2stream.experiments.plans import ExperimentSettings, Row
+from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ReportChart
 from ps2stream.keyed.partitioner import Scheme, SchemeOptions, make_partitioner
 from ps2stream.protocol.frame import F64
 
@@ -147,3 +151,31 @@ def make_panels(
         series = out.setdefault(row["stream"], {}).setdefault(row["scheme"], {})
         series[row["workers"]] = row[value]
     return out
+
+
+class FishExperiment(NamedTuple):
+    """One of FISH's experiments. measure: makes the rows of a stream and a number of workers;
+    judge: the verdicts on all rows; notes: those beside NOTES; value and axis: the column that the
+    chart shows, and its label."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    notes: Sequence[str]
+    measure: Callable[[KeyStream, int, ExperimentSettings, RunClock], list[Row]]
+    judge: Callable[[Sequence[Row]], list[ClaimVerdict]]
+    value: str
+    axis: str
+
+    def run(self, settings: ExperimentSettings, streams: Iterable[KeyStream]) -> ExperimentReport:
+        """Measures all streams on all numbers of workers."""
+        rows: list[Row] = []
+        clock = RunClock()
+        for stream in streams:
+            for workers in settings.workers:
+                rows += self.measure(stream, workers, settings, clock)
+        return ExperimentReport(
+            self.name, self.title, describe_settings(settings),
+            [*NOTES, *self.notes, clock.note()], self.columns, rows, self.judge(rows),
+            ReportChart("lines", self.axis, make_panels(rows, self.value)),
+        )  # fmt: skip

@@ -33,6 +33,8 @@ Scheme = Literal[
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 GLOBAL: frozenset[Scheme] = frozenset(("potc", "on-greedy", "off-greedy"))
 """Schemes whose sources must share their state."""
+MOST_WORKERS = 0xFFFF
+"""Workers are numbered by 16 bits, of which one number stands for nobody."""
 FISH = CounterOptions()
 LIFETIME = CounterOptions(alpha=1.0)
 """How D- and W-Choices count: over the whole stream, in as many counters as FISH."""
@@ -81,9 +83,17 @@ class KeyedPartitioner:
         """Returns the worker of each tuple, uint16[n].
 
         keys: uint64[n]; arrivals: float64[n] seconds, ascending, None for all at 0; senders: the
-        source of each tuple, integers [n], None for one after the other.
+        source of each tuple, integers [n], None for one after the other. Raises ValueError for
+        columns of another length, and for a source that there is not.
         """
-        n = len(keys)
+        n, sources = len(keys), len(self.sources)
+        if (arrivals is not None and len(arrivals) != n) or (
+            senders is not None and len(senders) != n
+        ):
+            raise ValueError(f"arrivals and senders must have as many values as keys, {n}")
+        # Sources that share their state are one here.
+        if senders is not None and sources > 1 and not np.isin(senders, range(sources)).all():
+            raise ValueError(f"senders must be below {sources}, the number of sources")
         times = np.zeros(n) if arrivals is None else np.ascontiguousarray(arrivals, np.float64)
         keys = np.ascontiguousarray(keys, np.uint64)
         chosen = np.empty(n, np.uint16)
@@ -128,12 +138,15 @@ def make_partitioner(
     options: SchemeOptions | None = None,
 ) -> KeyedPartitioner:
     """Makes a partitioner. All sources hash alike. Raises ValueError for an unknown scheme, for
-    Off-Greedy without `known`, or fewer than one worker or source."""
+    Off-Greedy without `known`, more than MOST_WORKERS workers, or fewer than one worker or
+    source."""
     options = options or SchemeOptions()
     if scheme not in SCHEMES:
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, not {scheme!r}")
     if workers < 1 or sources < 1:
         raise ValueError("workers and sources must be at least 1")
+    if workers > MOST_WORKERS:
+        raise ValueError(f"workers must be at most {MOST_WORKERS}, not {workers}")
     shared = options.shared or scheme in GLOBAL
     made = [
         _make_source(scheme, workers, sources, i, seed, options)

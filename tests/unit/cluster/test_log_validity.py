@@ -47,15 +47,3 @@ def test_objects_of_a_dispatcher_that_is_left_out_are_told_as_a_gap(tmp_path: Pa
     with start(settings) as service:
         ids, _ = insert_and_read(service.targets[0], "third")
         assert sorted(ids) == ["marker", "o0", "o1"]
-
-
-def test_nothing_is_told_if_all_objects_have_ended(tmp_path: Path) -> None:
-    settings = Settings(runtime="local", port=0, workers=1, dispatchers=2, data_dir=tmp_path)
-    with start(settings) as service, Client(service.targets[1], timeout=60) as client:
-        client.publish([POST | {"id": "o", "until": round(time.time() * 1000) + 100}])
-        deadline = time.monotonic() + 60
-        while any(found.get("in_flight") for found in service.status().values()):
-            assert time.monotonic() < deadline
-    time.sleep(0.2)
-    with start(settings.model_copy(update={"dispatchers": 1})) as service:
-        assert insert_and_read(service.targets[0], "first") == (["marker"], False)

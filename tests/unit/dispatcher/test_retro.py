@@ -21,7 +21,7 @@ from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
-from ps2stream.protocol.log_records import RetroRecord
+from ps2stream.protocol.log_records import RetroRecord, ValidityRecord
 from ps2stream.protocol.rows import NEVER, ObjectRows, QueryRows
 from ps2stream.protocol.validity import add_validity, stamp_inserts
 from ps2stream.routing.tags import QueryTags
@@ -253,6 +253,21 @@ def test_objects_that_were_dropped_are_announced_if_they_may_have_matched() -> N
     [(record, rows)] = bench.router.released
     assert (record.missed.tolist(), len(rows), len(record.handle)) == ([2], 0, 0)
     assert bench.retro.gaps == 1
+
+
+def test_objects_of_dispatchers_that_were_left_out_are_announced_until_they_end() -> None:
+    bench = Bench()
+    bench.memory.append(ValidityRecord(done=0, horizon=0, parts=0, left_out=500).encode())
+    bench.start()
+    bench.router.retro.note(*build_queries([(2, "flood", 499), (3, "flood", 500)]))
+    bench.work()
+    bench.sync()
+    assert [record.missed.tolist() for record, _ in bench.router.released] == [[2]]
+    position = bench.log.validity.advance()
+    assert position is not None
+    bench.memory.trim(position)
+    bench.start()
+    assert bench.log.validity.left_out == 500
 
 
 def test_queries_wait_for_objects_that_are_reserved() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ps2stream.keyed.counters import CounterOptions
 from ps2stream.keyed.partitioner import (
+    MOST_WORKERS,
     SCHEMES,
     KeyedPartitioner,
     Scheme,
@@ -259,3 +260,21 @@ def test_no_keys_are_no_tuples() -> None:
         mine = make_partitioner(scheme, 3, 2, SEED, options_for(scheme, np.zeros(0, np.uint64), 3))
         assert len(mine.assign(np.zeros(0, np.uint64))) == 0
         assert mine.loads.tolist() == [0, 0, 0]
+
+
+def test_columns_of_another_length_and_unknown_sources_are_refused() -> None:
+    mine = make_partitioner("pkg", workers=3, sources=2)
+    keys = np.arange(4, dtype=np.uint64)
+    with pytest.raises(ValueError, match="as many values as keys, 4"):
+        mine.assign(keys, np.zeros(3))
+    with pytest.raises(ValueError, match="as many values as keys, 4"):
+        mine.assign(keys, senders=np.zeros(5, np.int64))
+    with pytest.raises(ValueError, match="senders must be below 2"):
+        mine.assign(keys, senders=np.array([0, 1, 2, 0]))
+    assert mine.tuples == mine.loads.sum() == 0
+
+
+def test_more_workers_than_there_are_numbers_are_refused() -> None:
+    make_partitioner("hash", MOST_WORKERS)
+    with pytest.raises(ValueError, match="workers must be at most 65535, not 65536"):
+        make_partitioner("hash", MOST_WORKERS + 1)
