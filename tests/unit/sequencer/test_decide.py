@@ -104,6 +104,7 @@ def check_against_the_twin(groups: list[list[Row]]) -> None:
         out = QueryRows.decode(verdict.rows.data)
         columns = out.lsn.tolist(), out.kind.tolist(), out.handle.tolist(), ids_of(out)
         assert list(zip(*columns, strict=True)) == twin.log[logged:]
+        assert list_durable(verdict) == list_changing(rows, want, before)
         live.apply_prepared(verdict.prepared)
         assert not verdict.sessions.keys() & sessions.keys()
         sessions |= verdict.sessions
@@ -112,6 +113,27 @@ def check_against_the_twin(groups: list[list[Row]]) -> None:
         assert names <= {name.decode() for name in sessions}
     assert len({*sessions.values()}) == len(sessions)
     assert len(live) == len(twin.live)
+
+
+def list_durable(verdict: UpdateVerdict) -> list[tuple[int, str, str]]:
+    """LSN, id and request id of what the ledger remembers."""
+    if (named := verdict.durable) is None:
+        return []
+    ids = column_to_strings(named.id_off, named.id)
+    asked = column_to_strings(named.request_off, named.request)
+    return list(zip(named.lsn.tolist(), ids, asked, strict=True))
+
+
+def list_changing(
+    rows: list[Row], decisions: list[tuple[UpdateStatus, int]], highest: int
+) -> list[tuple[int, str, str]]:
+    """LSN, id and request id of the rows with one that changed something."""
+    found = []
+    for row, id, (_, lsn) in zip(rows, ids_of(query_rows(rows)), decisions, strict=True):
+        if lsn > highest and row[4]:
+            found.append((lsn, id, row[4]))
+        highest = max(highest, lsn)
+    return found
 
 
 def decided(rows: list[Row], live: QueryRegistry, base: int) -> UpdateVerdict:
