@@ -40,10 +40,13 @@ class ExpandedQuery(NamedTuple):
 
 
 def expand_query(router: QueryRouter, query: QueryRows) -> ExpandedQuery:
-    """Expands one query, which may be stored or not; nothing is changed."""
+    """Expands one query, which may be stored or not; nothing is changed. Of the workers of a
+    replicated unit the first is named."""
     gridt = router.gridt
     version = router.owned_by(int(query.handle[0]))
-    return ExpandedQuery(query, gridt.expand(query), gridt.workers, gridt.grid, version)
+    tags = gridt.expand(query)
+    named = tags._replace(worker=gridt.h1.choose_first(tags.worker))
+    return ExpandedQuery(query, named, gridt.workers, gridt.grid, version)
 
 
 def search_objects(rows: ObjectRows, query: QueryRows, analyzer: Analyzer) -> ObjectRows:

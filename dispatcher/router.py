@@ -136,7 +136,7 @@ class RouterMachine:
         self._workers_concern, self._mergers_concern = ReceiverConcerns(), ReceiverConcerns()
         self._noticed = (0, 0)  # watermark and applied as last sent to every worker and merger
         self._noticed_at = -NOTICE_TICKS
-        self._open = OpenBatches(index, mergers, route, epoch)
+        self._open = OpenBatches(index, h1.workers, mergers, route, epoch)
         self._throughput = ThroughputMonitor()
         self._discards = DiscardMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
@@ -413,7 +413,9 @@ class RouterMachine:
         if self.workers == 1 and self._discards.may_skip():
             shares = [share_all(rows)]
         else:
-            shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
+            shares, discarded = self.gridt.route(
+                rows.lon, rows.lat, rows.term_off, rows.term, self._open.waits
+            )
             self.counters.discarded += discarded
             self._discards.note(len(rows), discarded)
         if not shares:
@@ -524,6 +526,7 @@ class RouterMachine:
         """Routes objects and updates by `routes` from now on."""
         self.gridt.follow(routes)
         self._open.route = routes.route
+        self._open.waits.resize(routes.workers)
         self.workers = routes.workers
 
     def _apply_updates(self, frame: LedgerBatch) -> list[Out]:
