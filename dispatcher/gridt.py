@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ps2stream.dispatcher.hot_unit_kernels import list_met_units
 from ps2stream.dispatcher.kernels import (
     ALL,
     NEWER,
@@ -174,8 +175,9 @@ class Gridt:
         """
         objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
         bits = self.grid.lon_bits, self.grid.lat_bits
-        known = WorkerWaits(self.workers) if waits is None else waits
-        waiting = known.waits, known.times
+        waiting = np.zeros(self.workers), 1.0
+        if waits is not None and len(self.h1.groups):
+            waiting = waits.waits, waits.time
         discarded, *starts, row, out_lon, out_lat, off, out_term, chosen = route_objects(
             self._table, self._used, bits, objects, (*self.h1.groups,), waiting
         )
@@ -192,6 +194,17 @@ class Gridt:
                 bits_of = chosen[byte_at[w] : byte_at[w + 1]]
                 shares.append(ObjectShare(w, *columns, out_term[terms], bits_of))
         return shares, discarded
+
+    def list_met_units(
+        self, lon: F64, lat: F64, term_off: I64, term: U64, first: int, stride: int
+    ) -> U64:
+        """Returns the keys of the units that every `stride`-th object from `first` on meets (see
+        hot_unit_kernels.py); columns as in `route`."""
+        objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
+        leaves = self.h1.arrays[:2]
+        bits = self.grid.lon_bits, self.grid.lat_bits
+        keys: U64 = list_met_units(self._table, self._used, bits, leaves, objects, (first, stride))
+        return keys
 
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
         """Counts for each worker the pairs of an object and a posting that it would check if

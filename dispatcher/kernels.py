@@ -315,11 +315,11 @@ def route_objects(
     bits: tuple[int, int],
     objects: tuple[F64, F64, I64, U64],
     groups: tuple[I64, U16],
-    waiting: tuple[F64, F64],
+    waiting: tuple[F64, float],
 ) -> tuple[int, I64, I64, I64, U32, F64, F64, I64, U64, U8]:
     """Routes objects, a plain tuple of the fields of RoutedColumns; bits: those of longitude and
-    latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `times` of
-    `choose_replicas`, of each worker. Returns how many go to no worker; where the rows, the terms
+    latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `time` of
+    `choose_replicas`. Returns how many go to no worker; where the rows, the terms
     and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the fields of
     ShareColumns. A worker without rows has no offsets."""
     lon, lat, term_off, term = objects

@@ -13,7 +13,7 @@ _ONE = np.uint64(1)
 
 @njit(cache=True, nogil=True)
 def choose_replicas(
-    by_term: U64, by_group: U16, term_off: I64, groups: tuple[I64, U16], waits: F64, times: F64
+    by_term: U64, by_group: U16, term_off: I64, groups: tuple[I64, U16], waits: F64, time: float
 ) -> None:
     """Chooses a worker of each group that a term has met, and sets its bit of the term.
 
@@ -41,7 +41,7 @@ def choose_replicas(
             w = word * 64
             while bits:
                 if bits & _ONE:
-                    waits[w] += times[w]
+                    waits[w] += time
                 bits >>= _ONE
                 w += 1
         for k in range(term_off[i] - first, term_off[i + 1] - first):
@@ -60,4 +60,4 @@ def choose_replicas(
                 by_term[k, best >> 6] |= bit
                 if rank == 0:
                     sent_to[best >> 6] |= bit
-                    waits[best] += times[best]
+                    waits[best] += time

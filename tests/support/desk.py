@@ -14,7 +14,7 @@ from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.dispatcher.retro_queue import RetroQueue
 from ps2stream.observability.meter import StageMeter
-from ps2stream.protocol.addresses import Address, Reply, Send
+from ps2stream.protocol.addresses import CONTROLLER, Address, Reply, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
 from ps2stream.protocol.log_records import RetroRecord
 from ps2stream.protocol.messages.objects import MatchBatch
@@ -124,6 +124,9 @@ class Router:
         self.closed += self.open[:1]
         self.open = self.open[1:]
         return []
+
+    def report_hot_units(self, request: Any, texts: Any) -> Send:
+        return Send(CONTROLLER, request)
 
     def release_late(self, now: float) -> list[Any]:
         return []

@@ -182,9 +182,9 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     sizes = [[0, *np.cumsum([len(rows[i]) for i in shares[w]]).tolist()] for w in selected.tolist()]
     assert out_off.tolist() == [at for offsets in sizes for at in offsets]
     for w in range(WORKERS):
-        own = bits[byte_at[w] : byte_at[w + 1]]
+        mine = bits[byte_at[w] : byte_at[w + 1]]
         flags = [w in workers for i in shares[w] for workers in chose[i]]
-        assert own.tolist() == np.packbits(np.array(flags, bool), bitorder="little").tolist()
+        assert mine.tolist() == np.packbits(np.array(flags, bool), bitorder="little").tolist()
     assert row_at.tolist() == np.cumsum(row_n).tolist()
     assert term_at.tolist() == np.cumsum(term_n).tolist()
 
