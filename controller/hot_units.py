@@ -2,7 +2,7 @@
 
 Reports are requested twice a second and combined into the shares of the whole stream. The plan is
 changed when two in a row say that a worker has too much, and a unit is replicated no longer when it
-was cool for COOL_S. A plan that is stationary therefore changes once, if at all.
+was cool for long. Under a stationary stream the plan therefore changes once, if at all.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ RECENT = 8
 """Reports that are taken together where one alone is no proof."""
 CONFIRMED = 2
 """Reports in a row that must show an imbalance."""
-COOL_S = 20.0
-LEAST_RATE = 100.0
-"""Objects a second below which nothing is done: then nobody waits."""
 
 
 class HotUnitWatch:
@@ -82,10 +79,10 @@ class HotUnitWatch:
         if stream is None:
             return None
         self._recent.append(stream)
-        if not is_unbalanced(stream, self.rules):  # perhaps by less, which takes longer to be sure
-            stream = join_streams(self._recent)
+        if self.rules.aim < stream.balance and not is_unbalanced(stream, self.rules):
+            stream = join_streams(self._recent)  # it takes longer to be sure of a small imbalance
         self.balance = stream.balance
-        over = stream.rate >= LEAST_RATE and is_unbalanced(stream, self.rules)
+        over = is_unbalanced(stream, self.rules)
         self._imbalances = self._imbalances + 1 if over else 0
         cool = self._list_cooled(plan, stream)
         if self._imbalances < CONFIRMED and not cool:
@@ -97,7 +94,7 @@ class HotUnitWatch:
         """Returns the replicated units that have been cool for long."""
         now = list_cool_units(plan, stream, self.rules)
         self._cool_for = {unit: self._cool_for.get(unit, 0) + 1 for unit in now}
-        enough = COOL_S * 10 / REPORT_TICKS
+        enough = self.rules.cool_s * 10 / REPORT_TICKS
         return {unit for unit, reports in self._cool_for.items() if reports >= enough}
 
 
@@ -121,7 +118,7 @@ def combine_reports(reports: Sequence[HotUnitsReport], workers: int) -> StreamSh
         n = min(workers, len(report.sent))
         sent[:n] += report.sent[:n] / objects
         rate += report.objects * 1000 / max(report.ms, 1)
-        for key, part in _list_units(report):
+        for key, part in _list_units(report) if report.objects else ():
             share[key] = share.get(key, 0.0) + part * report.objects / objects
     units = [HotUnit(cell, term, part, owner) for (cell, term, owner), part in share.items()]
     units.sort(key=lambda unit: -unit.share)

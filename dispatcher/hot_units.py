@@ -100,7 +100,7 @@ class HotUnitCounter:
             sent, found.share[kept],
             np.array([cell[i] for i in kept], np.uint32),
             *strings_to_column([term[i] or "" for i in kept]),
-            np.array([owner[i] for i in kept], np.uint16),
+            np.array([owner[i] for i in kept], np.uint32),
         )  # fmt: skip
         self._stride = max(1, round(self._objects / seconds / LOOKED_AT_PER_S))
         self._turn %= self._stride

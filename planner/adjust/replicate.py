@@ -42,7 +42,8 @@ class ReplicationRules:
     standard deviations of what chance does to few objects; aim: what is then aimed at; theta: of a
     worker's equal share, above which a unit is replicated; word: the same of a word, which cannot
     migrate from all cells at once; cool: the part of theta below which a unit is not hot any more;
-    most: changes at once.
+    most: changes at once; least_rate: objects a second below which nothing is done, for then
+    nobody waits; cool_s: seconds after which a unit that is not hot is replicated no longer.
     """
 
     balance: float = 1.25
@@ -52,6 +53,8 @@ class ReplicationRules:
     word: float = 0.125
     cool: float = 0.5
     most: int = 256
+    least_rate: float = 100.0
+    cool_s: float = 20.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ class StreamShares:
 
 def is_unbalanced(stream: StreamShares, rules: ReplicationRules) -> bool:
     """Returns whether some worker certainly has too much."""
-    return stream.balance > rules.balance + rules.certain * stream.noise
+    is_busy = stream.rate >= rules.least_rate
+    return is_busy and stream.balance > rules.balance + rules.certain * stream.noise
 
 
 def list_cool_units(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ps2stream.protocol.frame import F64, I64, U8, U16, U32, U64, Frame
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,4 +152,4 @@ class HotUnitsReport(Frame):
     cell: U32
     term_off: I64
     term: U8
-    owner: U16
+    owner: U32
