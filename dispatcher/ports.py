@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.hot_units import HotUnitCounter
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.dispatcher.retro_queue import RetroQueue
@@ -66,6 +67,7 @@ class RouterPort(PublishingRouter, RetroRouter, Protocol):
     mergers: int
     gridt: Gridt
     literals: LiteralTable
+    hot_units: HotUnitCounter
     stall_report: str
 
     @property

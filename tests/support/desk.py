@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.hot_units import HotUnitCounter
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -65,6 +66,7 @@ class Router:
     visible: Frame  # what a tip of the ledger lets out
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
     literals = LiteralTable()
+    hot_units = HotUnitCounter()
 
     def __init__(self) -> None:
         self.batches: list[int] = []
