@@ -29,6 +29,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "fish-memory": ((16, 128), (16, 32, 64, 128)),
     "fish-alpha-theta": ((128,), (16, 64, 128)),
     "fish-ring": ((16, 64), (16, 32, 64, 128)),
+    "hot": ((4,), (4,)),
     "w0": ((1,), (1,)),
     "w1": ((1,), (1,)),
     "w2": ((1,), (1,)),

@@ -13,7 +13,7 @@ from ps2stream.errors import invalid
 NAMES = (
     "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb",
     "pkg-imbalance", "pkg-local", "pkg-zipf", "fish-time", "fish-memory", "fish-alpha-theta",
-    "fish-ring", "w0", "w1", "w2", "clusters", "updates", "memory",
+    "fish-ring", "hot", "w0", "w1", "w2", "clusters", "updates", "memory",
 )  # fmt: skip
 STREAM = "stream_tweet_words.parquet"
 TUPLES, FULL_TUPLES = 1_000_000, 10_000_000
