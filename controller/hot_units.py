@@ -40,6 +40,7 @@ class HotUnitWatch:
     def __init__(self, epoch: int, dispatchers: int, rules: ReplicationRules) -> None:
         self.rules = rules
         self.balance = 0.0  # most over mean of the workers' loads, as last reported
+        self.shares: dict[UnitKey, float] = {}  # of the hot units, as last reported
         self._epoch, self._dispatchers = epoch, dispatchers
         self._number = 0
         self._reports: dict[int, HotUnitsReport] = {}
@@ -67,6 +68,7 @@ class HotUnitWatch:
         self._recent.clear()
         self._cool_for.clear()
         self._reports.clear()
+        self.shares = {}
 
     def propose(self, plan: RoutingPlan, route: int) -> RoutingPlan | None:
         """Returns the plan that the last reports require; None if none, or if a report is of
@@ -79,6 +81,7 @@ class HotUnitWatch:
         if stream is None:
             return None
         self._recent.append(stream)
+        self.shares = stream.unit_shares
         if self.rules.aim < stream.balance and not is_unbalanced(stream, self.rules):
             stream = join_streams(self._recent)  # it takes longer to be sure of a small imbalance
         self.balance = stream.balance

@@ -13,7 +13,11 @@ import json
 
 import numpy as np
 
-from ps2stream.controller.descriptions import describe_adjustment, describe_loads
+from ps2stream.controller.descriptions import (
+    describe_adjustment,
+    describe_loads,
+    describe_replicas,
+)
 from ps2stream.controller.hot_cells import HotCells
 from ps2stream.controller.hot_units import REPORT_TICKS, HotUnitWatch
 from ps2stream.controller.policy import ControllerCounters, ControllerPolicy
@@ -237,6 +241,9 @@ class ControllerMachine:
             adjustment, made = self._propose_adjustment(self._units, rules)
         shown = describe_loads(self.strategy, self._units, self.policy.rules, self.period_us)
         shown |= {"periods": self.counters.periods, "automatic": self.policy.automatic}
+        shown["replicated"] = describe_replicas(self.strategy.plan, self._watch.shares)
+        if self._watch.balance:
+            shown["hot_balance"] = self._watch.balance
         if adjustment is not None:
             shown["adjustment"] = describe_adjustment(adjustment, self.strategy.plan.grid)
         reply = AdjustReply(

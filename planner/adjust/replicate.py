@@ -102,6 +102,14 @@ class StreamShares:
         copies = self.objects * float(self.sent.sum())
         return math.sqrt(len(self.sent) / copies) if copies > 0 else math.inf
 
+    @property
+    def unit_shares(self) -> dict[UnitKey, float]:
+        """The share of each unit; of a word, where it is met most under one owner."""
+        shares: dict[UnitKey, float] = {}
+        for unit in self.units:
+            shares[unit.key] = max(shares.get(unit.key, 0.0), unit.share)
+        return shares
+
     def find_weight(self, share: float) -> float:
         """Returns the load, as a multiple of the mean, of a copy of this share of the objects."""
         total = float(self.sent.sum())
@@ -118,9 +126,7 @@ def list_cool_units(
     plan: RoutingPlan, stream: StreamShares, rules: ReplicationRules
 ) -> set[UnitKey]:
     """Returns the replicated units that are not hot any more."""
-    hot: dict[UnitKey, float] = {}
-    for unit in stream.units:
-        hot[unit.key] = max(hot.get(unit.key, 0.0), unit.share)
+    hot = stream.unit_shares
     return {
         (unit.cell, unit.term)
         for unit in plan.replicas

@@ -61,6 +61,16 @@ class WorkerGroups(NamedTuple):
     def __len__(self) -> int:
         return len(self.off) - 1
 
+    def list_members(self, holder: int) -> tuple[int, ...]:
+        """Returns the workers of a holder: of a group, all in the order of the plan."""
+        if holder < FIRST_GROUP:
+            return (holder,)
+        first, end = self.off[holder - FIRST_GROUP : holder - FIRST_GROUP + 2]
+        return tuple(self.worker[first:end].tolist())
+
+
+NO_GROUPS = WorkerGroups(np.zeros(1, np.int64), np.zeros(0, np.uint16))
+
 
 class H1:
     """An immutable map from term to worker in every cell.
