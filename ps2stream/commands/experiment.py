@@ -87,8 +87,8 @@ def experiment(
     subscriptions that change, memory memory and load time.
     Keyed streams, simulated: of Partial Key Grouping pkg-imbalance schemes, pkg-local sources that
     know only their own loads, pkg-zipf skew and choices; of FISH fish-time, fish-memory,
-    fish-alpha-theta its parameters, fish-ring workers that come and go. docs/experiments.md has
-    the results.
+    fish-alpha-theta its parameters, fish-ring workers that come and go. Ours: hot, most of the
+    stream jumps to one place or word. docs/experiments.md has the results.
     """
     from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run
