@@ -132,4 +132,4 @@ def _divide_words(
 @njit(cache=True, nogil=True, inline="always")
 def _find_bit(low: np.uint64) -> np.int64:
     """Returns the place of the only bit that is set."""
-    return _PLACES[((low * _DE_BRUIJN) >> np.uint64(58)) & np.uint64(63)]
+    return np.int64(_PLACES[((low * _DE_BRUIJN) >> np.uint64(58)) & np.uint64(63)])
