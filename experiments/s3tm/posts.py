@@ -27,9 +27,10 @@ def draw_posts(source: str, n: int, seed: int) -> tuple[WordPublications, WordPu
 
 def read_in_order(path: str, most: int, seed: int) -> tuple[WordPublications, I64, int]:
     """Returns (the posts of a file in the order of time, the time of each in ms, int64[n], number
-    of words): all, or `most` of them at equal distances. Raises InvalidArgument for a bad file."""
+    of words): all, or `most` of them at equal distances. Those without a time come first. Raises
+    InvalidArgument for a bad file."""
     rows = pa.Table.from_batches(readers.read_posts(path))
-    times: I64 = rows["ts"].cast(pa.timestamp("ms")).cast(pa.int64()).to_numpy()
+    times: I64 = rows["time"].fill_null(0).to_numpy()
     order = np.argsort(times, kind="stable")
     if len(order) > most:
         order = order[np.arange(most) * len(order) // most]

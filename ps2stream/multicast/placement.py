@@ -18,6 +18,7 @@ from ps2stream.multicast.placement_kernels import (
     DRAWN,
     LASP,
     LEAST_FREQUENT,
+    choose_posting_words,
     place_subscriptions,
     remove_words,
 )
@@ -33,7 +34,8 @@ _HALF = np.uint64(32)
 
 class MatchingCost(NamedTuple):
     """The line f of LASP: what a publication costs a worker whose subscriptions have n words
-    together, base + per_word * n."""
+    together, base + per_word * n. By default it is proportional to n: with a base far above what
+    a subscription adds, LASP balances words and no longer groups what is similar."""
 
     base: float = 0.0
     per_word: float = 1.0
@@ -100,6 +102,17 @@ class SubscriptionPlacer:
     def remove(self, off: I64, word: I64, placed: PlacedSubscriptions) -> None:
         """Forgets subscriptions that were placed."""
         remove_words(off, word, placed.off, placed.worker, self.count, self.size, self._totals)
+
+    def find_posting_words(self, off: I64, word: I64, placed: PlacedSubscriptions) -> I64:
+        """Returns the word of each placement that publications must have to reach it, int64[
+        placements]: the least frequent that its worker owns. S3-TM routes by all words that
+        subscriptions have; these are enough."""
+        out = np.empty(len(placed.worker), np.int64)
+        choose_posting_words(
+            self.mapping.hot.parts, self.mapping.owner, self.frequency, off, word,
+            placed.off, placed.worker, out,
+        )  # fmt: skip
+        return out
 
     def _draw_numbers(self, off: I64, word: I64) -> U64:
         """Returns a number for each subscription: at random, or by a hash of its words."""

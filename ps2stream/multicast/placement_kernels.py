@@ -21,11 +21,7 @@ def list_eligible(first, parts, owner, frequency, word, begin, end, found):
         w = word[j]
         if parts[w] == 1:
             n = add_distinct(found, n, owner[w])
-        elif (
-            least < 0
-            or frequency[w] < frequency[least]
-            or (frequency[w] == frequency[least] and w < least)
-        ):
+        elif comes_before(frequency, w, least):
             least = w
     if n > 0:
         return n, False
@@ -84,11 +80,7 @@ def choose_by_frequency(parts, owner, frequency, word, begin, end):
         w = word[j]
         if parts[w] > 1:
             continue
-        if (
-            least < 0
-            or frequency[w] < frequency[least]
-            or (frequency[w] == frequency[least] and w < least)
-        ):
+        if comes_before(frequency, w, least):
             least = w
     return owner[least]
 
@@ -152,3 +144,31 @@ def remove_words(off, word, start, held, count, size, totals):
                     totals[0] -= 1
                     totals[1] -= 2 * size[i] - 1
                     size[i] -= 1
+
+
+@njit(cache=True, nogil=True)
+def choose_posting_words(parts, owner, frequency, off, word, start, held, out):
+    """Writes the word by which each placement is reached into out, int64[placements]: the least
+    frequent of the regular words that the worker owns, or of all words if all are hot; of equals
+    the first in number."""
+    for s in range(len(off) - 1):
+        for k in range(start[s], start[s + 1]):
+            least = np.int64(-1)
+            least_hot = np.int64(-1)
+            for j in range(off[s], off[s + 1]):
+                w = word[j]
+                if parts[w] > 1:
+                    if comes_before(frequency, w, least_hot):
+                        least_hot = w
+                elif owner[w] == held[k] and comes_before(frequency, w, least):
+                    least = w
+            out[k] = least if least >= 0 else least_hot
+
+
+@njit(cache=True, nogil=True)
+def comes_before(frequency, w, least):
+    """Returns whether word w is less frequent than another, -1 for none, or as frequent and first
+    in number."""
+    if least < 0 or frequency[w] < frequency[least]:
+        return True
+    return frequency[w] == frequency[least] and w < least

@@ -131,24 +131,31 @@ def test_hot_words_place_only_what_has_no_other(rule: PlacementRule) -> None:
 def test_every_publication_that_matches_comes_where_the_subscription_is(
     rule: PlacementRule,
 ) -> None:
-    """Brute force, with versions drawn: a match is found exactly once or, where all words are hot,
-    on at least one of the workers that hold the subscription."""
+    """Brute force, with versions drawn, by all words and by the posting words alone."""
     rng = np.random.default_rng(8)
     frequency = np.r_[[120, 80, 40], np.ones(WORDS - 3)].astype(np.int64)
     mapping = some_mapping(rng, find_hot_words(frequency, WORKERS))
     sets = [*some_subscriptions(rng), [0], [0, 1], [2, 1]]
-    placed = as_lists(SubscriptionPlacer(mapping, frequency, rule, seed=1).place(*as_columns(sets)))
+    placer = SubscriptionPlacer(mapping, frequency, rule, seed=1)
+    kept = placer.place(*as_columns(sets))
+    placed = as_lists(kept)
     posts = [[*rng.choice(WORDS, 12, replace=False).tolist(), 0, 1] for _ in range(60)]
     posts = [sorted(set(post)) for post in posts]
     off, word = as_columns(posts)
     version = mapping.hot.choose_versions(word, rng)
+    reached = placer.find_posting_words(*as_columns(sets), kept)
+    by = [reached[a:b].tolist() for a, b in itertools.pairwise(kept.off)]
     matches = 0
     for p, (a, b) in enumerate(itertools.pairwise(off.tolist())):
         routed = {int(mapping.owner[v]) for v in version[a:b]}
-        for words, mine in zip(sets, placed, strict=True):
+        for words, mine, reaching in zip(sets, placed, by, strict=True):
+            assert len(set(reaching)) == 1
+            assert reaching[0] in words
             if set(words) <= set(posts[p]):
                 matches += 1
                 assert routed & set(mine)
+                at = posts[p].index(reaching[0])
+                assert int(mapping.owner[version[a + at]]) in mine
     assert matches > 100
 
 
