@@ -26,9 +26,7 @@ from ps2stream.experiments.s3tm.runs import (
     map_words,
     run_nodes,
 )
-from ps2stream.multicast.word_mapping import WordMapping
 from ps2stream.planner.s3tm.learning import MappingAlgorithm
-from ps2stream.planner.s3tm.measures import MulticastMeasures
 from ps2stream.planner.s3tm.publications import WordPublications
 from ps2stream.protocol.frame import I64
 
@@ -58,11 +56,10 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     rows: list[Row] = []
     for stream, order, posts, times, words in _order_streams(settings):
         for kind in KINDS:
-            for nodes in settings.workers:
-                settings.progress(f"{stream}, {order}: {kind}-based, {nodes} nodes")
-                case = {"stream": stream, "order": order, "kind": kind, "nodes": nodes}
-                found = _follow_periods(posts, times, words, kind, nodes, settings)
-                rows += [case | row for row in found]
+            settings.progress(f"{stream}, order of {order}: {kind}-based subscriptions")
+            case = {"stream": stream, "order": order, "kind": kind}
+            found = _follow_periods(posts, times, words, kind, settings)
+            rows += [case | row for row in found]
     return ExperimentReport(
         "salb-drift", "S3-TM: a mapping as time passes", describe_runs(settings),
         [*NOTES[2:], *MORE_NOTES], COLUMNS, rows, list_verdicts(rows),
@@ -91,36 +88,39 @@ def _order_streams(
 
 
 def _follow_periods(
-    posts: WordPublications, times: I64, words: int, kind: str, nodes: int,
-    settings: ExperimentSettings,
-) -> list[Row]:  # fmt: skip
-    """Returns a row for each period and mapping."""
-    n, size = settings.size.queries // 2, len(posts) // PERIODS
+    posts: WordPublications, times: I64, words: int, kind: str, settings: ExperimentSettings
+) -> list[Row]:
+    """Returns a row for each period, number of nodes and mapping."""
+    n, size, seed = settings.size.queries // 2, len(posts) // PERIODS, settings.seed
     first = np.arange(size)
     learn = posts.take(first[::2])
+    drawn = draw_subscriptions(kind, learn, words, n, seed)
+    if drawn is None:
+        return []
+    mine = make_subscribed(learn, learn, drawn, words)
+    whole = dataclasses.replace(mine, learn=learn, frequency=learn.count_words(words))
+    maps = {
+        (nodes, learnt_on, name): map_words(sample, name, nodes, True, seed)
+        for nodes in settings.workers
+        for learnt_on, sample in ((SUBSCRIBED, mine), (ALL, whole))
+        for name in MAPPED
+    }
     known = learn.count_words(words) > 0
     rows: list[Row] = []
-    maps: dict[tuple[str, MappingAlgorithm], tuple[WordMapping, MulticastMeasures]] = {}
     for period in range(-1, PERIODS):
         here = first[::2] if period < 0 else first[1::2] if period == 0 else first + period * size
         held = posts.take(here)
-        drawn = draw_subscriptions(kind, held if period > 0 else learn, words, n, settings.seed)
-        if drawn is None:
+        own = draw_subscriptions(kind, held, words, n, seed) if period > 0 else drawn
+        if own is None:
             continue
-        mine = make_subscribed(learn, held, drawn, words)
-        if not maps:
-            whole = dataclasses.replace(mine, learn=learn, frequency=learn.count_words(words))
-            maps = {
-                (label, name): map_words(sample, name, nodes, True, settings.seed)
-                for label, sample in ((SUBSCRIBED, mine), (ALL, whole)) for name in MAPPED
-            }  # fmt: skip
-        new = float((~known[mine.held.word]).mean())
+        mine = make_subscribed(learn, held, own, words)
         label = LEARNT if period < 0 else HELD if period == 0 else f"{period}"
-        day = float(times[here[0]] - times.min()) / DAY_MS
-        for (learnt_on, name), (mapping, measures) in maps.items():
-            found = run_nodes(mine, mapping, measures, settings.seed)
-            rows.append({"learnt_on": learnt_on, "period": label, "from_day": day,
-                         "algorithm": name, "new_words": new, **found.to_row()})  # fmt: skip
+        case = {"period": label, "from_day": float(times[here[0]] - times.min()) / DAY_MS,
+                "new_words": float((~known[mine.held.word]).mean())}  # fmt: skip
+        for (nodes, learnt_on, name), (mapping, measures) in maps.items():
+            found = run_nodes(mine, mapping, measures, seed)
+            rows.append({"nodes": nodes, "learnt_on": learnt_on, "algorithm": name, **case,
+                         **found.to_row()})  # fmt: skip
     return rows
 
 
