@@ -26,6 +26,8 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "salb-spread": ((2, 8, 64), (2, 4, 8, 16, 32, 64, 128, 256)),
     "salb-subscriptions": ((16,), (16,)),
     "salb-drift": ((16,), (16, 64)),
+    "shed-accuracy": ((16,), (16, 64)),
+    "shed-adapt": ((16,), (16,)),
     "pkg-imbalance": ((5, 50, 100), (5, 10, 50, 100)),
     "pkg-local": ((5, 50), (5, 10, 50, 100)),
     "pkg-zipf": ((5, 50), (5, 10, 50, 100)),

@@ -17,6 +17,7 @@ from ps2stream.experiments.plans import ExperimentSettings, Row
 from ps2stream.experiments.s3tm.posts import draw_posts
 from ps2stream.experiments.s3tm.trie import MatchedCopies, SubscriptionTries
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
+from ps2stream.multicast.capping import ChosenWorkers
 from ps2stream.multicast.placement import (
     MatchingCost,
     PlacedSubscriptions,
@@ -171,6 +172,17 @@ def route_by_posting_words(posts: SubscribedPosts, run: NodeRun, seed: int) -> U
     size = np.bincount(row_of(posts.held.off)[keep], minlength=len(posts.held))
     version = hot.choose_versions(posts.held.word[keep], np.random.default_rng([seed, 5]))
     return run.placer.mapping.find_targets(np.r_[0, np.cumsum(size)], version)
+
+
+def choose_workers(run: NodeRun, posts: WordPublications) -> ChosenWorkers:
+    """Returns the node of each word of some posts, and the subscriptions there that have it. Words
+    have no versions."""
+    mapping = run.placer.mapping
+    owner = mapping.owner[posts.word]
+    chosen = np.zeros((len(owner), (mapping.workers + 63) // 64), np.uint64)
+    chosen[np.arange(len(owner)), owner >> 6] = np.uint64(1) << (owner & 63).astype(np.uint64)
+    live = run.placer.count[owner, posts.word].astype(np.int64)
+    return ChosenWorkers(posts.off, chosen, live, mapping.workers)
 
 
 def draw_streams(

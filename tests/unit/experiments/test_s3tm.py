@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ps2stream.experiments import salb_drift, salb_scale, salb_spread, salb_subscriptions
+from ps2stream.experiments import (
+    salb_drift,
+    salb_scale,
+    salb_spread,
+    salb_subscriptions,
+    shed_accuracy,
+    shed_adapt,
+)
 from ps2stream.experiments.plans import ExperimentSettings
 from ps2stream.experiments.report import ClaimVerdict
 from ps2stream.experiments.suite import EXPERIMENTS, run
@@ -20,6 +28,7 @@ SMALL = ExperimentSettings(size=StreamSize(2_000, 1_500, 2_500, 2), workers=(4, 
 @pytest.fixture(autouse=True)
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salb_subscriptions, "QUICK", (100, 2_000))
+    monkeypatch.setattr(shed_accuracy, "ENOUGH", 10)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,7 +41,12 @@ def test_a_short_run_has_rows_verdicts_and_a_picture(name: str, tmp_path: Path) 
     assert not [note for note in report.notes if note.startswith("WRONG")]
     _, picture = report.save(tmp_path)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert run(name, SMALL).rows == report.rows
+
+
+@pytest.mark.parametrize("name", ["salb-spread", "shed-accuracy"])
+def test_runs_with_one_seed_are_the_same(name: str) -> None:
+    few = dataclasses.replace(SMALL, workers=(4,))
+    assert run(name, few).rows == run(name, few).rows
 
 
 def verdict_of(verdicts: list[ClaimVerdict], claim: str) -> str:
@@ -101,3 +115,46 @@ def test_the_fall_after_the_first_period_is_judged() -> None:
     assert verdict_of(found, "where it learnt above that of later periods") == "holds"
     assert verdict_of(found, "last three periods over the first three") == "equal"
     assert verdict_of(found, "later, SALB above hash") == "equal"
+
+
+def accuracy_rows(rank: str, *points: tuple[float, float]) -> list[dict[str, Any]]:
+    return [{"stream": "x", "subscriptions": "tweet", "nodes": 8, "rank": rank, "level": level,
+             "shed": shed, "accuracy": accuracy, "matches": 5000}
+            for level, (shed, accuracy) in enumerate(points)]  # fmt: skip
+
+
+def test_accuracy_is_judged_where_a_quarter_is_shed() -> None:
+    good = accuracy_rows("subscription", (0.0, 1.0), (0.2, 0.96), (0.3, 0.92), (0.8, 0.3))
+    poor = accuracy_rows("consensus", (0.0, 1.0), (0.2, 0.9), (0.3, 0.84), (0.8, 0.1))
+    assert shed_accuracy.find_accuracy(good, "subscription", 0.25) == pytest.approx(0.94)
+    found = shed_accuracy.list_verdicts(good + poor)
+    assert verdict_of(found, "shed by subscription at least 0.9") == "met"
+    assert verdict_of(found, "shed by consensus at least 0.9") == "missed"
+    assert verdict_of(found, "consensus loses more than subscription") == "holds"
+    assert verdict_of(found, "at no level is less found") == "missed"
+    few = [row | {"matches": 3} for row in good + poor]
+    assert [v.verdict for v in shed_accuracy.list_verdicts(few)] == ["missed"]
+
+
+def adapt_rows(buffer: int, rule: str, fall: int, jump: bool) -> list[dict[str, Any]]:
+    """A level that rises to 7 within 7 seconds and falls to 0 within `fall`."""
+    levels = [0] * 510 + list(range(1, 8)) + [7] * 483
+    levels += [max(7 - 7 * (i + 1) // fall, 0) for i in range(1000)]
+    segments = ["stable"] * 2000
+    segments[600:602] = ["ideal", "overload"] if jump else ["ideal", "stable"]
+    return [{"stream": "x", "nodes": 4, "capacity": shed_adapt.USUAL, "buffer": buffer,
+             "rule": rule, "level": level, "segment": segment, "dropped": 0}
+            for level, segment in zip(levels, segments, strict=True)]  # fmt: skip
+
+
+def test_the_course_of_the_level_is_judged() -> None:
+    rows = adapt_rows(shed_adapt.LARGE, "derived", 70, False)
+    rows += adapt_rows(shed_adapt.SMALL, "derived", 14, True)
+    found = shed_adapt.list_verdicts(rows)
+    large, small = (f"buffer {n:,}" for n in (shed_adapt.LARGE, shed_adapt.SMALL))
+    assert verdict_of(found, f"{large}, derived: level with 32,000/s") == "holds"
+    assert "7, within 7 s, from 10 s on" in [v.measured for v in found]
+    assert verdict_of(found, f"{large}, derived: with 2,000/s the level falls more") == "holds"
+    assert verdict_of(found, f"{large}, derived: never from ideal") == "met"
+    assert verdict_of(found, f"{small}, derived: never from ideal") == "missed"
+    assert verdict_of(found, "takes longer to fall to 0") == "holds"
