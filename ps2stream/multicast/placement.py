@@ -17,6 +17,7 @@ from ps2stream.errors import invalid
 from ps2stream.multicast.placement_kernels import (
     DRAWN,
     LASP,
+    LEAST_COST,
     LEAST_FREQUENT,
     choose_posting_words,
     place_subscriptions,
@@ -25,9 +26,12 @@ from ps2stream.multicast.placement_kernels import (
 from ps2stream.multicast.word_mapping import WordMapping
 from ps2stream.protocol.frame import F64, I64, U64
 
-PlacementRule = Literal["LASP", "least frequent", "hash", "random"]
-RULES: tuple[PlacementRule, ...] = ("LASP", "least frequent", "hash", "random")
-_NUMBERS = {"LASP": LASP, "least frequent": LEAST_FREQUENT, "hash": DRAWN, "random": DRAWN}
+PlacementRule = Literal["LASP", "least frequent", "least cost", "hash", "random"]
+_NUMBERS: dict[PlacementRule, int] = {
+    "LASP": LASP, "least frequent": LEAST_FREQUENT, "least cost": LEAST_COST, "hash": DRAWN,
+    "random": DRAWN,
+}  # fmt: skip
+RULES: tuple[PlacementRule, ...] = tuple(_NUMBERS)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
@@ -53,8 +57,11 @@ class SubscriptionPlacer:
     """Places subscriptions one after the other, and keeps how many subscriptions of each worker
     have each word: count int32[workers, words]; size int64[workers]: its words, |H(i)|.
 
-    frequency: publications that have each word, [words], of rule `least frequent` and of
-    subscriptions whose words are all hot; seed: of the rules `hash` and `random`.
+    `least cost` is LASP's thought where publications go by posting words alone (algorithms.md 6.2):
+    the least frequent word, but for workers that have more of such work than others.
+
+    frequency: publications that have each word, [words], of the rules `least frequent` and `least
+    cost` and of subscriptions whose words are all hot; seed: of the rules `hash` and `random`.
     """
 
     def __init__(
@@ -76,6 +83,7 @@ class SubscriptionPlacer:
         self.count = np.zeros((mapping.workers, mapping.hot.words), np.int32)
         self.size = np.zeros(mapping.workers, np.int64)
         self._totals = np.zeros(2, np.int64)
+        self._work = np.zeros(mapping.workers)
         self._seed = np.uint64(seed)
         self._rng = np.random.default_rng([seed, 6])
 
@@ -93,7 +101,8 @@ class SubscriptionPlacer:
             done += place_subscriptions(
                 _NUMBERS[self.rule], self.cost.base, self.cost.per_word, hot.first, hot.parts,
                 mapping.owner, self.frequency, off[done:], word, draw[done:],
-                self.count, self.size, self._totals, found, start[done:], out,
+                self.count, self.size, self._totals, self._work, found, start[done:],
+                out,
             )  # fmt: skip
             if done == n:
                 return PlacedSubscriptions(start, out[: start[n]].copy())
@@ -102,6 +111,11 @@ class SubscriptionPlacer:
     def remove(self, off: I64, word: I64, placed: PlacedSubscriptions) -> None:
         """Forgets subscriptions that were placed."""
         remove_words(off, word, placed.off, placed.worker, self.count, self.size, self._totals)
+        if self.rule == "least cost":
+            posting = self.find_posting_words(off, word, placed)
+            regular = self.mapping.hot.parts[posting] == 1
+            at, lost = placed.worker[regular], self.frequency[posting[regular]] + 1.0
+            self._work -= np.bincount(at, lost, self.mapping.workers)
 
     def find_posting_words(self, off: I64, word: I64, placed: PlacedSubscriptions) -> I64:
         """Returns the word of each placement that publications must have to reach it, int64[

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-LASP, LEAST_FREQUENT, DRAWN = 0, 1, 2
+LASP, LEAST_FREQUENT, LEAST_COST, DRAWN = 0, 1, 2, 3
 _CLOSE = 1e-12
 
 
@@ -86,14 +86,36 @@ def choose_by_frequency(parts, owner, frequency, word, begin, end):
 
 
 @njit(cache=True, nogil=True)
+def choose_by_cost(parts, owner, frequency, word, begin, end, work):
+    """Returns the worker of the regular word whose cost is least, and adds its frequency to work:
+    the frequency, times one plus what its worker would have over the mean of all workers."""
+    workers = len(work)
+    best = np.int64(-1)
+    least = np.inf
+    mean = work.sum() / workers
+    for j in range(begin, end):
+        w = word[j]
+        if parts[w] > 1:
+            continue
+        each = frequency[w] + 1.0
+        i = owner[w]
+        price = each * (1.0 + (work[i] + each) / (mean + each / workers))
+        if price < least or (price == least and w < best):
+            best, least = w, price
+    work[owner[best]] += frequency[best] + 1.0
+    return owner[best]
+
+
+@njit(cache=True, nogil=True)
 def place_subscriptions(
     rule, base, per_word, first, parts, owner, frequency, off, word, draw,
-    count, size, totals, found, start, out,
+    count, size, totals, work, found, start, out,
 ):  # fmt: skip
     """Places subscriptions in turn and counts their words in count, int32[workers, words], size,
-    int64[workers] and totals, int64[2]: the sum of sizes, and of their squares. draw uint64[s]: of
-    rule DRAWN. start int64[s + 1]: where each one's workers begin in out, int64[room]. Returns the
-    subscriptions placed: fewer than all if there is no more room."""
+    int64[workers], and totals, int64[2]: the sum of sizes, and of their squares; rule LEAST_COST
+    also adds up work, float64[workers]. draw uint64[s]: of rule DRAWN. start int64[s + 1]: where
+    each one's workers begin in out, int64[room]. Returns the subscriptions placed: fewer than all
+    if there is no more room."""
     for s in range(len(off) - 1):
         begin, end = off[s], off[s + 1]
         n, everywhere = list_eligible(
@@ -109,6 +131,8 @@ def place_subscriptions(
                 )
             elif rule == LEAST_FREQUENT:
                 found[0] = choose_by_frequency(parts, owner, frequency, word, begin, end)
+            elif rule == LEAST_COST:
+                found[0] = choose_by_cost(parts, owner, frequency, word, begin, end, work)
             else:
                 found[0] = found[np.int64(draw[s] % np.uint64(n))]
             n = np.int64(1)

@@ -92,14 +92,16 @@ def test_spreads_are_judged_by_their_order_and_bound() -> None:
         ]
         rows += [
             case | {"routed_by": "posting words", "algorithm": "SALB", "placement": rule,
-                    "spread": s} for rule, s in (("LASP", 1.4), ("least frequent", 1.2))
+                    "spread": s, "modelled": 1.0 / s}
+            for rule, s in (("LASP", 1.4), ("least frequent", 1.2), ("least cost", 1.25))
         ]  # fmt: skip
     found = salb_spread.list_verdicts(rows)
     assert verdict_of(found, "spread of gFCL above gC, ") == "holds"
     assert verdict_of(found, "spread of hash above SALB") == "holds"
     assert verdict_of(found, "64 nodes: spread at most 2") == "met"
     assert verdict_of(found, "rises, 8 nodes more than 64") == "holds"
-    assert verdict_of(found, "64 nodes, by posting words") == "holds"
+    assert verdict_of(found, "64 nodes, by posting words: spread of LASP") == "holds"
+    assert verdict_of(found, "64 nodes, by posting words: least cost above") == "reversed"
 
 
 def test_the_fall_after_the_first_period_is_judged() -> None:

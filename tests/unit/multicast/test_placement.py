@@ -83,6 +83,27 @@ def test_the_least_frequent_word_places() -> None:
     assert as_lists(placer.place(*as_columns(sets))) == want
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_cost_weighs_frequency_by_what_workers_have(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sets, mapping = some_subscriptions(rng), some_mapping(rng)
+    frequency = rng.integers(0, 50, WORDS)
+    placer = SubscriptionPlacer(mapping, frequency, "least cost")
+    found = as_lists(placer.place(*as_columns(sets)))
+    work = [0.0] * WORKERS
+    for words, (mine,) in zip(sets, found, strict=True):
+        prices = {}
+        for w in words:
+            each, i = frequency[w] + 1.0, int(mapping.owner[w])
+            share = (work[i] + each) / ((sum(work) + each) / WORKERS)
+            prices[w] = each * (1 + share)
+        best = min(words, key=lambda w: (prices[w], w))
+        assert prices[best] == pytest.approx(
+            min(prices[w] for w in words if mapping.owner[w] == mine)
+        )
+        work[mine] += min(frequency[w] for w in words if mapping.owner[w] == mine) + 1.0
+
+
 @pytest.mark.parametrize("rule", ["hash", "random"])
 def test_hash_and_random_use_all_eligible_workers(rule: PlacementRule) -> None:
     mapping = WordMapping(4, np.array([0, 1, 3, 3]), leave_whole(4))
@@ -173,6 +194,7 @@ def test_removing_all_leaves_nothing(rule: PlacementRule) -> None:
     placer.remove(*gone, placed)
     assert (placer.count == before[0]).all()
     assert (placer.size == before[1]).all()
+    assert placer.place(*gone).worker.tolist() == placed.worker.tolist() or rule == "random"
 
 
 def test_bad_arguments_are_named() -> None:
