@@ -18,7 +18,7 @@ from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ReportC
 from ps2stream.experiments.s3tm.posts import draw_posts, read_in_order
 from ps2stream.experiments.s3tm.runs import (
     KINDS,
-    NOTES,
+    MEASURES,
     describe_runs,
     draw_subscriptions,
     find_row,
@@ -40,7 +40,7 @@ COLUMNS = (
     "imbalance", "per_copy", "work_imbalance", "throughput", "new_words",
 )  # fmt: skip
 WAYS = {"copies": "per_copy", "lookups": "throughput"}
-HALVES = 2.0
+FALL = 2.0
 DAY_MS = 86_400_000
 MORE_NOTES = (
     "Periods of as many posts each, in the order of time; the mapping is learnt on one half of the",
@@ -62,7 +62,7 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
             rows += [case | row for row in found]
     return ExperimentReport(
         "salb-drift", "S3-TM: a mapping as time passes", describe_runs(settings),
-        [*NOTES[2:], *MORE_NOTES], COLUMNS, rows, list_verdicts(rows),
+        [*MEASURES, *MORE_NOTES], COLUMNS, rows, list_verdicts(rows),
         ReportChart("course", "throughput / hash", _make_panels(rows)),
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def list_verdicts(rows: Sequence[Row]) -> list[ClaimVerdict]:
         fall = {way: mean("SALB", key, [LEARNT]) / mean("SALB", key, later)
                 for way, key in WAYS.items()}  # fmt: skip
         claim = f"{title}: throughput of SALB where it learnt above that of later periods"
-        out.append(ordering(claim, fall, "halves", HALVES))
+        out.append(ordering(claim, fall, "halves", FALL))
         by_heart = {way: mean("SALB", key, [LEARNT]) / mean("SALB", key, [HELD])
                     for way, key in WAYS.items()}  # fmt: skip
         claim = f"{title}: the same above that of other posts of period 0"

@@ -16,7 +16,7 @@ from ps2stream.experiments.s3tm.buffer import (
     simulate_router,
 )
 from ps2stream.experiments.s3tm.runs import (
-    NOTES,
+    HALVES,
     choose_workers,
     describe_runs,
     draw_streams,
@@ -74,7 +74,7 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
             rows += [case | row for row in found_rows]
     return ExperimentReport(
         "shed-adapt", "S3-TM: the level of shedding over time",
-        describe_runs(settings, seconds=SECONDS), [*NOTES[:2], *MORE_NOTES], COLUMNS,
+        describe_runs(settings, seconds=SECONDS), [*HALVES, *MORE_NOTES], COLUMNS,
         [row for row in rows if row["second"] % SHOWN == 0], list_verdicts(rows),
         ReportChart("course", "level; thousand posts/s", _make_panels(rows)),
     )  # fmt: skip

@@ -30,16 +30,19 @@ from ps2stream.planner.s3tm.measures import MulticastMeasures, measure_multicast
 from ps2stream.planner.s3tm.publications import WordPublications
 from ps2stream.protocol.frame import I64, U64, row_of
 
-NOTES = (
+HALVES = (
     "Learnt on one half of the posts, judged on the other; English stems, no stop words; the",
-    "placeholders of mentions and addresses in the shared posts are left out. Subscriptions are on",
-    "the nodes; posts go by subscribed words. per_copy: posts while the most loaded node takes one",
-    "copy, |P| / max L (equation 6); throughput: posts while it makes one lookup in its trie.",
-    "spread R: copies of a post; imbalance B, work_imbalance: the largest node over the mean, of",
-    "copies and of lookups. learnt: per_copy on the posts that were learnt from.",
+    "placeholders of mentions and addresses in the shared posts are left out.",
+)
+MEASURES = (
+    "Subscriptions are on the nodes; posts go by subscribed words. per_copy: posts while the most",
+    "loaded node takes one copy, |P| / max L (equation 6); throughput: posts while it makes one",
+    "lookup in its trie. spread R: copies of a post; imbalance B, work_imbalance: the largest node",
+    "over the mean, of copies and of lookups. learnt: per_copy on the posts that were learnt from.",
     "Topics are clusters of words that occur together, grown greedily, not LDA's.",
     "Of five hashes the one with the median load counts.",
 )
+NOTES = (*HALVES, *MEASURES)
 HASHES = 5
 """Hashes of which the one with the median load counts."""
 KINDS = ("tweet", "topic")

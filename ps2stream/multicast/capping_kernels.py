@@ -90,8 +90,8 @@ def cap_objects(
                 worker = np.uint64(ranked[k])
                 best[worker >> _SIX] |= _ONE << (worker & _LOW)
             any_kept = keep_terms(chosen, begin, end, best, kept)
-            if not any_kept and begin < end:
-                kept[find_widest(live, begin, end)] = 1
+            if not any_kept:
+                kept[find_most_live(chosen, live, begin, end)] = 1
         else:
             for t in range(begin, end):
                 kept[t] = 1
@@ -119,11 +119,14 @@ def keep_terms(chosen, begin, end, best, kept):
 
 
 @njit(cache=True, nogil=True)
-def find_widest(live, begin, end):
-    """Returns the term with the most live queries."""
-    best = begin
-    for t in range(begin + 1, end):
-        if live[t] > live[best]:
+def find_most_live(chosen, live, begin, end):
+    """Returns the term with the most live queries among those that chose a worker: there is one."""
+    best = np.int64(-1)
+    for t in range(begin, end):
+        some = False
+        for k in range(chosen.shape[1]):
+            some = some or chosen[t, k] != 0
+        if some and (best < 0 or live[t] > live[best]):
             best = t
     return best
 

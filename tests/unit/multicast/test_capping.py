@@ -148,10 +148,10 @@ def test_at_most_one_worker_emits_a_match(targets: float, rank: SheddingRank) ->
 def test_a_term_with_two_workers_is_never_half_kept() -> None:
     """With room for one worker, an object whose terms all need two keeps one term whole."""
     objects = ChosenWorkers(
-        np.array([0, 2]), np.array([[0b0011], [0b1100]], np.uint64), np.array([3, 8]), 4
+        np.array([0, 3]), np.array([[0], [0b0011], [0b1100]], np.uint64), np.array([9, 3, 8]), 4
     )
     capped = cap_multicast(objects, 1.0, "subscription", np.ones(1, np.bool_), half(1))
-    assert capped.kept.tolist() == [0, 1]
+    assert capped.kept.tolist() == [1, 0, 1]
     assert capped.bits.tolist() == [[0b1100]]
 
 
