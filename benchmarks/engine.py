@@ -28,7 +28,7 @@ from ps2stream.protocol.frame import I64, U64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.workers.index import ALL_TERMS, MatchColumns
 from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
-from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
+from ps2stream.workers.machine import choose_budget
 
 UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
@@ -99,9 +99,7 @@ class IndexEngine:
         self.index.delete(deletes + 1, np.full(len(deletes), self.lsn, np.int64))
         self.deleted[deletes] = True
         self.index.purge(self.lsn)
-        stats = self.index.stats()
-        forced = stats.tombstones > FORCED * stats.live
-        self.index.sweep(FORCED_SWEEP if forced else SWEEP)
+        self.index.sweep(choose_budget(self.index.stats()))
         return UPDATES + len(deletes)
 
     def _match(self, k: int) -> MatchColumns:

@@ -91,6 +91,11 @@ def engine(
 
     measures queries of two comparisons alone, which are one list, beside the algorithms of Le
     Subscribe.
+
+    \b
+      ps2stream bench engine --workload deletes --queries 200000
+
+    measures the longest calls of the index of a worker while so many queries are deleted.
     """
     from ps2stream.benchmarks.engine import run_engine
     from ps2stream.benchmarks.variants import Shares
@@ -104,6 +109,11 @@ def engine(
         from ps2stream.experiments.le_subscribe.comparison_lists import run_comparisons
 
         show_result(output, run_comparisons(queries, index, seed))
+        return
+    if workload == "deletes":
+        from ps2stream.benchmarks.deletes import run_deletes
+
+        show_result(output, run_deletes(queries, index, seed))
         return
     found = run_engine(
         queries=queries,
