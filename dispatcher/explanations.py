@@ -55,8 +55,8 @@ def expand_query(router: QueryRouter, query: QueryRows) -> ExpandedQuery:
 
 def search_objects(rows: ObjectRows, query: QueryRows, analyzer: Analyzer) -> ObjectRows:
     """Returns objects that have been searched for the phrases, prefixes and predicates of a
-    query."""
-    literals = WatchedLiterals.of(query).view()
+    query, wherever they are."""
+    literals = WatchedLiterals.of(query).everywhere().view()
     return search_rows(rows, analyzer, literals) if len(literals.term) else rows
 
 

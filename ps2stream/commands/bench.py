@@ -10,6 +10,7 @@ from ps2stream.commands.bench_options import (
     against_option,
     count_option,
     directory_option,
+    literals_option,
     query_options,
     seconds_option,
     share_option,
@@ -42,6 +43,7 @@ def bench() -> None:
 @share_option("--negated", "Share of queries that get AND NOT with a frequent word.")
 @share_option("--circles", "Share of queries that get a circle of the same area instead.")
 @share_option("--polygons", "Share of queries that get a polygon of 5 to 60 corners instead.")
+@literals_option
 @click.option(
     "--predicates",
     type=click.Choice(["equal", "range"]),
@@ -70,6 +72,7 @@ def engine(
     negated: float,
     circles: float,
     polygons: float,
+    literals: float,
     predicates: Literal["equal", "range"] | None,
     values: int,
     equal_matches: bool,
@@ -128,6 +131,7 @@ def engine(
         predicates=predicates,
         values=values,
         equal_matches=equal_matches,
+        literals=literals,
     )
     show_result(output, found)
 
