@@ -10,13 +10,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from ps2stream.benchmarks.figures import summarise_values
-from ps2stream.benchmarks.post_batches import BATCH, PostBatches, search_posts, watch_rows
+from ps2stream.benchmarks.literal_queries import make_twins
+from ps2stream.benchmarks.post_batches import (
+    BATCH,
+    PostBatches,
+    analyse_batches,
+    find_literals,
+    search_posts,
+    watch_rows,
+)
 from ps2stream.benchmarks.predicates import PredicateKind, QueryPredicates
 from ps2stream.benchmarks.query_tags import query_rows, tags_of
 from ps2stream.benchmarks.tuning import tune_workload, widen_workload
@@ -24,11 +33,12 @@ from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants, Shares
 from ps2stream.benchmarks.workload import PostColumns, make
 from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_yardstick
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.literals import NO_LITERALS
 from ps2stream.protocol.frame import I64, U64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.workers.index import ALL_TERMS, MatchColumns
 from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
-from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
+from ps2stream.workers.machine import choose_budget
 
 UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
@@ -64,9 +74,13 @@ class IndexEngine:
         ]
         later = change_rows(load.start, n)
         self.search_seconds = 0.0
+        self.literals = watch_rows([*self._rows, later])
         if predicates is not None:
-            view = watch_rows([*self._rows, later])
-            self.batches, self.search_seconds = search_posts(load, predicates, analyzer, view)
+            self.batches, self.search_seconds = search_posts(
+                load, predicates, analyzer, self.literals
+            )
+        elif self.literals is not NO_LITERALS:
+            self.batches = find_literals(load.posts, analyzer, self.literals)
         self._later = [
             later.take(np.arange(a, a + UPDATES))
             for a in range(0, n - load.start - UPDATES + 1, UPDATES)
@@ -99,17 +113,19 @@ class IndexEngine:
         self.index.delete(deletes + 1, np.full(len(deletes), self.lsn, np.int64))
         self.deleted[deletes] = True
         self.index.purge(self.lsn)
-        stats = self.index.stats()
-        forced = stats.tombstones > FORCED * stats.live
-        self.index.sweep(FORCED_SWEEP if forced else SWEEP)
+        self.index.sweep(choose_budget(self.index.stats()))
         return UPDATES + len(deletes)
 
     def _match(self, k: int) -> MatchColumns:
         """Matches batch k."""
         return self.index.match(self.lsn, *self.batches[k], ALL_TERMS, *self.batches.values(k))
 
-    def round(self) -> dict[str, float]:
-        """Processes all batches once, with their updates; returns rates and matches per object."""
+    def round(self, analyzer: Analyzer | None = None) -> dict[str, float]:
+        """Processes all batches once, with their updates; returns rates and matches per object, and
+        the processor seconds that an analyzer takes for their texts."""
+        analysis = 0.0
+        if analyzer is not None:
+            analysis = analyse_batches(self.load.posts, analyzer, self.literals)
         matches = updates = 0
         matching, cpu = 0.0, time.process_time()
         start = time.perf_counter()
@@ -125,6 +141,8 @@ class IndexEngine:
             "tuples_per_cpu_second": (objects + updates) / cpu,
             "objects_per_second": objects / matching,
             "matches_per_object": matches / objects,
+            "tuples_per_cpu_second_with_texts": (objects + updates) / (cpu + analysis),
+            "analysis_us_per_object": 1e6 * analysis / objects,
         }
 
     def differences(self, analyzer: Analyzer, sample: int, seed: int) -> int:
@@ -133,27 +151,22 @@ class IndexEngine:
         batch = int(rng.integers(len(self.batches)))
         lon, lat, _, _ = self.batches[batch]
         found = self._match(batch)
-        interests, words, posts = self.load.interests, self.load.words, self.load.posts
+        interests, posts = self.load.interests, self.load.posts
         live = np.flatnonzero(~self.deleted[: self.inserted])
         rect, wrong = interests.rect[live], 0
         wraps = rect[:, 0] > rect[:, 2]
         for row in rng.choice(BATCH, min(sample, BATCH), replace=False).tolist():
             at = batch * BATCH + row
             text = posts.text[posts.text_off[at] : posts.text_off[at + 1]].tobytes()
-            tokens = set(analyzer.tokens(text.decode()))
+            words = analyzer.text_words(text.decode())
             east, west = lon[row] >= rect[:, 0], lon[row] <= rect[:, 2]
             beside = np.where(wraps, east | west, east & west)
             near = live[beside & (lat[row] >= rect[:, 1]) & (lat[row] <= rect[:, 3])]
             want = [
                 q + 1
-                for q, of, every in zip(
-                    near.tolist(),
-                    interests.word[near].tolist(),
-                    interests.every[near].tolist(),
-                    strict=True,
-                )
-                if (all if every else any)(words[w] in tokens for w in of if w >= 0)
-                and self.variants.holds(q, float(lon[row]), float(lat[row]), tokens)
+                for q in near.tolist()
+                if self.load.holds(q, words)
+                and self.variants.holds(q, float(lon[row]), float(lat[row]), set(words.terms))
                 and (self.predicates is None or self.predicates.holds(q, at))
             ]
             wrong += sorted(found.handle[found.row == row].tolist()) != sorted(want)
@@ -169,6 +182,15 @@ def _analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U
     return out, rate
 
 
+def _compare_rounds(
+    rounds: Sequence[dict[str, float]], others: Sequence[dict[str, float]], rate: str
+) -> dict[str, float]:
+    """Returns a rate of rounds over that of others, each by its turn."""
+    return summarise_values(
+        [mine[rate] / other[rate] for mine, other in zip(rounds, others, strict=True)]
+    )
+
+
 def run_engine(
     queries: int = 1_000_000,
     group: str = "q1",
@@ -182,6 +204,7 @@ def run_engine(
     predicates: PredicateKind | None = None,
     values: int = 1,
     equal_matches: bool = False,
+    literals: float = 0.0,
 ) -> dict[str, Any]:
     """Returns the measured figures of this index with every setting, JSON-able. One more run
     comes first, unmeasured.
@@ -192,11 +215,15 @@ def run_engine(
     with more to check. predicates: two of each query (see `QueryPredicates`), `values` of which
     there are; then the same queries without them are measured in turns, and `over_plain` is the
     median of the tuples per processor second over theirs. equal_matches: the regions of those with
-    predicates are larger, so that both have as many matches. Raises ValueError for predicates
-    beside negated words.
+    predicates are larger, so that both have as many matches. literals: the share of queries with a
+    phrase, a prefix or NOT (literal_queries.py); then their twins of plain words are measured in
+    turns. As the index sees no texts, `over_plain` is that of the index alone, and
+    `over_plain_with_texts` has the processor time in it that the analysis of the texts takes, in
+    batches as a dispatcher analyses them. Raises ValueError for two of predicates, literals and
+    negated words.
     """
-    if predicates is not None and shares.negated:
-        raise ValueError("negated: queries with predicates have no negated words")
+    if (predicates is not None) + bool(shares.negated) + bool(literals) > 1:
+        raise ValueError("negated: only one of predicates, literals and negated words is measured")
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
     load = make(workload, group, queries, updates, ROUNDS * BATCH, seed, analyzer)
@@ -204,9 +231,13 @@ def run_engine(
     tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
     if mo is not None:
         load, tuning = tune_workload(load, mo, analyzer, objects)
+    if literals:
+        load, twin = make_twins(load, literals, analyzer, seed)
     variants = QueryVariants(load, shares, analyzer, seed)
     added = predicates and QueryPredicates(predicates, values, load, objects, analyzer, seed)
     widened, plain_variants = 1.0, variants
+    if literals:
+        plain_variants = QueryVariants(twin, shares, analyzer, seed)
     if added is not None and equal_matches:
         wide, widened = widen_workload(load, added, analyzer, objects)
         variants = QueryVariants(wide, shares, analyzer, seed)
@@ -217,14 +248,14 @@ def run_engine(
         engine = IndexEngine(variants, analyzer, objects, INDEXES[index], added)
         inserts = engine.fill()
         plain = None
-        if added is not None:
+        if added is not None or literals:
             plain = IndexEngine(plain_variants, analyzer, objects, INDEXES[index])
             plain.fill()
         rounds, others = [], []
         for _ in range(runs + 1):
-            rounds.append(engine.round())
+            rounds.append(engine.round(analyzer if literals else None))
             if plain is not None:
-                others.append(plain.round())
+                others.append(plain.round(analyzer if literals else None))
         rounds, others = rounds[1:], others[1:]
         if yardstick is not None:
             yardstick.run()
@@ -239,6 +270,7 @@ def run_engine(
             "workload": workload,
             "mo": mo,
             **dataclasses.asdict(shares),
+            "literals": literals,
             "predicates": predicates,
             "values": values,
             "widened": widened,
@@ -266,13 +298,17 @@ def run_engine(
             "matches_per_object": median(r["matches_per_object"] for r in others),
             "bytes_per_query": plain.index.stats().bytes / max(plain.index.stats().live, 1),
         }
-        out["over_plain"] = summarise_values(
-            [
-                mine["tuples_per_cpu_second"] / other["tuples_per_cpu_second"]
-                for mine, other in zip(rounds, others, strict=True)
-            ]
-        )
+        out["over_plain"] = _compare_rounds(rounds, others, "tuples_per_cpu_second")
         out["attribute_search_us_per_object"] = 1e6 * engine.search_seconds / len(load.posts.lon)
+    if literals:
+        out["over_plain_with_texts"] = _compare_rounds(
+            rounds, others, "tuples_per_cpu_second_with_texts"
+        )
+        out["watched_literals"] = int(np.count_nonzero(engine.literals.term))
+        for figures, made in ((out, rounds), (out["plain"], others)):
+            figures["analysis_us_per_object"] = summarise_values(
+                [each["analysis_us_per_object"] for each in made]
+            )
     if yardstick is not None:
         rate, quiet = median(rates["tuples_per_second"]), yardstick.rates
         out["yardstick"] = describe_runs(yardstick)

@@ -24,6 +24,7 @@ import numpy as np
 
 from ps2stream.benchmarks import workload
 from ps2stream.benchmarks.figures import add_figures, merge_rounds, summarise_values
+from ps2stream.benchmarks.literal_queries import make_twins
 from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval, publish
 from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
 from ps2stream.benchmarks.verified import verified
@@ -44,19 +45,22 @@ SAMPLE_EVERY = 20_011  # offsets; each sampled object is checked against brute f
 SETTLE_S = 60.0
 
 T = TypeVar("T")
+_CPU = "server_cpu_us_per_tuple"
 
 
 class PipelineVariant(NamedTuple):
     """The settings in which services that are compared differ: level of publication, number of
-    workers, and objects a publication."""
+    workers, objects a publication, and the share of queries with a phrase, a prefix or NOT."""
 
     level: str
     workers: int
     batch: int
+    literals: float = 0.0
 
     def describe(self) -> str:
         """Returns a name for the variant."""
-        return f"{self.level}, workers {self.workers}, batch {self.batch}"
+        name = f"{self.level}, workers {self.workers}, batch {self.batch}"
+        return f"{name}, literals {self.literals:g}" if self.literals else name
 
 
 def run_pipeline(
@@ -75,6 +79,7 @@ def run_pipeline(
     levels: Sequence[str] = ("durable",),
     rounds: int = 1,
     against: str | None = None,
+    literals: float = 0.0,
 ) -> dict[str, Any]:
     """Returns the measured figures, JSON-able. `rate`: tuples per second of the latency phase.
     `mo` scales the squares' sides so that the sample of the engine benchmark gives about that
@@ -83,6 +88,8 @@ def run_pipeline(
     Each round measures every combination of `levels`, `workers` and `batches` (objects per
     publication) on a new service, in turn. With several rounds every figure has a median, min
     and max. `against`: a yardstick's engine.py, run before the first round and after the last.
+    `literals`: the share of queries with a phrase, a prefix or NOT; their twins of plain words
+    (literal_queries.py) are compared.
     """
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
@@ -95,7 +102,13 @@ def run_pipeline(
             load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text)
         )
     workers = tuple(workers) or (default_workers(),)
-    variants = [PipelineVariant(*each) for each in itertools.product(levels, workers, batches)]
+    loads = {0.0: load}
+    if literals:
+        loads[literals], loads[0.0] = make_twins(load, literals, analyzer, seed)
+    variants = [
+        PipelineVariant(*each)
+        for each in itertools.product(levels, workers, batches, sorted(loads))
+    ]
     found: dict[PipelineVariant, list[dict[str, Any]]] = {variant: [] for variant in variants}
     out: dict[str, Any] = {
         "benchmark": "pipeline",
@@ -113,6 +126,7 @@ def run_pipeline(
             "runtime": runtime,
             "level": _unpack_only(levels),
             "rounds": rounds,
+            "literals": literals,
             "cores": os.cpu_count(),
         },
     }
@@ -134,8 +148,9 @@ def run_pipeline(
                 places = load.posts.lon, load.posts.lat
                 plan = built_in_plan(analysis, load.grid, variant.workers, places, load.counts)
                 with start(settings, plan) as service:
+                    own = loads[variant.literals]
                     run = _PipelineRun(
-                        service, load, variant.batch, rate, seconds, seed, variant.level
+                        service, own, variant.batch, rate, seconds, seed, variant.level
                     )
                     found[variant].append(run.measure())
         if yardstick is not None:
@@ -160,14 +175,15 @@ def compare_with_yardstick(figures: dict[str, Any], speed: YardstickSpeed) -> di
     full = figures["saturated"]
     return {
         "over_yardstick": full["tuples_per_second"] / speed.tuples_per_second,
-        "cpu_over_yardstick": full["server_cpu_us_per_tuple"] / speed.us_per_tuple,
+        "cpu_over_yardstick": full[_CPU] / speed.us_per_tuple,
     }
 
 
 def compare_variants(found: Mapping[PipelineVariant, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     """Returns the ratios of the tuples per second of variants that differ from the first in one
     setting, in the same round: that of the first level over another level, and of other numbers
-    of workers or objects over the first number."""
+    of workers or objects, or shares of literals, over the first; of these also the ratio of the
+    tuples per second of the server's CPU time."""
     first = next(iter(found))
     out: dict[str, Any] = {}
     for variant, figures in found.items():
@@ -181,12 +197,26 @@ def compare_variants(found: Mapping[PipelineVariant, Sequence[dict[str, Any]]]) 
             each["saturated"]["tuples_per_second"] / base["saturated"]["tuples_per_second"]
             for each, base in zip(figures, found[first], strict=True)
         ]
-        if name == "level":
+        if name == "literals":
+            costs = [
+                base["saturated"][_CPU] / each["saturated"][_CPU]
+                for each, base in zip(figures, found[first], strict=True)
+                if each["saturated"][_CPU]  # unknown where all actors are one process
+            ]
+            if costs:
+                out["literals_over_words_cpu"] = _summarise_rounds(costs)
+            key = "literals_over_words"
+        elif name == "level":
             key, ratios = f"{first.level}_over_{variant.level}", [1 / ratio for ratio in ratios]
         else:
             key = f"{name}_{getattr(variant, name)}_over_{getattr(first, name)}"
-        out[key] = ratios[0] if len(ratios) == 1 else summarise_values(ratios)
+        out[key] = _summarise_rounds(ratios)
     return out
+
+
+def _summarise_rounds(values: Sequence[float]) -> float | dict[str, float]:
+    """Returns the only value, or median, min and max of several."""
+    return values[0] if len(values) == 1 else summarise_values(values)
 
 
 def _unpack_only(values: Sequence[T]) -> T | list[T]:
@@ -247,7 +277,7 @@ class _PipelineRun:
                 "inserts": full.inserts,
                 "deletes": full.deletes,
                 "matches_per_object": full_receipt.pairs / max(full.objects, 1),
-                "server_cpu_us_per_tuple": sum(server.values()),
+                _CPU: sum(server.values()),
                 "cpu_us_per_tuple": server
                 | {
                     "publisher": full.cpu / full.tuples * 1e6,

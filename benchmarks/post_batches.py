@@ -9,10 +9,10 @@ import numpy as np
 from ps2stream.benchmarks.predicates import QueryPredicates
 from ps2stream.benchmarks.workload import PostColumns, Workload
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.language.literals import LiteralView, WatchedLiterals
+from ps2stream.language.literals import NO_LITERALS, LiteralView, WatchedLiterals
 from ps2stream.language.object_terms import NO_VALUES, ComparedValues, find_terms, list_compared
 from ps2stream.protocol.frame import F64, I64, U64
-from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.rows import QueryRows, no_offsets
 
 BATCH = 1024
 """Objects of a batch."""
@@ -45,11 +45,12 @@ class PostBatches:
 
 def watch_rows(parts: list[QueryRows]) -> LiteralView:
     """Returns the literals that objects are searched for, as a dispatcher with these queries has
-    them, each once."""
+    them."""
     found = [WatchedLiterals.of(rows) for rows in parts]
-    term, kind, size = (np.concatenate(column) for column in zip(*found, strict=True))
-    _, first = np.unique(term, return_index=True)
-    return WatchedLiterals(term[first], kind[first], size[first]).view()
+    if not any(len(each.term) for each in found):
+        return NO_LITERALS
+    columns = (np.concatenate(column) for column in zip(*found, strict=True))
+    return WatchedLiterals(*columns).view()
 
 
 def search_posts(
@@ -68,3 +69,23 @@ def search_posts(
         turn[2] = time.process_time()
     plain, searched = np.diff(clock, axis=1).min(0).tolist()
     return PostBatches(load.posts, *terms, values), searched - plain
+
+
+def find_literals(posts: PostColumns, analyzer: Analyzer, view: LiteralView) -> PostBatches:
+    """Returns the posts with the literals that queries have where they are."""
+    text, place = (posts.text_off, posts.text), (posts.lon, posts.lat)
+    return PostBatches(posts, *find_terms(analyzer, text, _NOTHING_OPAQUE, view, place=place))
+
+
+def analyse_batches(posts: PostColumns, analyzer: Analyzer, view: LiteralView) -> float:
+    """Analyses the texts of posts batch by batch, as a dispatcher with these literals does it;
+    returns the processor seconds that it takes."""
+    begun = time.process_time()
+    for first in range(0, len(posts.lon) - BATCH + 1, BATCH):
+        part = slice(first, first + BATCH)
+        text = posts.text_off[first : first + BATCH + 1], posts.text
+        find_terms(analyzer, text, _NOTHING_OPAQUE, view, place=(posts.lon[part], posts.lat[part]))
+    return time.process_time() - begun
+
+
+_NOTHING_OPAQUE = no_offsets(), np.zeros(0, np.uint8)

@@ -26,21 +26,16 @@ def verified(
     again."""
     found = dict.fromkeys(("sampled", "wrong", "lost", "doubled"), 0)
     last = intervals[-1]
-    words = [set(e.replace(" AND ", " ").replace(" OR ", " ").split()) for e in load.expressions()]
     texts = column_to_strings(load.posts.text_off, load.posts.text)
     analyzer = Analyzer(Analysis(salt=0))
-    rect, all_of = load.interests.rect, load.interests.every
+    rect = load.interests.rect
     for interval, receipt in zip(intervals, receipts, strict=True):
         for offset, lsn, row in interval.sampled(every):
-            tokens = set(analyzer.tokens(texts[row]))
+            text = analyzer.text_words(texts[row])
             lon, lat = load.posts.lon[row], load.posts.lat[row]
             live = np.flatnonzero((last.born <= lsn) & (last.born > 0) & (lsn < last.died))
             near = live[_is_inside(rect[live], lon, lat)]
-            want = Counter(
-                int(last.born[q])
-                for q in near.tolist()
-                if (words[q] <= tokens if all_of[q] else words[q] & tokens)
-            )
+            want = Counter(int(last.born[q]) for q in near.tolist() if load.holds(q, text))
             got = Counter(receipt.sample.get(offset, []))
             found["sampled"] += 1
             found["wrong"] += got != want

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.literal_texts import TextWords
 from ps2stream.posts import readers
 from ps2stream.protocol.frame import F64, I64, U8, Array, strings_to_column, take_ragged
 from ps2stream.space.grid import Grid
@@ -55,19 +56,20 @@ class QueryColumns:
     """Queries in the order of their inserts. word int32[n, 3] indexes Workload.words, -1 pads;
     every uint8[n], 1 = AND; rect float64[n, 4] lon_min, lat_min, lon_max, lat_max (lon_min >
     lon_max wraps); death int64[n]: the query is deleted once that many were inserted after the
-    start."""
+    start; without int32[n]: the word that must not be there, -1 = any may."""
 
     word: Array
     every: U8
     rect: F64
     death: I64
+    without: Array
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Workload:
     """Posts, and queries over them. `interests` holds the `start` queries that are live at the
-    start, then those that are inserted later. words: most frequent first; counts: their
-    frequencies in the posts."""
+    start, then those that are inserted later. words: most frequent first, perhaps phrases and
+    prefixes behind them; counts: the frequencies of words in the posts."""
 
     posts: PostColumns
     interests: QueryColumns
@@ -81,14 +83,24 @@ class Workload:
 
     def expressions(self) -> list[str]:
         """Returns the queries' keyword expressions in the query language."""
-        words = self.words
+        words, without = self.words, self.interests.without
         joint = (" OR ", " AND ")
-        return [
+        found = [
             joint[every].join([words[w] for w in row if w >= 0])
             for row, every in zip(
                 self.interests.word.tolist(), self.interests.every.tolist(), strict=True
             )
         ]
+        for query in np.flatnonzero(without >= 0).tolist():
+            found[query] = f"({found[query]}) NOT {words[without[query]]}"
+        return found
+
+    def holds(self, query: int, text: TextWords) -> bool:
+        """Returns whether the expression of a query holds for a text, by its definition."""
+        own, without = self.interests.word[query].tolist(), int(self.interests.without[query])
+        found = (text.has(self.words[w]) for w in own if w >= 0)
+        enough = all(found) if self.interests.every[query] else any(found)
+        return enough and (without < 0 or not text.has(self.words[without]))
 
     def scaled(self, side: float, skew: float = 1.0) -> Workload:
         """Returns the same queries with sides `side` times as long, and with keywords drawn by
@@ -171,7 +183,7 @@ def make(
     )
     square = np.stack([lon[at], lat[at], side], axis=1)
     rect = _make_rects(square)
-    interests = QueryColumns(word, every, rect, _draw_deaths(queries, updates, rng))
+    interests = QueryColumns(word, every, rect, _draw_deaths(queries, updates, rng), _no_words(n))
     return Workload(
         posts=PostColumns(lon, lat, *strings_to_column(texts)),
         interests=interests,
@@ -275,6 +287,10 @@ def _draw_deaths(queries: int, updates: int, rng: np.random.Generator) -> I64:
     return death
 
 
+def _no_words(n: int) -> Array:
+    return np.full(n, -1, np.int32)
+
+
 def _make_rects(square: F64) -> F64:
     return np.stack(square_km(square[:, 0], square[:, 1], square[:, 2]), axis=1)
 
@@ -329,6 +345,7 @@ def _make_yardstick(group: str, queries: int, updates: int, posts: int) -> Workl
         every=every[:keep],
         rect=np.stack([west, south, east, north], axis=1),
         death=np.arange(1, keep + 1),  # first in, first out
+        without=_no_words(keep),
     )
     return Workload(
         posts=PostColumns(lon, lat, *strings_to_column(texts)),

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ps2stream.planner.adjust.adjustment import LoadAdjustment
 from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.adjust.replicate import UnitKey
 from ps2stream.planner.adjust.units import COUNTS, PartLoads
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import balance
+from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.grid import Grid
+from ps2stream.space.space_kernels import CELL_MASK
 
 HOTTEST, LEAVES = 10, 1000
 
@@ -74,6 +79,20 @@ def describe_loads(
     return shown
 
 
+def describe_replicas(plan: RoutingPlan, shares: Mapping[UnitKey, float]) -> list[dict[str, Any]]:
+    """Describes the replicated units of a plan, those with the highest share first, for
+    GetLoadResponse. shares: of the last objects, as far as they are known."""
+    known = {(unit.cell, unit.term): unit for unit in plan.replicas}
+    order = sorted(known, key=lambda key: -shares.get(key, 0.0))
+    return [
+        ({} if cell is None else _describe_place(plan.grid, cell))
+        | ({} if term is None else {"term": term})
+        | {"workers": list(known[cell, term].workers)}
+        | ({"share": shares[cell, term]} if (cell, term) in shares else {})
+        for cell, term in order
+    ]
+
+
 def describe_adjustment(adjustment: LoadAdjustment, grid: Grid) -> dict[str, Any]:
     """Describes an adjustment: migrations with their places, bytes, loads of each worker before and
     after, and balances."""
@@ -106,6 +125,12 @@ def describe_cell(grid: Grid, cell: int) -> dict[str, Any]:
     return {
         "cell": cell, "west": west, "south": south, "east": west + width, "north": south + height,
     }  # fmt: skip
+
+
+def _describe_place(grid: Grid, cell: int) -> dict[str, Any]:
+    """Returns a cell (level << 28 | cell) with its level, and its sides in degrees."""
+    place = {"level": cell >> LEVEL_SHIFT, "cell": cell & CELL_MASK}
+    return describe_cell(grid, cell) | place
 
 
 def _describe_balance(name: str, loads: F64) -> dict[str, float]:

@@ -13,8 +13,13 @@ import json
 
 import numpy as np
 
-from ps2stream.controller.descriptions import describe_adjustment, describe_loads
+from ps2stream.controller.descriptions import (
+    describe_adjustment,
+    describe_loads,
+    describe_replicas,
+)
 from ps2stream.controller.hot_cells import HotCells
+from ps2stream.controller.hot_units import REPORT_TICKS, HotUnitWatch
 from ps2stream.controller.policy import ControllerCounters, ControllerPolicy
 from ps2stream.planner.adjust.adjustment import LoadAdjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
@@ -26,6 +31,7 @@ from ps2stream.protocol.frame import U8, Frame
 from ps2stream.protocol.messages.loads import (
     AdjustReply,
     AdjustRequest,
+    HotUnitsReport,
     LoadReport,
     LoadRequest,
     SampleReport,
@@ -66,6 +72,8 @@ class ControllerMachine:
         self._knows_plans = False
         patience = max(min(PATIENCE_TICKS, policy.period_ticks // 2), 1)
         self._hot = HotCells(epoch, dispatchers, patience)
+        self._watch = HotUnitWatch(epoch, dispatchers, policy.replication)
+        self._is_hot_request = False  # the request under way
 
     @property
     def settled(self) -> bool:
@@ -96,6 +104,8 @@ class ControllerMachine:
                 return self._gather_load(frame)
             case SampleReport():
                 return self._request_adjustment() if self._hot.take(frame) else []
+            case HotUnitsReport():
+                return self._take_hot_units(frame)
             case PlanChangeReply():
                 return self._learn_plans(frame)
             case AdjustRequest():
@@ -124,6 +134,8 @@ class ControllerMachine:
             out += self._ask_sequencer()
         if self._hot.late(self._ticks):
             out += self._request_adjustment()
+        if self._watches_units and self._ticks % REPORT_TICKS == 0:
+            out += self._watch.request()
         if self._ticks % self.policy.period_ticks == 0:
             self.counters.lost += self._number > 0 and not self._whole
             self._number += 1
@@ -165,6 +177,26 @@ class ControllerMachine:
         self.counters.loads_us = loads.tolist()
         self.counters.balance = balance(loads)
         self.counters.balance_definition1 = balance(units.definition1(workers, costs))
+
+    # --- hot units -------------------------------------------------------------------
+
+    @property
+    def _watches_units(self) -> bool:
+        """True if the units that the stream meets most are watched now."""
+        workers = self.strategy.plan.workers
+        return self.policy.hot and self._knows_plans and not self._is_changing_plan and workers > 1
+
+    def _take_hot_units(self, report: HotUnitsReport) -> list[Send]:
+        """Takes a report, and changes the plan if all of them require it."""
+        if not self._watches_units or self._request is not None or not self._watch.take(report):
+            return []
+        plan = self.strategy.plan
+        made = self._watch.propose(plan, route_of(plan))
+        self.counters.hot_balance = self._watch.balance
+        if made is None:
+            return self._ask_sequencer() if report.route != route_of(plan) else []
+        self._is_hot_request = True
+        return self._ask_sequencer(PlanAction.MOVE, _encode_json(made.to_dict()))
 
     # --- adjustments -------------------------------------------------------------------
 
@@ -209,6 +241,9 @@ class ControllerMachine:
             adjustment, made = self._propose_adjustment(self._units, rules)
         shown = describe_loads(self.strategy, self._units, self.policy.rules, self.period_us)
         shown |= {"periods": self.counters.periods, "automatic": self.policy.automatic}
+        shown["replicated"] = describe_replicas(self.strategy.plan, self._watch.shares)
+        if self._watch.balance:
+            shown["hot_balance"] = self._watch.balance
         if adjustment is not None:
             shown["adjustment"] = describe_adjustment(adjustment, self.strategy.plan.grid)
         reply = AdjustReply(
@@ -254,7 +289,9 @@ class ControllerMachine:
             return []
         asked, self._request = self._request.ask, None
         done = not len(reply.problem)
-        self.counters.adjustments += asked == PlanAction.MOVE and done
+        is_hot, self._is_hot_request = self._is_hot_request, False
+        self.counters.hot_changes += is_hot and done
+        self.counters.adjustments += asked == PlanAction.MOVE and done and not is_hot
         self.counters.declined += asked == PlanAction.MOVE and not done
         self.counters.sunsets += asked == PlanAction.UNITE and done
         before, self.strategy = self.strategy, self.strategy.after(reply.strategy, reply.lsn)
@@ -271,6 +308,8 @@ class ControllerMachine:
             self._proposals.clear()
         if another or (before.following is not None and self.strategy.following is None):
             self._settled = self._number + 2
+            self._watch.forget()
+        self.counters.replicated = len(self.strategy.serving.replicas)
         if self._units is not None:  # some workers may have gone with a plan
             self._units = self._units.take(self._units.worker < self.strategy.workers)
         if asked == PlanAction.TELL and self.policy.sunset.due_by(self.strategy, reply):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ps2stream.dispatcher.explanations import ExpandedQuery
@@ -31,15 +33,17 @@ def estimate_query(
     """Estimates matches and costs of one query that is not stored, by a sample of objects that is
     not empty. values: of the objects, those that the query compares. The estimate is as if there
     were no other query, so that it reveals nothing about the queries of others."""
-    query, tags, workers, grid, _ = expanded
+    query, tags, workers, grid = expanded.query, expanded.tags, expanded.workers, expanded.grid
     row, posting = _find_pairs(grid, tags, sample)
     found = _find_matches(new_index(grid), query, tags, sample, np.unique(row), values)
     window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_WINDOW_MS) / 1000
     weight = sample.weight / window_s
-    owner = tags.worker.astype(np.int64)
-    checks = _sum_by_worker(owner[posting], weight[row], workers)
-    sent = np.unique(row * workers + owner[posting])
-    copies = _sum_by_worker(sent % workers, weight[sent // workers], workers)
+    holder, met = np.unique(tags.worker, return_inverse=True)
+    owners = [expanded.list_owners(number) for number in holder.tolist()]
+    checks, copies = _divide_work(owners, met[posting], row, weight, workers)
+    postings = np.zeros(workers, np.int64)
+    for group, count in zip(owners, np.bincount(met).tolist(), strict=True):
+        postings[[*group]] += count
     rate = float(weight.sum())
     return QueryEstimate(
         matched=found,
@@ -49,7 +53,8 @@ def estimate_query(
         matches_per_second=float(weight[found].sum()),
         window_s=window_s,
         cells=np.unique(tags.cell),
-        postings=np.bincount(owner, minlength=workers),
+        tags=len(tags.cell),
+        postings=postings,
         checks=checks,
         copies=copies,
         load=costs.c1 * checks + costs.c2 * copies,
@@ -101,6 +106,30 @@ def _find_matches(
     return near[np.sort(found.row)]  # an index finds them in no order
 
 
-def _sum_by_worker(worker: I64, weight: F64, workers: int) -> F64:
-    """Returns the sum of weights per worker, float64[workers], also if there are none."""
-    return np.bincount(worker, weight, workers).astype(np.float64)
+def _divide_work(
+    owners: Sequence[tuple[int, ...]], met: I64, row: I64, weight: F64, workers: int
+) -> tuple[F64, F64]:
+    """Returns the checks and the copies of each worker per second, float64[workers] each.
+
+    owners: the workers of each holder; met, row int64[pairs]: the holder and the object of each
+    meeting; weight float64[objects]: objects per second that each stands for. Of a group, the
+    workers to which an object goes anyhow get all that it brings, as the dispatcher prefers them;
+    where there is none, each worker gets an equal part.
+    """
+    checks, copies = np.zeros(workers), np.zeros(workers)
+    goes = np.zeros((len(weight), workers), np.bool_)
+    rows = row[np.argsort(met, kind="stable")]
+    end = np.cumsum(np.bincount(met, minlength=len(owners)))
+    by_holder = np.split(rows, end[:-1])
+    for holder in sorted(range(len(owners)), key=lambda number: len(owners[number])):
+        group = np.array(owners[holder])
+        objects, brought = np.unique(by_holder[holder], return_counts=True)
+        there = goes[np.ix_(objects, group)]
+        new = ~there.any(axis=1)
+        part = np.where(new[:, None], 1.0, there)
+        part /= part.sum(axis=1, keepdims=True)
+        checks[group] += (weight[objects] * brought) @ part
+        copies[group] += weight[objects[new]] @ part[new]
+        if len(group) == 1:
+            goes[objects, group[0]] = True
+    return checks, copies

@@ -15,6 +15,7 @@ from ps2stream.language.literals import WatchedLiterals
 from ps2stream.language.object_terms import NO_VALUES, ComparedValues, list_compared, search_rows
 from ps2stream.protocol.frame import I64, U8
 from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.routing.h1 import NO_GROUPS, WorkerGroups
 from ps2stream.routing.tags import QueryTags
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.grid import Grid
@@ -29,27 +30,33 @@ class QueryRouter(Protocol):
 
 
 class ExpandedQuery(NamedTuple):
-    """One query with its tags by the plan of `plan_version`, which has this number of workers. All
-    that follows from it is found without the dispatcher's machine."""
+    """One query with its tags by the plan of `plan_version`, which has this number of workers, and
+    these groups of them. All that follows from it is found without the dispatcher's machine."""
 
     query: QueryRows
     tags: QueryTags
     workers: int
     grid: Grid
     plan_version: int
+    groups: WorkerGroups = NO_GROUPS
+
+    def list_owners(self, holder: int) -> tuple[int, ...]:
+        """Returns the workers that own a tag, by its column `worker`."""
+        return self.groups.list_members(holder)
 
 
 def expand_query(router: QueryRouter, query: QueryRows) -> ExpandedQuery:
     """Expands one query, which may be stored or not; nothing is changed."""
     gridt = router.gridt
     version = router.owned_by(int(query.handle[0]))
-    return ExpandedQuery(query, gridt.expand(query), gridt.workers, gridt.grid, version)
+    tags, groups = gridt.expand(query), gridt.h1.groups
+    return ExpandedQuery(query, tags, gridt.workers, gridt.grid, version, groups)
 
 
 def search_objects(rows: ObjectRows, query: QueryRows, analyzer: Analyzer) -> ObjectRows:
     """Returns objects that have been searched for the phrases, prefixes and predicates of a
-    query."""
-    literals = WatchedLiterals.of(query).view()
+    query, wherever they are."""
+    literals = WatchedLiterals.of(query).everywhere().view()
     return search_rows(rows, analyzer, literals) if len(literals.term) else rows
 
 
@@ -77,7 +84,11 @@ def explain_meeting(
         lsn, thing.lon, thing.lat, thing.term_off, thing.term,
         value_off=values.off, value=values.word,
     )  # fmt: skip
-    owners, sought = tags.worker[posted_here], np.isin(tags.term[posted_here], thing.term)
+    owners = tuple(map(expanded.list_owners, tags.worker[posted_here].tolist()))
+    sought = np.isin(tags.term[posted_here], thing.term).tolist()
+    met = {workers for workers, some in zip(owners, sought, strict=True) if some}
+    certain = {workers[0] for workers in met if len(workers) == 1}
+    groups = sorted(workers for workers in met if certain.isdisjoint(workers))
     return MatchExplanation(
         matches=len(found.row) > 0,
         plan_version=expanded.plan_version,
@@ -86,5 +97,6 @@ def explain_meeting(
         postings=len(tags.cell),
         here=int(here[0]),
         owners=owners,
-        sent_to=tuple(np.unique(owners[sought]).tolist()),
+        sent_to=tuple(sorted(certain)),
+        sent_to_one_of=tuple(groups),
     )

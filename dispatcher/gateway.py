@@ -22,7 +22,6 @@ from ps2stream.protocol.messages.watch import WatchSample
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.protocol.tokens import TokensReply
 from ps2stream.routing.costs import PartWeights
-from ps2stream.routing.unit_kernels import U16
 from ps2stream.space.grid import Grid
 
 Sink = Callable[[bytes | Exception], bool | None]
@@ -54,8 +53,10 @@ class MatchExplanation(NamedTuple):
     matches: whether the worker's index finds the pair. The query is posted in `cells` (tag cells,
     ascending) under each of `terms` (ascending), with `postings` in all. plan_version: of the plan
     that says who owns them. here: the tag cell of the object on the level of the query. owners:
-    the owners of (here, each term), none if the query is not posted here. sent_to: the workers
-    to which the object would be sent for this query."""
+    the workers that own (here, each term), more than one where the unit is replicated; none if
+    the query is not posted here. sent_to: the workers to which the object would be sent for this
+    query in any case; sent_to_one_of: groups without any of these, of each of which one worker
+    would be sent it."""
 
     matches: bool
     plan_version: int
@@ -63,8 +64,9 @@ class MatchExplanation(NamedTuple):
     terms: U64
     postings: int
     here: int
-    owners: U16
+    owners: tuple[tuple[int, ...], ...]
     sent_to: tuple[int, ...]
+    sent_to_one_of: tuple[tuple[int, ...], ...] = ()
 
 
 class QueryEstimate(NamedTuple):
@@ -72,8 +74,10 @@ class QueryEstimate(NamedTuple):
 
     matched: rows of the sample that match. sampled: rows of the sample. effective: the number of
     objects of equal weights that would be as informative. window_s: the time that the sample
-    covers. cells: tag cells, ascending. For each worker: postings (count), checks and copies (per
-    second) and load (microseconds per second), as if there were no other query."""
+    covers. cells: tag cells, ascending; tags: postings, each counted once. For each worker:
+    postings that it would hold (count), checks and copies (per second) and load (microseconds per
+    second), as if there were no other query. Objects that meet a replicated unit are divided
+    among its workers."""
 
     matched: I64
     sampled: int
@@ -82,6 +86,7 @@ class QueryEstimate(NamedTuple):
     matches_per_second: float
     window_s: float
     cells: U32
+    tags: int
     postings: I64
     checks: F64
     copies: F64

@@ -2,7 +2,8 @@
 
 H1 says which worker owns a unit (cell, term). H2 says which units hold a query at all, with a
 count so that deletes can take queries back (algorithms.md 7.3). A unit has one owner, so H2 is
-one table (tag cell, term) -> worker, count.
+one table (tag cell, term) -> worker, count. The owner of a replicated unit is a group of workers,
+of which each object goes to one (replica_kernels.py).
 
 While two plans coexist (section V-B), the queries of the new plan are counted in the same table
 under keys of their own, as if they lived NEWER levels higher. Objects probe these levels too.
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ps2stream.dispatcher.hot_unit_kernels import list_met_units
 from ps2stream.dispatcher.kernels import (
     ALL,
     NEWER,
@@ -26,6 +28,7 @@ from ps2stream.dispatcher.kernels import (
     rehash,
     route_objects,
 )
+from ps2stream.dispatcher.waits import WorkerWaits
 from ps2stream.language.object_terms import NO_VALUES
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
 from ps2stream.protocol.rows import ObjectRows, QueryRows
@@ -102,7 +105,7 @@ class Gridt:
         term, count = self._table[held, 0], self._count[held].astype(np.int64)
         cell = (self._table[held, 1] >> np.uint64(32)).astype(np.uint32) & ~_NEWER_BIT
         if not self._used[NEWER:ALL].any():  # the slots stay: no object waits for a rehash
-            self._table[held, 1] = _pack_records(cell, h1.owners(cell, term))
+            self._table[held, 1] = _pack_records(cell, h1.holders(cell, term))
             return
         order = np.lexsort((term, cell))
         cell, term, count = cell[order], term[order], count[order]
@@ -112,7 +115,7 @@ class Gridt:
         cell, term = cell[at], term[at]
         units = np.empty((len(at), 2), np.uint64)
         units[:, 0] = term
-        units[:, 1] = _pack_records(cell, h1.owners(cell, term))
+        units[:, 1] = _pack_records(cell, h1.holders(cell, term))
         self.clear()
         while 8 * len(at) > 5 * len(self._table):
             self._grow_table()
@@ -131,10 +134,9 @@ class Gridt:
         return self._tagger.split(tags)
 
     def list_holders(self, tags: QueryTags) -> QueryTags:
-        """Returns the tags with all workers that hold them, which during a migration are more than
-        their owners."""
-        other = self._tagger.other
-        return tags if other is None else tags.with_owners(other.owners(tags.cell, tags.term))
+        """Returns the tags with all workers that hold them, which are more than their owners where
+        units are replicated, and during a migration."""
+        return self._tagger.list_holders(tags)
 
     def insert(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Counts the tags of inserted queries in H2. Their handles matter while plans coexist."""
@@ -162,16 +164,22 @@ class Gridt:
                 f"H2 has no query at cell {tags.cell[failed]}, term {tags.term[failed]}"
             )
 
-    def route(self, lon: F64, lat: F64, term_off: I64, term: U64) -> tuple[list[ObjectShare], int]:
+    def route(
+        self, lon: F64, lat: F64, term_off: I64, term: U64, waits: WorkerWaits | None = None
+    ) -> tuple[list[ObjectShare], int]:
         """Returns (a share for each worker that has a query under one of an object's units, the
-        number of objects that go to no worker).
+        number of objects that go to no worker). Of the workers of a replicated unit one is chosen,
+        by `waits`, or in turns.
 
         lon and lat are degrees, float64[n]; terms are ragged, uint64.
         """
         objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
         bits = self.grid.lon_bits, self.grid.lat_bits
+        waiting = np.zeros(self.workers), 1.0
+        if waits is not None and len(self.h1.groups):
+            waiting = waits.waits, waits.time
         discarded, *starts, row, out_lon, out_lat, off, out_term, chosen = route_objects(
-            self._table, self._used, bits, objects, self.workers
+            self._table, self._used, bits, objects, (*self.h1.groups,), waiting
         )
         if self.workers == 1:  # it has all that is not discarded
             all_ = ObjectShare(0, row, out_lon, out_lat, off, out_term, chosen)
@@ -187,11 +195,23 @@ class Gridt:
                 shares.append(ObjectShare(w, *columns, out_term[terms], bits_of))
         return shares, discarded
 
+    def list_met_units(
+        self, lon: F64, lat: F64, term_off: I64, term: U64, first: int, stride: int
+    ) -> U64:
+        """Returns the keys of the units that every `stride`-th object from `first` on meets (see
+        hot_unit_kernels.py); columns as in `route`."""
+        objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
+        leaves = self.h1.arrays[:2]
+        bits = self.grid.lon_bits, self.grid.lat_bits
+        keys: U64 = list_met_units(self._table, self._used, bits, leaves, objects, (first, stride))
+        return keys
+
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
         """Counts for each worker the pairs of an object and a posting that it would check if
         these objects were routed now, int64[workers]; columns as in `route`."""
         met = np.zeros(self.workers, np.int64)
-        count_candidates(self._table, self._count, self._find_cells(lon, lat), term_off, term, met)
+        cells, groups = self._find_cells(lon, lat), (*self.h1.groups,)
+        count_candidates(self._table, self._count, cells, (term_off, term), groups, met)
         return met
 
     def queries(self, cell: U32, term: U64) -> I64:
@@ -206,23 +226,25 @@ class Gridt:
         return self.h1.bytes + self._table.nbytes + self._count.nbytes
 
     def held(self) -> tuple[U32, U16, U32]:
-        """Returns the units with a query as columns: tag cell, worker, live queries."""
+        """Returns the units with a query as columns: tag cell, worker, live queries. Of a
+        replicated unit the first worker is named."""
         held = np.flatnonzero(self._table[:, 1])
         meta = self._table[held, 1]
         worker = (meta >> np.uint64(16)).astype(np.uint16)
-        return (meta >> np.uint64(32)).astype(np.uint32), worker, self._count[held]
+        owner = self.h1.choose_first(worker)
+        return (meta >> np.uint64(32)).astype(np.uint32), owner, self._count[held]
 
     def postings(self, deleted: Iterable[QueryTags]) -> I64:
         """Counts the postings of live queries that each worker should hold, int64[workers].
         `deleted`: the tags of deleted queries that H2 still counts."""
         out = np.zeros(self.workers, np.int64)
-        count_postings(self._table, self._count, out)
+        count_postings(self._table, self._count, (*self.h1.groups,), out)
         for tags in deleted:
-            out -= np.bincount(self.h1.owners(tags.cell, tags.term), minlength=self.workers)
+            out[: self.h1.workers] -= self.h1.count_postings(tags.cell, tags.term)
         return out
 
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Returns {(tag cell, term): (worker, live queries)}, for tests and inspection."""
+        """Returns {(tag cell, term): (worker or group, live queries)}, for tests and inspection."""
         held = np.flatnonzero(self._table[:, 1])
         term = self._table[held, 0].tolist()
         meta = self._table[held, 1].tolist()

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Array
-from ps2stream.protocol.span_kernels import copy_span
-from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
+from ps2stream.dispatcher.replica_kernels import choose_replicas
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+from ps2stream.routing.unit_kernels import FIRST_GROUP, LEVEL_SHIFT, U16, find, mix, pack
 from ps2stream.space.prefetch import prefetch
 from ps2stream.space.space_kernels import find_cells
 
@@ -25,6 +25,7 @@ _NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
 CHUNK = 128  # probes in progress together; their buffers stay in the first-level cache
 _S16, _S32 = np.uint64(16), np.uint64(32)
 _LOW16 = np.uint64(0xFFFF)
+_FIRST_GROUP = np.uint64(FIRST_GROUP)
 _ONE = np.uint64(1)
 
 
@@ -133,10 +134,13 @@ def rehash(old: U64, old_count: U32, table: U64, count: U32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def select_workers(table: U64, cells: U32, term_off: I64, term: U64, by_term: U64) -> None:
+def select_workers(
+    table: U64, cells: U32, term_off: I64, term: U64, by_term: U64, by_group: U16
+) -> None:
     """Sets bit w of by_term[k] (uint64[terms, words]) for each worker w that has a query under a
-    unit of the k-th term from term_off[0] on. cells: uint32[levels, n], the tag cell of each
-    object on each level in use.
+    unit of the k-th term from term_off[0] on. Where a group owns the unit on a level, sets
+    by_group[level, k] (uint16) to one more than its number. cells: uint32[levels, n], the tag cell
+    of each object on each level in use.
 
     A chunk of probes first asks for its home slots, all independent of each other so that
     the cache misses overlap, and only then reads them.
@@ -169,22 +173,32 @@ def select_workers(table: U64, cells: U32, term_off: I64, term: U64, by_term: U6
                 if m == 0:
                     continue
                 w = (m >> _S16) & _LOW16
+                if w >= _FIRST_GROUP:
+                    by_group[level, start + j - first] = w - _FIRST_GROUP + _ONE
+                    continue
                 by_term[start + j - first, w >> np.uint64(6)] |= _ONE << (w & np.uint64(63))
 
 
 @njit(cache=True, nogil=True)
 def count_candidates(
-    table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64
+    table: U64, count: U32, cells: U32, objects: tuple[I64, U64], groups: tuple[I64, U16], met: I64
 ) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    owns. cells: uint32[levels, n], as in `select_workers`."""
+    owns; the workers of a group take turns. cells: uint32[levels, n], as in `select_workers`;
+    objects: their offsets and terms; groups: of WorkerGroups."""
+    term_off, term = objects
     for level in range(len(cells)):
         for i in range(len(term_off) - 1):
             place = np.uint64(cells[level, i])
             for k in range(term_off[i], term_off[i + 1]):
                 slot = find(table, place, term[k])
                 if slot >= 0:
-                    met[(table[slot, 1] >> _S16) & _LOW16] += np.int64(count[slot])
+                    w = (table[slot, 1] >> _S16) & _LOW16
+                    if w >= _FIRST_GROUP:
+                        g = w - _FIRST_GROUP
+                        size = groups[0][g + _ONE] - groups[0][g]
+                        w = np.uint64(groups[1][groups[0][g] + i % size])
+                    met[w] += np.int64(count[slot])
 
 
 @njit(cache=True, nogil=True)
@@ -196,12 +210,19 @@ def count_queries(table: U64, count: U32, cell: U32, term: U64, out: I64) -> Non
 
 
 @njit(cache=True, nogil=True)
-def count_postings(table: U64, count: U32, out: I64) -> None:
-    """Adds to out[w] the live queries under the units of worker w."""
+def count_postings(table: U64, count: U32, groups: tuple[I64, U16], out: I64) -> None:
+    """Adds to out[w] the live queries under the units of worker w and of groups with it. groups:
+    of WorkerGroups."""
     for slot in range(len(table)):
         meta = table[slot, 1]
-        if meta:
-            out[(meta >> _S16) & _LOW16] += np.int64(count[slot])
+        if not meta:
+            continue
+        w = (meta >> _S16) & _LOW16
+        if w < _FIRST_GROUP:
+            out[w] += np.int64(count[slot])
+            continue
+        for j in range(groups[0][w - _FIRST_GROUP], groups[0][w - _FIRST_GROUP + _ONE]):
+            out[groups[1][j]] += np.int64(count[slot])
 
 
 @njit(cache=True, nogil=True)
@@ -289,13 +310,20 @@ def scatter_objects(
 
 @njit(cache=True, nogil=True)
 def route_objects(
-    table: U64, used: I64, bits: tuple[int, int], objects: tuple[F64, F64, I64, U64], workers: int
+    table: U64,
+    used: I64,
+    bits: tuple[int, int],
+    objects: tuple[F64, F64, I64, U64],
+    groups: tuple[I64, U16],
+    waiting: tuple[F64, float],
 ) -> tuple[int, I64, I64, I64, U32, F64, F64, I64, U64, U8]:
     """Routes objects, a plain tuple of the fields of RoutedColumns; bits: those of longitude and
-    latitude of the grid. Returns how many go to no worker; where the rows, the terms and the bytes
-    of `chosen` of each worker begin, int64[workers + 1] each; and the fields of ShareColumns. A
-    worker without rows has no offsets."""
+    latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `time` of
+    `choose_replicas`. Returns how many go to no worker; where the rows, the terms
+    and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the fields of
+    ShareColumns. A worker without rows has no offsets."""
     lon, lat, term_off, term = objects
+    workers = len(waiting[0])
     n, words = len(lon), (workers + 63) // 64
     cells = np.empty((np.count_nonzero(used[:ALL]), n), np.uint32)
     levels = 0
@@ -308,7 +336,11 @@ def route_objects(
             levels += 1
     by_term = np.zeros((term_off[n] - term_off[0], words), np.uint64)
     by_row = np.empty((n, words), np.uint64)
-    select_workers(table, cells, term_off, term, by_term)
+    some = len(groups[1]) > 0
+    by_group = np.zeros((len(cells) if some else 0, len(by_term)), np.uint16)
+    select_workers(table, cells, term_off, term, by_term, by_group)
+    if some:
+        choose_replicas(by_term, by_group, term_off, groups, waiting[0], waiting[1])
     row_n, term_n = np.zeros(workers, np.int64), np.zeros(workers, np.int64)
     discarded = share_sizes(by_term, by_row, term_off, row_n, term_n)
     row_at, term_at = np.zeros(workers + 1, np.int64), np.zeros(workers + 1, np.int64)
@@ -330,35 +362,6 @@ def route_objects(
         (row, out_lon, out_lat, off, out_term, chosen),
     )  # fmt: skip
     return discarded, row_at, term_at, byte_at, row, out_lon, out_lat, off, out_term, chosen
-
-
-@njit(cache=True, nogil=True)
-def list_rows(pair_row: U32, rows: int) -> U32:
-    """Returns the distinct rows of pairs, rising; rows + 1 of them if one is not below `rows`."""
-    hit = np.zeros(rows, np.bool_)
-    for i in range(len(pair_row)):
-        if pair_row[i] >= rows:
-            return np.zeros(rows + 1, np.uint32)
-        hit[pair_row[i]] = True
-    out = np.empty(rows, np.uint32)
-    n = 0
-    for r in range(rows):
-        if hit[r]:
-            out[n] = r
-            n += 1
-    return out[:n]
-
-
-@njit(cache=True, nogil=True)
-def take_spans(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
-    """Returns rows of a ragged column, in the order of `rows`, as a new one."""
-    out_off = np.zeros(len(rows) + 1, np.int64)
-    for i in range(len(rows)):
-        out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
-    out = np.empty(out_off[-1], data.dtype)
-    for i in range(len(rows)):
-        copy_span(out, out_off[i], data, off[rows[i]], out_off[i + 1] - out_off[i])
-    return out_off, out
 
 
 @njit(cache=True, nogil=True)

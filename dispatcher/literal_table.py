@@ -43,7 +43,9 @@ class LiteralTable:
     @property
     def nbytes(self) -> int:
         """The bytes of the table."""
-        return self.view.term.nbytes + self._count.nbytes + self._kind.nbytes + self._size.nbytes
+        view = self.view
+        columns = view.term, view.area, view.seen, self._count, self._kind, self._size
+        return sum(column.nbytes for column in columns)
 
     def clear(self) -> None:
         """Removes all literals. Objects that were searched before count as not searched once
@@ -58,9 +60,9 @@ class LiteralTable:
             return
         if 2 * (self._held + len(literals.term)) > len(self.view.term):
             self._make_room(len(literals.term))
-        fresh = self._count_up(self.view, literals, np.ones(len(literals.term), np.int64))
-        if fresh:
-            self._held += fresh
+        fresh, wider = self._count_up(self.view, literals, np.ones(len(literals.term), np.int64))
+        self._held += fresh
+        if wider:
             self.view = self.view._replace(version=self.view.version + 1)
 
     def retire(self, literals: WatchedLiterals) -> None:
@@ -88,7 +90,9 @@ class LiteralTable:
     def _make_room(self, more: int) -> None:
         """Makes the table anew, without what no query has, for so many terms more."""
         held = np.flatnonzero(self._count)
-        literals = WatchedLiterals(self.view.term[held], self._kind[held], self._size[held])
+        literals = WatchedLiterals(
+            self.view.term[held], self._kind[held], self._size[held], self.view.area[held]
+        )
         count, self._held, self._used = self._count[held], len(held), 0
         room = max(_LEAST, 4 << int(len(held) + more).bit_length())
         self._count = np.zeros(room, np.int64)
@@ -97,11 +101,18 @@ class LiteralTable:
         self._count_up(view, literals, count)
         self.view = view  # only now: others may read it meanwhile, and its version says it is whole
 
-    def _count_up(self, view: LiteralView, literals: WatchedLiterals, count: I64) -> int:
-        """Adds to the counts of literals; returns how many the view's table did not hold."""
-        term, kind, size = (sealed(column) for column in literals)
+    def _count_up(
+        self, view: LiteralView, literals: WatchedLiterals, count: I64
+    ) -> tuple[int, int]:
+        """Adds to the counts of literals; returns how many the view's table did not hold, and how
+        many were not watched in one of their areas."""
+        term, kind, size, area = (sealed(column) for column in literals)
         view.mark(kind, size)
-        columns = self._count, self._kind, self._size
-        fresh, begun = count_up(view.term, columns, (term, kind, size), sealed(count))
+        fresh, wider, begun = count_up(
+            (view.term, view.area, view.seen),
+            (self._count, self._kind, self._size),
+            (term, kind, size, area),
+            sealed(count),
+        )
         self._used += begun
-        return int(fresh)
+        return int(fresh), int(wider)

@@ -40,7 +40,7 @@ from ps2stream.dispatcher.events import (
     WeightsRequested,
 )
 from ps2stream.dispatcher.explanations import expand_query
-from ps2stream.dispatcher.hot_cells import report
+from ps2stream.dispatcher.hot_cells import BATCHES, LOOKED_AT, report
 from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.open_requests import OpenRequests
@@ -58,7 +58,7 @@ from ps2stream.observability.process import counters_of
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
-from ps2stream.protocol.messages.loads import AdjustReply, SampleRequest
+from ps2stream.protocol.messages.loads import AdjustReply, HotUnitsRequest, SampleRequest
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.plan import PlanChangeReply
 from ps2stream.protocol.messages.publications import PublishForward, PublishReply
@@ -136,6 +136,7 @@ class DispatcherMachine:
             LogSynced: self._note_synced,
             LogFailed: self.publications.failed,
             SampleRequest: self._report_cells,
+            HotUnitsRequest: self._report_hot_units,
             MatchBatch: self._take_answer,
             PublishForward: lambda frame: self.publications.identified.receive(frame, self._now),
             PublishReply: self.publications.identified.settle,
@@ -253,6 +254,10 @@ class DispatcherMachine:
         router = self.router
         found = report(request, router.index, router.route, self.reservoir, router.gridt)
         self._out.append(Send(CONTROLLER, found))
+
+    def _report_hot_units(self, request: HotUnitsRequest) -> None:
+        texts = self.reservoir.newest(LOOKED_AT, BATCHES)
+        self._out.append(self.router.report_hot_units(request, texts))
 
     def _handle_join(self, event: PeerJoined) -> None:
         self._take_out(self.router.joined(event.peer))

@@ -5,10 +5,39 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.dispatcher.kernels import list_rows
-from ps2stream.protocol.frame import F64, I64, U8, U32
+from ps2stream.protocol.frame import F64, I64, U8, U32, Array
+from ps2stream.protocol.span_kernels import copy_span
 
 Strings = tuple[I64, U8]
+
+
+@njit(cache=True, nogil=True)
+def list_rows(pair_row: U32, rows: int) -> U32:
+    """Returns the distinct rows of pairs, rising; rows + 1 of them if one is not below `rows`."""
+    hit = np.zeros(rows, np.bool_)
+    for i in range(len(pair_row)):
+        if pair_row[i] >= rows:
+            return np.zeros(rows + 1, np.uint32)
+        hit[pair_row[i]] = True
+    out = np.empty(rows, np.uint32)
+    n = 0
+    for r in range(rows):
+        if hit[r]:
+            out[n] = r
+            n += 1
+    return out[:n]
+
+
+@njit(cache=True, nogil=True)
+def take_spans(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
+    """Returns rows of a ragged column, in the order of `rows`, as a new one."""
+    out_off = np.zeros(len(rows) + 1, np.int64)
+    for i in range(len(rows)):
+        out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
+    out = np.empty(out_off[-1], data.dtype)
+    for i in range(len(rows)):
+        copy_span(out, out_off[i], data, off[rows[i]], out_off[i + 1] - out_off[i])
+    return out_off, out
 
 
 @njit(inline="always")

@@ -30,6 +30,7 @@ from ps2stream.dispatcher.gridt import ObjectShare
 from ps2stream.dispatcher.open_batch import TEXT_BYTES, OpenBatch
 from ps2stream.dispatcher.releases import ReleaseQueues
 from ps2stream.dispatcher.silence import SILENT_TICKS, SilentWorkers
+from ps2stream.dispatcher.waits import WorkerWaits
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
@@ -53,10 +54,11 @@ class OpenBatches:
     """The open batches of dispatcher `index` in its incarnation `epoch`. `route` is the number of
     the plan by which new ones are routed. `closed` are those that were completed since they were
     last taken. `last_in_part` is the highest batch of which mergers were sent a part, until they
-    were informed that it is complete."""
+    were informed that it is complete. `waits`: what is before each worker."""
 
-    def __init__(self, index: int, mergers: int, route: int, epoch: int) -> None:
+    def __init__(self, index: int, workers: int, mergers: int, route: int, epoch: int) -> None:
         self._index = index
+        self.waits = WorkerWaits(workers)
         self.route = route
         self._epoch = epoch
         self._open: dict[int, OpenBatch] = {}
@@ -155,6 +157,8 @@ class OpenBatches:
             for share, last in zip(shares, needs, strict=True)
         }  # fmt: skip
         open_ = self._open[batch] = OpenBatch(lsn, rows, attempt, routed, suspect)
+        for share in shares:
+            self.waits.note_sent(share.worker, len(share.row))
         self._sendings = open_.sent = self._sendings + 1
         heapq.heappush(self._offsets, batch)
         return open_.sends()
@@ -174,8 +178,9 @@ class OpenBatches:
         open_ = self._open.get(frame.batch)
         if open_ is None or frame.attempt != open_.attempt:
             return []
-        if open_.shares.pop(frame.worker, None) is None:
+        if (share := open_.shares.pop(frame.worker, None)) is None:
             return []
+        self.waits.note_done(frame.worker, len(share.row), frame.took_us)
         self._note_passed(frame.worker, open_)
         if len(frame.row):
             if not open_.answers:
@@ -344,6 +349,8 @@ class OpenBatches:
 
     def _close_batch(self, batch: int) -> None:
         open_ = self._open.pop(batch)
+        for worker, share in open_.shares.items():
+            self.waits.note_done(worker, len(share.row))
         if batch in self._held_up:
             self._held_up.discard(batch)
             self._held_up_size -= open_.size

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.hot_units import HotUnitCounter
 from ps2stream.dispatcher.literal_table import LiteralTable
+from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.dispatcher.retro_queue import RetroQueue
 from ps2stream.protocol.addresses import Address, Reply, Send
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
 from ps2stream.protocol.log_records import RetroRecord
+from ps2stream.protocol.messages.loads import HotUnitsRequest
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.rows import ObjectRows, QueryRows
@@ -64,6 +67,7 @@ class RouterPort(PublishingRouter, RetroRouter, Protocol):
     mergers: int
     gridt: Gridt
     literals: LiteralTable
+    hot_units: HotUnitCounter
     stall_report: str
 
     @property
@@ -76,6 +80,7 @@ class RouterPort(PublishingRouter, RetroRouter, Protocol):
     @property
     def undecided(self) -> int: ...
     def update(self, request: UpdateRequest) -> list[Send | Reply]: ...
+    def report_hot_units(self, request: HotUnitsRequest, texts: ObjectSample) -> Send: ...
     def on(self, frame: Frame) -> list[Send | Reply]: ...
     def take_answer(self, frame: MatchBatch, now: float) -> list[Send | Reply]: ...
     def release_late(self, now: float) -> list[Send | Reply]: ...

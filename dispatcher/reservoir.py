@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.kernels import take_spans
-from ps2stream.dispatcher.object_kernels import take_objects
+from ps2stream.dispatcher.object_kernels import take_objects, take_spans
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import (
     F64,

@@ -18,15 +18,17 @@ from ps2stream.dispatcher.concerns import ReceiverConcerns
 from ps2stream.dispatcher.discards import DiscardMonitor
 from ps2stream.dispatcher.gathering import RoutingProgress, gather_retro
 from ps2stream.dispatcher.gridt import Gridt, share_all
+from ps2stream.dispatcher.hot_units import HotUnitCounter
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.open_batch import OpenBatch
 from ps2stream.dispatcher.open_batches import OpenBatches
+from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.dispatcher.retro_queue import RetroQueue
 from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literals import WatchedLiterals
-from ps2stream.protocol.addresses import ROLES, SEQUENCER, Address, Out, Reply, Send
+from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address, Out, Reply, Send
 from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import I64, U8, Frame
 from ps2stream.protocol.log_records import (
@@ -35,7 +37,7 @@ from ps2stream.protocol.log_records import (
     RetroRecord,
     SplitRecord,
 )
-from ps2stream.protocol.messages.loads import AdjustReply
+from ps2stream.protocol.messages.loads import AdjustReply, HotUnitsRequest
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
     ReleasesKept,
@@ -136,7 +138,8 @@ class RouterMachine:
         self._workers_concern, self._mergers_concern = ReceiverConcerns(), ReceiverConcerns()
         self._noticed = (0, 0)  # watermark and applied as last sent to every worker and merger
         self._noticed_at = -NOTICE_TICKS
-        self._open = OpenBatches(index, mergers, route, epoch)
+        self._open = OpenBatches(index, h1.workers, mergers, route, epoch)
+        self.hot_units = HotUnitCounter()
         self._throughput = ThroughputMonitor()
         self._discards = DiscardMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
@@ -330,6 +333,13 @@ class RouterMachine:
             return []
         return [*self._open.release_late(now, self._describe_progress())]
 
+    def report_hot_units(self, request: HotUnitsRequest, texts: ObjectSample) -> Send:
+        """Answers the controller's request; texts: recent objects."""
+        found = self.hot_units.report(
+            request, self.index, self.route, self.workers, texts, self._analyzer
+        )
+        return Send(CONTROLLER, found)
+
     def _describe_progress(self) -> RoutingProgress:
         return RoutingProgress(self.watermark, self.oldest, self._mergers_concern.of)
 
@@ -372,6 +382,7 @@ class RouterMachine:
         if unseen or (self.applied, self.watermark) != self._sent_applied:
             out += self._send_applied()
         out += self._open.tick()
+        self.hot_units.tick()
         reports = self._throughput.tick(self._open.completed, self._open.oldest_age)
         self.stall_report = self._open.describe_oldest() if reports else ""
         self.counters.throughput_stalls = self._throughput.stalls
@@ -413,9 +424,13 @@ class RouterMachine:
         if self.workers == 1 and self._discards.may_skip():
             shares = [share_all(rows)]
         else:
-            shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
+            shares, discarded = self.gridt.route(
+                rows.lon, rows.lat, rows.term_off, rows.term, self._open.waits
+            )
             self.counters.discarded += discarded
             self._discards.note(len(rows), discarded)
+            if self.hot_units.active:
+                self.hot_units.count(self.gridt, rows, shares)
         if not shares:
             return []
         self.counters.routed += sum(len(share.row) for share in shares)
@@ -524,6 +539,7 @@ class RouterMachine:
         """Routes objects and updates by `routes` from now on."""
         self.gridt.follow(routes)
         self._open.route = routes.route
+        self._open.waits.resize(routes.workers)
         self.workers = routes.workers
 
     def _apply_updates(self, frame: LedgerBatch) -> list[Out]:

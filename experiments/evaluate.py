@@ -25,7 +25,7 @@ from ps2stream.routing.tags import TagShare
 from ps2stream.space.grid import Grid
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.load import LoadCounter
-from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
+from ps2stream.workers.machine import choose_budget
 
 
 class AnalysedObjects(NamedTuple):
@@ -250,8 +250,7 @@ def run_worker(
         index.insert(step.inserts, step.tags.off, step.tags.cell, step.tags.term)
         index.delete(step.deleted, np.full(len(step.deleted), step.lsn, np.int64))
         index.purge(step.lsn)
-        stats = index.stats()
-        index.sweep(FORCED_SWEEP if stats.tombstones > FORCED * stats.live else SWEEP)
+        index.sweep(choose_budget(index.stats()))
         if counter is not None:
             counter.updates(step.inserts.kind, step.tags.off, step.tags.cell)
             kind = np.full(len(step.deleted), UpdateKind.DELETE, np.uint8)

@@ -99,7 +99,7 @@ def migrations(
     with PrivateFolder() as folder:
         settings = Settings(
             port=0, data_dir=folder.path / "data", workers=scene.plan.workers,
-            session_quota=1 << 30, load_period_s=PERIOD_S, runtime=runtime,
+            session_quota=1 << 30, load_period_s=PERIOD_S, runtime=runtime, hot="off",
         )  # fmt: skip
         progress("starting the service")
         with (

@@ -8,13 +8,11 @@ the largest node's load over the mean; throughput is proportional to 1 / (R B), 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ps2stream.benchmarks.workload import make
 from ps2stream.experiments.plans import ExperimentSettings, Row
 from ps2stream.experiments.report import (
     LOST,
@@ -24,19 +22,16 @@ from ps2stream.experiments.report import (
     at_least,
     ordering,
 )
+from ps2stream.experiments.s3tm.posts import draw_posts
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
 from ps2stream.experiments.worlds import SYNTHETIC
-from ps2stream.language.analyzer import TOP, Analysis, Analyzer
-from ps2stream.planner.algorithms import ALGORITHMS
-from ps2stream.planner.partition import Partition, PartitionOptions
-from ps2stream.planner.statistics import Statistics
-from ps2stream.protocol.frame import F64, I64, Array, row_of
-from ps2stream.routing.plan import Space
-from ps2stream.space.grid import Grid
+from ps2stream.multicast.word_mapping import find_hot_words
+from ps2stream.planner.s3tm.learning import cut_words, divide_words
+from ps2stream.planner.s3tm.publications import WordPublications
+from ps2stream.protocol.frame import F64, I64, row_of
 
 HASH, SALB, SPLIT = "hash", "SALB", "SALB, hot words split"
 GRAPHS = ("gC", "gFC", "gFCL", "gNFCL")
-PLACEHOLDERS = ("user", "http")  # stand for every @mention and address in the shared posts
 SEEDS = 5  # of the hash
 COLUMNS = (
     "stream",
@@ -52,21 +47,6 @@ SWEPT_NODES = 64  # with more, METIS gives up on the graphs of the longer stream
 GOALS = (("topic", 8, 1.2), ("topic", 64, 2.0), ("tweet", 256, 1.7))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class WordPublications:
-    """Publications as ragged columns of word numbers, distinct per row."""
-
-    off: I64
-    word: I64
-
-    def only(self, wanted: Array) -> WordPublications:
-        """Returns them without the words where the mask is false, and without rows that then have
-        none."""
-        keep = wanted[self.word]
-        size = np.bincount(row_of(self.off)[keep], minlength=len(self.off) - 1)
-        return WordPublications(np.r_[0, np.cumsum(size[size > 0])], self.word[keep])
-
-
 def run(settings: ExperimentSettings) -> ExperimentReport:
     """Measures spread, imbalance and relative throughput for tweet and topic subscriptions."""
     rows: list[Row] = []
@@ -78,7 +58,7 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
         streams.append((label, SYNTHETIC, longer, few))
     for stream, source, size, numbers in streams:
         settings.progress(f"{stream}: drawing the stream")
-        learn, held, words = _draw_posts(source, size.planned + size.judged, settings.seed)
+        learn, held, words = draw_posts(source, size.planned + size.judged, settings.seed)
         rng = np.random.default_rng([settings.seed, 3])
         n = settings.size.queries // 2
         kinds = {"tweet": post_subscriptions(learn.off, learn.word, n, rng)}
@@ -87,12 +67,11 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
         for kind, (_, subscribed) in kinds.items():
             wanted = np.zeros(words, np.bool_)
             wanted[subscribed] = True
-            count = np.bincount(subscribed, minlength=words)
             for nodes in numbers:
                 settings.progress(f"{stream}: {kind}-based subscriptions, {nodes} nodes")
                 case = {"stream": stream, "subscriptions": kind, "nodes": nodes}
                 found = compare_algorithms(
-                    learn.only(wanted), held.only(wanted), count, nodes, settings
+                    learn.only(wanted), held.only(wanted), words, nodes, settings
                 )
                 rows += [case | row for row in found]
     return ExperimentReport(
@@ -117,22 +96,24 @@ NOTES = (
 def compare_algorithms(
     learn: WordPublications,
     held: WordPublications,
-    queries: I64,
+    words: int,
     nodes: int,
     settings: ExperimentSettings,
 ) -> list[Row]:
-    """Returns a row per algorithm. queries: subscriptions that have each word, int64[words]."""
-    words = len(queries)
+    """Returns a row per algorithm."""
     rng = np.random.default_rng([settings.seed, 4])
     maps: dict[str, I64] = {}
-    for name, registered in ((SALB, "metric"), *((g, g) for g in GRAPHS)):
-        maps[name] = _place_words(registered, learn, queries, nodes, settings)
+    for name in (SALB, *GRAPHS):
+        maps[name] = _place_words(name, learn, words, nodes, settings)
     hashes = [rng.integers(0, nodes, words) for _ in range(SEEDS)]
     maps[HASH] = sorted(hashes, key=lambda to: float(load(held, to, nodes).max()))[SEEDS // 2]
     loads = {name: load(held, to, nodes) for name, to in maps.items()}
     learnt = {name: load(learn, to, nodes) for name, to in maps.items()}
-    split_learn, split_held, versions = split_hot(learn, held, words, nodes, rng)
-    to = _place_words("metric", split_learn, versions, nodes, settings)
+    hot = find_hot_words(learn.count_words(words), nodes)
+    split_learn, split_held = (
+        WordPublications(posts.off, hot.choose_versions(posts.word, rng)) for posts in (learn, held)
+    )
+    to = _place_words(SALB, split_learn, hot.versions, nodes, settings)
     loads[SPLIT], learnt[SPLIT] = load(split_held, to, nodes), load(split_learn, to, nodes)
     published = len(held.off) - 1
     return [
@@ -151,47 +132,6 @@ def load(posts: WordPublications, to: I64, nodes: int) -> F64:
     """Returns the publications sent to each node, float64[nodes]; to: the node of each word."""
     pairs = np.unique(row_of(posts.off) * nodes + to[posts.word])
     return np.bincount(pairs % nodes, minlength=nodes).astype(np.float64)
-
-
-def split_hot(
-    learn: WordPublications,
-    held: WordPublications,
-    words: int,
-    nodes: int,
-    rng: np.random.Generator,
-) -> tuple[WordPublications, WordPublications, I64]:
-    """Cuts words above half of a node's mean load into versions, numbered from `words` on (2.5).
-    Returns (both parts with a random version in the place of each hot word, a count of 1 per
-    word, int64[words and versions])."""
-    count = np.bincount(learn.word, minlength=words)
-    parts = np.maximum(np.ceil(2.0 * nodes * count / max(count.sum(), 1)), 1).astype(np.int64)
-    first = words + np.cumsum(np.where(parts > 1, parts, 0)) - parts
-
-    def versions(posts: WordPublications) -> WordPublications:
-        hot = parts[posts.word] > 1
-        word = posts.word.copy()
-        at = word[hot]
-        word[hot] = first[at] + rng.integers(0, parts[at])
-        return WordPublications(posts.off, word)
-
-    return versions(learn), versions(held), np.ones(words + parts[parts > 1].sum(), np.int64)
-
-
-def make_statistics(posts: WordPublications, queries: I64) -> tuple[Statistics, I64]:
-    """Returns (one cell, a unit for each word that a publication has; the number of that word)."""
-    word, at = np.unique(posts.word, return_inverse=True)
-    published, units = len(posts.off) - 1, len(word)
-    nothing = np.zeros(units)
-    stats = Statistics(
-        grid=Grid(0, 0), terms=tuple(f"{w:09d}" for w in word.tolist()),
-        cell=np.zeros(1, np.int64), objects=np.array([float(published)]),
-        unit_off=np.array([0, units]), term=np.arange(units, dtype=np.int32),
-        o=np.bincount(at, minlength=units).astype(np.float64),
-        q=queries[word].astype(np.float64), inserts=nothing, deletes=nothing,
-        row_off=np.array([0, published]), weight=np.ones(1), row_start=posts.off,
-        row_unit=at.astype(np.int32),
-    )  # fmt: skip
-    return stats, word
 
 
 def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[ClaimVerdict]:
@@ -238,39 +178,17 @@ def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[ClaimVerdict]:
     return out
 
 
-def _draw_posts(source: str, n: int, seed: int) -> tuple[WordPublications, WordPublications, int]:
-    """Returns (learning part, held-out part, number of words) of n posts."""
-    analyzer = Analyzer(Analysis(salt=seed, stemmer="english", stop_words="en"))
-    load = make(source, "q1", 1, 1, n, seed, analyzer)
-    blank = np.append(analyzer.hash_terms(PLACEHOLDERS), TOP)
-    off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
-    keep = ~np.isin(term, blank)
-    known, word = np.unique(term[keep], return_inverse=True)
-    start = np.r_[0, np.cumsum(np.bincount(row_of(off)[keep], minlength=n))]
-    half = n // 2
-    cut = start[half]
-    learn, held = (
-        WordPublications(start[: half + 1], word[:cut]),
-        WordPublications(start[half:] - cut, word[cut:]),
-    )
-    return learn, held, len(known)
-
-
 def _place_words(
-    name: str, learn: WordPublications, queries: I64, nodes: int, settings: ExperimentSettings
+    name: str, learn: WordPublications, words: int, nodes: int, settings: ExperimentSettings
 ) -> I64:
-    """Returns the node of each word by an algorithm of the planner; unseen words by hash."""
-    stats, word = make_statistics(learn, queries)
-    options = PartitionOptions(costs=settings.costs, seed=settings.seed)
-    partition: Partition = ALGORITHMS[name](stats, nodes, options)
-    leaf = partition.leaves[int(partition.cells[0])]
+    """Returns the node of each word by an algorithm of the planner; unseen words at random."""
     rng = np.random.default_rng([settings.seed, 5])
-    out: I64 = rng.integers(0, nodes, len(queries))
-    if isinstance(leaf, Space):
-        out[:] = leaf.worker
+    out: I64 = rng.integers(0, nodes, words)
+    if name == SALB:
+        known, mine = divide_words(learn, words, nodes)
+        out[known] = mine
     else:
-        out[word] = [leaf.terms.get(t, int(out[w])) for t, w in
-                     zip(stats.terms, word.tolist(), strict=True)]  # fmt: skip
+        cut_words(name, learn, nodes, settings.seed, out)
     return out
 
 

@@ -11,6 +11,7 @@ far. Only words in at least `COMMON` posts are considered. Deterministic.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from ps2stream.protocol.frame import F64, I64, Array, row_of
 
@@ -69,16 +70,19 @@ def _compute_cosines(off: I64, word: I64, order: I64, words: int) -> F64:
     number = np.full(words, -1)
     number[order] = np.arange(len(order))
     inside = number[word] >= 0
-    row, at = row_of(off)[inside], number[word[inside]]
+    start = np.r_[0, np.cumsum(np.bincount(row_of(off)[inside], minlength=len(off) - 1))]
     together = np.zeros((len(order), len(order)), np.float32)
-    # Blocks of posts as dense 0/1 matrices: their product counts the pairs.
-    block = 4096
-    for first in range(0, len(off) - 1, block):
-        a, b = np.searchsorted(row, (first, first + block))
-        seen: Array = np.zeros((block, len(order)), np.float32)
-        seen[row[a:b] - first, at[a:b]] = 1.0
-        together += seen.T @ seen
+    _count_pairs(start, number[word[inside]], together)
     size = np.sqrt(np.maximum(np.diag(together), 1.0))
     likeness = (together / size[:, None] / size[None, :]).astype(np.float64)
     np.fill_diagonal(likeness, 0.0)
     return likeness
+
+
+@njit(cache=True, nogil=True)
+def _count_pairs(off: I64, word: I64, together: Array) -> None:
+    """Adds the posts that have both words of each pair to together, float32[c, c]."""
+    for i in range(len(off) - 1):
+        for j in range(off[i], off[i + 1]):
+            for k in range(off[i], off[i + 1]):
+                together[word[j], word[k]] += 1.0

@@ -14,6 +14,7 @@ from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import U32
 from ps2stream.routing.costs import Costs, balance
 from ps2stream.routing.plan import Leaf, RoutingPlan, Space, hash_units
+from ps2stream.routing.unit_kernels import FIRST_GROUP
 from ps2stream.space.kdt_tree import Kdt
 
 
@@ -75,15 +76,22 @@ def to_plan(
 
 def owners(partition: Partition, stats: Statistics, workers: int, analyzer: Analyzer) -> I32:
     """Returns the worker that the gridt of this partition gives each unit, int32[u]."""
-    return plan_owners(to_plan(partition, stats, workers, analyzer.analysis, {}), stats, analyzer)
+    plan = to_plan(partition, stats, workers, analyzer.analysis, {})
+    return plan_holders(plan, stats, analyzer)[0]
 
 
-def plan_owners(plan: RoutingPlan, stats: Statistics, analyzer: Analyzer) -> I32:
-    """Returns the same for a plan on the grid of `stats`."""
+def plan_holders(
+    plan: RoutingPlan, stats: Statistics, analyzer: Analyzer
+) -> tuple[I32, list[tuple[int, ...]]]:
+    """Returns the same for a plan on the grid of `stats`, and its groups of workers: the owner of a
+    replicated unit is the number of workers plus that of its group."""
     h1 = plan.compile(analyzer)
     hashes = hash_units(analyzer, stats.terms)
     cell = stats.cell[stats.unit_cell()].astype(np.uint32)
-    return h1.owners(cell, hashes[stats.term]).astype(np.int32)
+    holder = h1.holders(cell, hashes[stats.term]).astype(np.int32)
+    grouped = holder >= FIRST_GROUP
+    holder[grouped] += plan.workers - FIRST_GROUP
+    return holder, [h1.groups.list_members(FIRST_GROUP + g) for g in range(len(h1.groups))]
 
 
 def predicted(

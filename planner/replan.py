@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analyzer
+from ps2stream.planner.adjust.replicate import fill_up
 from ps2stream.planner.adjust.strategy import FALL, Reason, repartition
 from ps2stream.planner.load import worker_loads
-from ps2stream.planner.partition import plan_owners
+from ps2stream.planner.partition import plan_holders
 from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs, balance
@@ -61,15 +63,24 @@ def judged(
     unmet: bool,
     fall: float = FALL,
 ) -> PlanComparison:
-    """Compares both plans under these statistics. unmet: as in `repartition`. Raises PlanError
-    for a plan on another grid."""
+    """Compares both plans under these statistics, with the load of replicated units divided as
+    waiting times do. unmet: as in `repartition`. Raises PlanError for a plan on another grid."""
 
     def loads(plan: RoutingPlan) -> F64:
         if plan.grid != stats.grid:
             raise PlanError(f"plan: its grid {plan.grid.to_dict()} is not that of the sample")
-        owner = plan_owners(plan, stats, Analyzer(plan.analysis))
-        return worker_loads(stats, owner, plan.workers, costs)
+        owner, groups = plan_holders(plan, stats, Analyzer(plan.analysis))
+        return divide_loads(worker_loads(stats, owner, plan.workers + len(groups), costs), groups)
 
     now, planned = loads(present), loads(other)
     reason = repartition(now, planned, sigma, unmet, fall)
     return PlanComparison(now, planned, sigma, unmet, fall, reason)
+
+
+def divide_loads(loads: F64, groups: Sequence[tuple[int, ...]]) -> F64:
+    """Returns the load of each worker, float64[workers]. loads: of each worker by itself, then of
+    each group, float64[workers + groups], which goes to those of its workers that have least."""
+    found = loads[: len(loads) - len(groups)].copy()
+    for group, load in zip(groups, loads[len(found) :].tolist(), strict=True):
+        found[[*group]] = fill_up(found[[*group]], load)
+    return found

@@ -18,6 +18,14 @@ from numba import njit
 from ps2stream.planner.statistics import I32
 from ps2stream.protocol.frame import F64, I64
 
+_ONE = np.uint64(1)
+_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_PLACES = np.zeros(64, np.int64)
+_PLACES[(np.uint64(0x03F79D71B4CB0A89) << np.arange(64, dtype=np.uint64)) >> np.uint64(58)] = (
+    np.arange(64)
+)
+"""The place of the bit, by the upper six bits of De Bruijn's number times it."""
+
 
 class WordOccurrences(NamedTuple):
     """The terms that SALB divides: term t occurs in the rows row[off[t]:off[t + 1]], of `weight`
@@ -79,8 +87,8 @@ def _divide_words(
     off: I64, row: I64, weight: F64, queries: F64, fixed: F64,
     order: I64, parts: int, product: float, copy: float, bias: float, part: I32,
 ) -> None:  # fmt: skip
-    """Writes the part of each word."""
-    held = np.zeros((len(weight), parts), np.uint8)
+    """Writes the part of each word. A row's parts are a set of bits: few of many are in it."""
+    held = np.zeros((len(weight), (parts + 63) // 64), np.uint64)
     o, q, load = np.zeros(parts), np.zeros(parts), np.zeros(parts)
     seen = np.zeros(parts)
     total = squares = 0.0
@@ -90,8 +98,12 @@ def _divide_words(
         for j in range(off[t], off[t + 1]):
             r = row[j]
             objects += weight[r]
-            for i in range(parts):
-                seen[i] += held[r, i] * weight[r]
+            for k in range(held.shape[1]):
+                bits = held[r, k]
+                while bits:
+                    low = bits & (~bits + _ONE)
+                    seen[64 * k + _find_bit(low)] += weight[r]
+                    bits ^= low
         best, least, least_added = -1, np.inf, np.inf
         for i in range(parts):
             new = objects - seen[i]
@@ -112,5 +124,12 @@ def _divide_words(
         load[best] += least_added
         o[best] += objects - seen[best]
         q[best] += queries[t]
+        bit = _ONE << np.uint64(best & 63)
         for j in range(off[t], off[t + 1]):
-            held[row[j], best] = 1
+            held[row[j], best >> 6] |= bit
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _find_bit(low: np.uint64) -> np.int64:
+    """Returns the place of the only bit that is set."""
+    return np.int64(_PLACES[((low * _DE_BRUIJN) >> np.uint64(58)) & np.uint64(63)])

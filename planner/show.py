@@ -13,6 +13,7 @@ from ps2stream.protocol.frame import I64
 from ps2stream.routing.leaves import holders
 from ps2stream.routing.plan import Leaf, RoutingPlan, Space
 from ps2stream.routing.plan_file import load_plan
+from ps2stream.routing.replicas import describe_unit, unit_to_dict
 
 
 class ResultEmitter(Protocol):
@@ -55,7 +56,8 @@ def show(
 def facts(plan: RoutingPlan) -> dict[str, Any]:
     """Returns the facts of a plan; JSON-able. For each worker: leaves that are its own and that
     it shares, the cells of both, terms listed for it, and its predicted load if the plan file has
-    one."""
+    one. replicas: the units that several workers own together, in words and as the file has
+    them."""
     cells = np.bincount(plan.cells, minlength=len(plan.leaves))
     held = holders(plan.leaves)
     loads = plan.made.get("predicted", {}).get("loads", [])
@@ -75,6 +77,7 @@ def facts(plan: RoutingPlan) -> dict[str, Any]:
         "frequencies": len(plan.frequencies),
         "counted_predicates": sum(map(is_predicate, plan.frequencies)),
         "parts": parts,
+        "replicas": [{"unit": describe_unit(unit), **unit_to_dict(unit)} for unit in plan.replicas],
         **({"made": made} if made else {}),
     }
 
@@ -136,6 +139,11 @@ def text(found: dict[str, Any]) -> str:
     lines.append("")
     for row in (head, *rows):
         lines.append("  ".join(c.rjust(w) for c, w in zip(row, width, strict=True)))
+    units = [(", ".join(map(str, r["workers"])), r["unit"]) for r in found["replicas"]]
+    if units:
+        wide = max(len(workers) for workers, _ in (("workers", ""), *units))
+        lines += ["", f"  {'workers':{wide}}  replicated unit"]
+        lines += [f"  {workers:{wide}}  {unit}" for workers, unit in units]
     return "\n".join(lines)
 
 

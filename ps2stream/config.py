@@ -176,6 +176,11 @@ class Settings(BaseModel):
         description="automatic adjustment of loads; local: parts migrate when the balance "
         "exceeds sigma",
     )
+    hot: Literal["off", "replicate"] = Field(
+        default="replicate",
+        description="what becomes of places and words that a good part of the stream meets; "
+        "replicate: with several workers, they are spread over them within seconds",
+    )
     sigma: float = Field(
         default=1.3,
         gt=1.0,

@@ -226,6 +226,8 @@ class PlanMigration:
                 f"{cells_of(strategy.plan.grid)}, which only a restart changes; make the plan with "
                 "`ps2stream plan --from-service` or --base"
             )
+        if apart and plan.replicas:
+            return None, "plan: it replicates units, so that it cannot coexist with another"
         if plan.workers > self.running:
             self._wanted_workers = (plan.workers, ASKED_TICKS)
             raise Unavailable(

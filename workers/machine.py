@@ -36,9 +36,15 @@ from ps2stream.workers.pending import WaitingObjects
 from ps2stream.workers.portion import OwnedUnits
 
 STRATEGY = "strategy"  # the part of a snapshot that holds the plans
-SWEEP = 64  # lists searched with every update
+SWEEP = 64  # lists searched with every update, and at every tick
 FORCED_SWEEP = 1 << 15  # instead, while more than FORCED of the live queries are tombstones
 FORCED = 0.1
+DELETES_A_SWEEP = 1 << 9  # so that sweeps keep up with updates of many deletes
+
+
+def choose_budget(stats: IndexStats) -> int:
+    """Returns how many lists a sweep of an index with these sizes should search."""
+    return FORCED_SWEEP if stats.tombstones > FORCED * stats.live else SWEEP
 
 
 class WorkerMachine:
@@ -167,8 +173,10 @@ class WorkerMachine:
 
     def tick(self) -> list[Send]:
         """Does the periodic work, ten times a second: fetches if nothing of what was missing at
-        the last tick has arrived since; goes on with the suspect batches, one step a tick, so
-        that all answers have left before anything dangerous begins."""
+        the last tick has arrived since; removes what may go, as no update may come that would; goes
+        on with the suspect batches, one step a tick, so that all answers have left before anything
+        dangerous begins."""
+        self._sweep_index(1)
         out = self._stream.tick() + self._portion.tick() + self._continue_census()
         if (announced := self._pending.take_announced()) is not None:
             end = Send(Address("dispatcher", announced.dispatcher), SuspectBegin(self.index, -1, 0))
@@ -226,9 +234,15 @@ class WorkerMachine:
             self._store.delete(rows.handle[gone], rows.lsn[gone])
             self._portion.note_deletes(rows.handle[gone], rows.lsn[gone])
             self._store.purge(self.watermark)
-        stats = self._store.stats()
-        forced = stats.tombstones > FORCED * stats.live
-        self._store.sweep(FORCED_SWEEP if forced else SWEEP)
+        self._sweep_index(1 + int(np.count_nonzero(gone)) // DELETES_A_SWEEP)
+
+    def _sweep_index(self, calls: int) -> None:
+        """Sweeps this often, unless nothing is left to be removed."""
+        for _ in range(calls):
+            stats = self._store.stats()
+            if not stats.tombstones:
+                return
+            self._store.sweep(choose_budget(stats))
 
     # --- another plan ----------------------------------------------------------------
 
@@ -254,7 +268,7 @@ class WorkerMachine:
         if not self._load.accept_request(request):
             return []
         self._load_request = request
-        self._census = self._census or self._store.census(max(request.within // 4, 1))
+        self._census = self._census or self._store.census(max(request.within // 3, 1))
         return self._continue_census()
 
     def _continue_census(self) -> list[Send]:
@@ -269,7 +283,7 @@ class WorkerMachine:
     def _restart_census(self) -> None:
         """Restarts a count under way: what it counted may be dropped now."""
         if self._census is not None and self._load_request is not None:
-            self._census = self._store.census(max(self._load_request.within // 4, 1))
+            self._census = self._store.census(max(self._load_request.within // 3, 1))
 
     # --- objects ---------------------------------------------------------------------
 

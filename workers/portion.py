@@ -138,7 +138,8 @@ class OwnedUnits:
             return []
         rows, handle, lsn = taken
         tags = QueryTagger(routes.other, self._tagger.grid).expand(rows)
-        gained = (tags.worker == self._index) & ~self._is_owned(tags.cell, tags.term)
+        given = routes.other.held_by(self._index, tags.worker)
+        gained = given & ~self._is_owned(tags.cell, tags.term)
         held = np.diff(starts(gained.astype(np.int64))[tags.off])
         some = np.flatnonzero(held)
         off = starts(held[some])
@@ -184,8 +185,8 @@ class OwnedUnits:
         self._gained = queries + len(rows), size
 
     def _is_owned(self, cell: U32, term: U64) -> Mask:
-        mine: Mask = self.routes.serving.owners(cell, term) == self._index
-        return mine
+        serving = self.routes.serving
+        return serving.held_by(self._index, serving.holders(cell, term))
 
     def _own_share(self, shares: list[TagShare]) -> TagShare:
         """Returns the share of this worker: nothing for one that the plan does not know any

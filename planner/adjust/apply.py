@@ -78,7 +78,7 @@ def _check_moves(
                 seen.add(part)
             if h1 is not None and move.terms:
                 hashes = hash_units(analyzer, move.terms)
-                owner = h1.owners(np.full(len(hashes), cell, np.uint32), hashes)
+                owner = h1.holders(np.full(len(hashes), cell, np.uint32), hashes)
                 if len(strange := np.flatnonzero(owner != move.source)):
                     raise PlanError(
                         f"adjustment: worker {move.source} does not own "

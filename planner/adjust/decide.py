@@ -60,9 +60,9 @@ def decide(
     plan's grid, of any size, whose terms Phase I divides; without it Phase I is skipped.
 
     Parts that the plan does not give to the worker who reports them, because it still serves the
-    last objects of an earlier plan, count as load and stay. Equal arguments give equal
-    adjustments. Raises ValueError for a worker that the plan does not have, and for statistics of
-    another grid.
+    last objects of an earlier plan, count as load and stay. So do all parts of a replicated cell,
+    which do not follow the leaves. Equal arguments give equal adjustments. Raises ValueError for a
+    worker that the plan does not have, and for statistics of another grid.
     """
     if len(units) and not 0 <= units.worker.min() <= units.worker.max() < plan.workers:
         raise ValueError(
@@ -120,7 +120,9 @@ class _AdjustmentRun:
             held[number, list(workers)] = True
         self.leaf = np.zeros(len(units), np.int64)
         self.leaf[units.movable] = plan.cells[units.cell[units.movable]]
+        replicated = [u.cell for u in plan.replicas if u.cell is not None and u.term is None]
         self.free = units.movable & held[self.leaf, units.worker]
+        self.free &= ~np.isin(units.cell, np.array(replicated, np.uint32))
         self.held = held
         self.plan, self.stats = plan, stats
         self.phase_one: PhaseOne | None = None

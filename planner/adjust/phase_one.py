@@ -67,6 +67,8 @@ class PhaseOne:
             return None
         wanted = 2 * float(self._load[unit]) / gap
         mine = self._find_owners(cell) == source
+        if not mine.any():
+            return None
         for part in self._divide_terms(cell, mine, int(min(max(round(wanted), 2), PARTS))):
             if (change := self._try_part(unit, target, loads, cell, part)) is not None:
                 return change
@@ -134,11 +136,12 @@ class PhaseOne:
         return change if max(change.source, change.target) < loads[source] else None
 
     def _find_owners(self, cell: int) -> U16:
-        """Returns the worker of each unit of a cell, given by its index."""
+        """Returns the worker of each unit of a cell, given by its index; of a replicated unit the
+        number of its group, which is no worker's, so that it belongs to no part."""
         units = slice(*self._stats.unit_off[cell : cell + 2].tolist())
         terms = self._stats.term[units]
         tag = np.full(len(terms), self._stats.cell[cell], np.uint32)
-        return self._h1.owners(tag, self._hashes[terms])
+        return self._h1.holders(tag, self._hashes[terms])
 
     def _divide_terms(self, cell: int, mine: NDArray[np.bool_], many: int) -> list[I32]:
         """Divides the units of a cell that are `mine` into `many` parts by the planner's text

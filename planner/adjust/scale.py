@@ -7,6 +7,7 @@ cells move and the plan stays small. A part that is too hot to be moved whole st
 the task of `decide`.
 
 On the coarse levels of the grid the owner is a hash over all workers, which no leaf records.
+Units are replicated no longer: the controller replicates those that are hot under the new plan.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def scaled(plan: RoutingPlan, workers: int, weights: PartWeights) -> RoutingPlan
         version=plan.version + 1,
         base_version=plan.version,
         made={},
+        replicas=(),
     )
 
 

@@ -93,6 +93,7 @@ def policy_of(settings: Settings, workers: int) -> ControllerPolicy:
         Rules(costs, sigma=settings.sigma, pairs=max(1, workers // 2)),
         period_ticks=round(settings.load_period_s / TICK_S),
         automatic=settings.adjust == "local",
+        hot=settings.hot == "replicate",
         sunset=CoexistenceLimit(settings.sunset_share, round(settings.sunset_hours * HOUR_MS)),
     )
 

@@ -118,6 +118,8 @@ def warm(topology: Topology) -> None:
     sessions, no_requests = ["warm"] * QUERIES, [""] * QUERIES
     edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
     edge.publish(_make_objects(edge.analyzer))
+    router = edge.machine.router
+    router.hot_units.count(router.gridt, _make_objects(edge.analyzer), [])
     _read_request()
     merge_much()
     plan = topology.plan

@@ -10,6 +10,7 @@ from ps2stream.commands.bench_options import (
     against_option,
     count_option,
     directory_option,
+    literals_option,
     query_options,
     seconds_option,
     share_option,
@@ -42,6 +43,7 @@ def bench() -> None:
 @share_option("--negated", "Share of queries that get AND NOT with a frequent word.")
 @share_option("--circles", "Share of queries that get a circle of the same area instead.")
 @share_option("--polygons", "Share of queries that get a polygon of 5 to 60 corners instead.")
+@literals_option
 @click.option(
     "--predicates",
     type=click.Choice(["equal", "range"]),
@@ -70,6 +72,7 @@ def engine(
     negated: float,
     circles: float,
     polygons: float,
+    literals: float,
     predicates: Literal["equal", "range"] | None,
     values: int,
     equal_matches: bool,
@@ -91,6 +94,11 @@ def engine(
 
     measures queries of two comparisons alone, which are one list, beside the algorithms of Le
     Subscribe.
+
+    \b
+      ps2stream bench engine --workload deletes --queries 200000
+
+    measures the longest calls of the index of a worker while so many queries are deleted.
     """
     from ps2stream.benchmarks.engine import run_engine
     from ps2stream.benchmarks.variants import Shares
@@ -105,6 +113,11 @@ def engine(
 
         show_result(output, run_comparisons(queries, index, seed))
         return
+    if workload == "deletes":
+        from ps2stream.benchmarks.deletes import run_deletes
+
+        show_result(output, run_deletes(queries, index, seed))
+        return
     found = run_engine(
         queries=queries,
         group=group,
@@ -118,6 +131,7 @@ def engine(
         predicates=predicates,
         values=values,
         equal_matches=equal_matches,
+        literals=literals,
     )
     show_result(output, found)
 

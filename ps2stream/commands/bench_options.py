@@ -38,6 +38,13 @@ def share_option(name: str, text: str) -> Callable[[F], F]:
     )
 
 
+literals_option = share_option(
+    "--literals",
+    "Share of queries of which a third each get a phrase, a prefix and NOT; the same queries with "
+    "words instead that are as frequent are measured in turns.",
+)
+
+
 def query_options(command: F) -> F:
     """Adds the options of a workload to a command."""
     for option in (

@@ -8,6 +8,7 @@ from ps2stream.commands.bench_options import (
     against_option,
     count_option,
     directory_option,
+    literals_option,
     query_options,
     seconds_option,
     show_result,
@@ -49,6 +50,7 @@ from ps2stream.commands.output import CommandOutput, FiniteRange, json_option, p
     show_default=True,
     help="Level of publication; both: durable and accepted, to compare.",
 )
+@literals_option
 @count_option("--rounds", 1, "Number of rounds, each with a new service for what is compared.")
 @against_option
 @json_option
@@ -66,6 +68,7 @@ def pipeline(
     workers: tuple[int, ...],
     rate: float | None,
     level: str,
+    literals: float,
     rounds: int,
     against: str | None,
 ) -> None:
@@ -75,9 +78,10 @@ def pipeline(
     second, latency at half load from the intended send time, CPU microseconds per tuple by
     process, and matches per object; with several rounds the median, min and max of each. Compared
     settings take turns, and the ratios of their tuples per second are reported, such as
-    durable_over_accepted. With --against also over_yardstick, the tuples per second over those
-    of the yardstick, and cpu_over_yardstick, the service's CPU time per tuple over the time that
-    the yardstick takes for one. Exit code 1 if sampled matches were wrong.
+    durable_over_accepted, with --literals also that of the tuples per CPU second of the server.
+    With --against also over_yardstick, the tuples per second over those of the yardstick, and
+    cpu_over_yardstick, the service's CPU time per tuple over the time that the yardstick takes
+    for one. Exit code 1 if sampled matches were wrong.
     """
     from ps2stream.benchmarks.pipeline import run_pipeline
 
@@ -93,6 +97,7 @@ def pipeline(
         rate=rate,
         levels=("durable", "accepted") if level == "both" else (level,),
         rounds=rounds,
+        literals=literals,
         against=against,
     )
     show_result(output, found)

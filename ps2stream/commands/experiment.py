@@ -11,9 +11,10 @@ from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import invalid
 
 NAMES = (
-    "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb",
+    "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb", "salb-scale",
+    "salb-spread", "salb-subscriptions", "salb-drift", "shed-accuracy", "shed-adapt",
     "pkg-imbalance", "pkg-local", "pkg-zipf", "fish-time", "fish-memory", "fish-alpha-theta",
-    "fish-ring", "w0", "w1", "w2", "clusters", "updates", "memory",
+    "fish-ring", "hot", "w0", "w1", "w2", "clusters", "updates", "memory",
 )  # fmt: skip
 STREAM = "stream_tweet_words.parquet"
 TUPLES, FULL_TUPLES = 1_000_000, 10_000_000
@@ -31,7 +32,7 @@ POSTS = "tweets_us_2021_2022.parquet"
 @click.option(
     "--workers",
     metavar="N[,N...]",
-    help="Numbers of workers, 1 to 256.  [default: 8; f11, salb, pkg-* and fish-*: several]",
+    help="Numbers of workers, 1 to 256.  [default: 8; f11, salb*, shed-*, pkg-*, fish-*: others]",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws."
@@ -79,16 +80,19 @@ def experiment(
 
     Figures of PS2Stream: f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers,
     f12 and f13 selection of what migrates, f14 bytes and time of migrations, f15 delays during
-    migrations, f16 throughput with and without adjustment. S3-TM: salb. Plans are made on one
-    part of a stream and judged on another. Each worker's share runs alone, one after the other,
-    in this process, and the slowest one bounds the throughput; f14 and f15 run the service.
+    migrations, f16 throughput with and without adjustment. S3-TM: salb words to nodes, and of the
+    whole system salb-scale number of nodes, salb-spread copies of a post, salb-subscriptions number
+    of subscriptions, salb-drift a mapping as time passes, shed-accuracy matches found while load is
+    shed, shed-adapt the level of shedding over time. Plans are made on one part of a stream and
+    judged on another. Each worker's share runs alone, one after the other, in this process, and the
+    slowest one bounds the throughput; f14 and f15 run the service.
     Le Subscribe, on one core, without --workers and --posts: w0 all algorithms while the number
     of subscriptions grows, w1 and w2 comparisons too, clusters what clusters save, updates
     subscriptions that change, memory memory and load time.
     Keyed streams, simulated: of Partial Key Grouping pkg-imbalance schemes, pkg-local sources that
     know only their own loads, pkg-zipf skew and choices; of FISH fish-time, fish-memory,
-    fish-alpha-theta its parameters, fish-ring workers that come and go. docs/experiments.md has
-    the results.
+    fish-alpha-theta its parameters, fish-ring workers that come and go. Ours: hot, most of the
+    stream jumps to one place or word. docs/experiments.md has the results.
     """
     from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run

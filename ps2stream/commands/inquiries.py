@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ps2stream.commands.loads import format_box, format_table
+from ps2stream.commands.loads import format_box, format_table, list_workers
 from ps2stream.commands.output import (
     CommandOutput,
     json_option,
@@ -109,18 +109,17 @@ def format_explanation(answer: Answer) -> str:
     else:
         lines.append("text       any")
     region = answer["region"]
-    sent = ", ".join(map(str, answer["sent_to"]))
     cells = f"level {answer['level']} of the grid, {answer['cells']} cells"
     lines += [
         f"region     {_yes_or_no(region['inside']):3}  {region['detail']}",
         f"query      since LSN {answer['query_lsn']}, {cells}, {answer['postings']} postings",
         f"plan       version {answer['plan_version']}",
-        f"sent to    {f'worker {sent}' if sent else 'no worker'}",
+        f"sent to    {_format_receivers(answer)}",
     ]
     units = [
         (
             str(u["cell"]), format_box(u), u["term"] or "(any)", _yes_or_no(u["posted"]),
-            _yes_or_no(u["in_object"]), str(u["worker"]) if u["posted"] else "-",
+            _yes_or_no(u["in_object"]), _format_owners(u),
             "here" if u["decides"] and answer["matches"] else "",
         )
         for u in answer["units"]
@@ -153,6 +152,23 @@ def format_price(answer: Answer) -> str:
     ]  # fmt: skip
     head = ("worker", "postings", "work a second", "of its time")
     return "\n".join([*lines, "", *format_table(head, workers)])
+
+
+def _format_receivers(answer: Answer) -> str:
+    """Formats the workers that the object would be sent to."""
+    certain = ", ".join(map(str, answer["sent_to"]))
+    groups = [
+        f"one of workers {list_workers(group['workers'])} (replicated)"
+        for group in answer["sent_to_one_of"]
+    ]
+    return ", and ".join([*([f"worker {certain}"] if certain else []), *groups]) or "no worker"
+
+
+def _format_owners(unit: Answer) -> str:
+    """Formats the workers that own a unit."""
+    if not unit["posted"]:
+        return "-"
+    return f"one of {list_workers(unit['workers'])}" if unit["workers"] else str(unit["worker"])
 
 
 def _format_clauses(clause: Answer, depth: int) -> Iterator[str]:

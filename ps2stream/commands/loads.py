@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ps2stream.commands.output import printable
+
 Answer = Mapping[str, Any]
 WHY = {
     "split": "the part has more load than the two workers differ by, so some of its terms migrate",
@@ -18,9 +20,12 @@ def format_loads(answer: Answer) -> str:
     following = answer["following_version"]
     to = f"; version {following} {how}" if following else ""
     lines = [f"plan       version {answer['plan_version']}{to}"]
+    hot = format_replicated(answer["replicated"])
+    if answer["hot_balance"] is not None:
+        lines.append(f"objects    most over mean {answer['hot_balance']:.2f} in the last seconds")
     if not answer["workers"]:
         wait = f"not known yet: no complete period of {answer['period_s']:g} s has passed"
-        return "\n".join([*lines, f"loads      {wait}"])
+        return "\n".join([*lines, f"loads      {wait}", *hot])
     adjusts = "adjusted automatically above" if answer["automatic"] else "wanted: at most"
     literally = format_ratio(answer["balance_definition1"])
     lines += [
@@ -50,7 +55,35 @@ def format_loads(answer: Answer) -> str:
         for p in answer["hottest"]
     ]  # fmt: skip
     names = ("worker", "load", "of its", "objects", "postings", "bytes", "place (degrees)")
-    return "\n".join([*lines, "", *format_table(names, hottest)] if hottest else lines)
+    return "\n".join([*lines, *(["", *format_table(names, hottest)] if hottest else []), *hot])
+
+
+def format_replicated(units: Sequence[Answer]) -> list[str]:
+    """Formats the replicated units of GetLoadResponse as a table, after an empty line; no lines if
+    there are none."""
+    rows = [
+        (
+            "-" if unit["share"] is None else f"{unit['share']:.1%}",
+            list_workers(unit["workers"]),
+            "all terms" if unit["term"] is None else printable(unit["term"]) or "any text",
+            "everywhere" if unit["cell"] is None else format_box(unit),
+        )
+        for unit in units
+    ]
+    head = ("of the objects", "replicated to workers", "term", "place (degrees)")
+    return ["", *format_table(head, rows)] if rows else []
+
+
+def list_workers(workers: Sequence[int]) -> str:
+    """Formats the numbers of workers, runs of at least three as their ends: 0-3, 7."""
+    runs: list[list[int]] = []
+    for worker in sorted(workers):
+        if runs and worker == runs[-1][-1] + 1:
+            runs[-1].append(worker)
+        else:
+            runs.append([worker])
+    parts = [[f"{r[0]}-{r[-1]}"] if len(r) > 2 else list(map(str, r)) for r in runs]
+    return ", ".join(part for run in parts for part in run)
 
 
 def format_adjustment(answer: Answer) -> str:

@@ -50,8 +50,9 @@ def status(output: CommandOutput, /, server: str, load: bool, verbose: bool) -> 
 
     --load shows the load of each worker in a period (load_period_s), computed from counts that
     are smoothed over periods and the costs of `ps2stream calibrate`; the balance, which is the
-    load of the most loaded worker over that of the least loaded one; and the parts of cells with
-    the most load.
+    load of the most loaded worker over that of the least loaded one; the parts of cells with the
+    most load; and the hot units that several workers own together, with the share of the last
+    objects that met each.
 
     While two plans coexist, the output says since when, and how many queries still belong to the
     old one.
@@ -112,6 +113,12 @@ def census_rows(census: dict[str, Any]) -> dict[str, str]:
         if census["backlog_age_s"] >= 1:
             sessions += f", the oldest found {format_duration(census['backlog_age_s'])} ago"
     rows = {"rates": rates, "sessions": sessions}
+    if census["replicated_units"] or census["hot_changes"]:
+        rows["hot units"] = (
+            f"{census['replicated_units']:,} replicated (status --load lists them), "
+            f"{census['hot_changes']:,} plan changes for them; copies of objects, most over mean: "
+            f"{census['hot_balance']:.2f}"
+        )
     if census["disk_bytes"]:
         free, total = census["disk_free_bytes"], census["disk_bytes"]
         rows["disk"] = f"{free / 1e9:,.1f} of {total / 1e9:,.1f} GB free"

@@ -28,7 +28,7 @@ from ps2stream.language.batch_tokenizer import (
     split_text,
 )
 from ps2stream.language.hash_kernels import KEYS, TOP, hash_rows
-from ps2stream.language.literal_kernels import HEADS
+from ps2stream.language.literal_kernels import ANYWHERE, HEADS
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes, is_predicate
@@ -196,10 +196,12 @@ class Analyzer:
         text: U8,
         is_wanted: Callable[[], bool] = is_always_wanted,
         literals: LiteralView = NO_LITERALS,
+        area: U8 | None = None,
     ) -> tuple[I64, U64]:
         """Analyses a ragged column of UTF-8 texts into a ragged column of term hashes.
 
-        Rows are sorted and unique and hold TOP, and those of `literals` that hold for the text.
+        Rows are sorted and unique and hold TOP, and those of `literals` that hold for the text and,
+        with `area` (uint8[n], see `find_areas`), that some query has there.
         Malformed UTF-8 separates tokens. Raises Cancelled once `is_wanted` says that the caller
         has left.
         """
@@ -208,6 +210,8 @@ class Analyzer:
         slow = np.zeros(rows, np.uint8)
         out_off = np.zeros(rows + 1, np.int64)
         watched = literals.of_texts
+        if area is None:
+            area = np.full(rows if len(watched[0]) else 0, ANYWHERE, np.uint8)
         if self.simple:
             size = int(off[-1] - off[0])
             out = np.empty(size + rows, np.uint64)
@@ -231,7 +235,7 @@ class Analyzer:
             )
             if len(watched[0]):
                 out_off, out = search_kernels.search_rows(
-                    out_off, out, slow, sealed(self.keys), sought, watched
+                    out_off, out, slow, sealed(self.keys), sought, watched, sealed(area)
                 )
             if not left:
                 return out_off, out[: out_off[-1]].copy()
@@ -240,7 +244,7 @@ class Analyzer:
             slow[:] = 1
         slow_rows = np.flatnonzero(slow)
         slow_off, hashes, more_off, more = self._analyse_slowly(
-            off, text, slow_rows, is_wanted, watched
+            off, text, slow_rows, is_wanted, watched, area
         )
         terms: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
         if len(more):
@@ -255,13 +259,15 @@ class Analyzer:
         text: U8,
         rows: Array,
         is_wanted: Callable[[], bool],
-        watched: tuple[U64, U8, U8],
+        watched: tuple[U64, U8, U8, U64, U64],
+        area: U8,
     ) -> tuple[I64, U64, I64, U64]:
         """Returns the term hashes of these rows, as a ragged column, unsorted and without TOP, and
         the watched literals in them, as another."""
         keys = sealed(self.keys)
         sizes, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
         found_sizes, found = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
+        first = 0
         for part in split_column(off, text, rows, is_wanted, self.foldings):
             row_off, token_off, tokens = part.row_off, part.token_off, part.tokens
             term = hash_rows(sealed(token_off), sealed(tokens), _IDENTITY, keys)
@@ -270,14 +276,16 @@ class Analyzer:
             if len(watched[0]):
                 words = sealed(token_off), sealed(tokens)
                 sides = sealed(part.is_side)
+                here = sealed(area[rows[first : first + len(row_off) - 1]])
                 found_off, terms = search_kernels.find_watched(
-                    sealed(row_off), sealed(term), sides, words, keys, watched
+                    sealed(row_off), sealed(term), sides, words, keys, watched, here
                 )
                 found_sizes.append(np.diff(found_off))
                 found.append(terms)
             if not self.simple:
                 row_off = np.append(0, np.cumsum(term != 0))[row_off]
                 term = term[term != 0]
+            first += len(row_off) - 1
             sizes.append(np.diff(row_off))
             parts.append(term)
         off, found_off = (np.cumsum(np.concatenate(each)) for each in (sizes, found_sizes))

@@ -163,7 +163,7 @@ def analyse_rows(
     text: U8,
     characters: tuple[U8, U8, U32, U8],
     keys: U64,
-    watched: tuple[U64, U8, U8],
+    watched: tuple[U64, U8, U8, U64, U64],
     terms: tuple[I64, U64, U8],
     rows: tuple[I64, U64, I64, U64],
 ) -> int:
@@ -178,7 +178,7 @@ def analyse_rows(
     simple, buffers = SimpleCharacters(*characters), TermBuffers(*terms)
     word_end, first, found_off, found = rows
     searches, has_prefixes = word_end.shape[0] > 0, first.shape[0] > 0
-    table, _, heads = watched
+    table, _, heads, _, _ = watched
     search = table, heads, keys
     hits = ZERO
     lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded

@@ -168,14 +168,15 @@ def _hash_mixed(analyzer: Analyzer, literals: Sequence[str]) -> U64:
 
 
 def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLiterals:
-    """Returns the phrases, prefixes, predicates and pairs among literals, as objects are searched
-    for them."""
+    """Returns the phrases, prefixes, predicates and pairs among literals, as objects anywhere are
+    searched for them."""
     noted = [(x, note) for x in literals if (note := _note_of(x, analyzer)) is not None]
     kinds, sizes = [note[0] for _, note in noted], [note[1] for _, note in noted]
     return WatchedLiterals(
         hash_literals(analyzer, [x for x, _ in noted]),
         np.array(kinds, np.uint8),
         np.array(sizes, np.uint16),
+        np.full(len(noted), ~np.uint64(0)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.frame import I16, I64, U8, U16, U64
+from ps2stream.protocol.frame import F64, I16, I64, U8, U16, U64
 from ps2stream.protocol.rows import PROG_NOTES
 
 _PHRASE: Final = np.uint64(0xA0761D6478BD642F)
@@ -17,12 +17,17 @@ _SPREAD: Final = np.uint64(0xD6E8FEB86659FD93)
 _HALF: Final = np.uint64(32)
 _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
+_SIX: Final = np.uint64(6)
+_LAST_BIT: Final = np.uint64(63)
 
 RECENT: Final = 256  # phrases, a power of 2
 NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
 HEADS: Final = 256  # hashes of the two bytes that a prefix begins with
 LONG_SIZE: Final = 7  # the bit of all prefixes of nine bytes or more; bit 0 is of two bytes
+ANYWHERE: Final = 64  # stands for an area where places do not matter
+_TILE: Final = 256 / 360  # tiles a degree
+_TILES: Final = 8  # a side: the next tile is the first one again
 
 Integer = Any  # a plain integer, or one of NumPy's
 
@@ -80,14 +85,49 @@ def prefix_terms(words: U64) -> U64:
     return out
 
 
+@njit(inline="always")
+def _find_tile(degrees: float, half: float) -> np.int64:
+    """Returns the number of the tile of a longitude (half = 180) or latitude (90), which never
+    falls as the degrees rise."""
+    return np.int64((degrees + half) * _TILE)
+
+
 @njit(cache=True, nogil=True)
-def list_watched(term_off: I64, term: U64, prog_off: I64, prog: I16) -> tuple[U64, U8, U16]:
-    """Returns the watched literals of queries, by the notes behind their programs (rows.py)."""
+def find_areas(lon: F64, lat: F64) -> U8:
+    """Returns the areas, 0 to 63, of points: of a tile that is repeated over the whole world."""
+    out = np.empty(lon.shape[0], np.uint8)
+    for i in range(lon.shape[0]):
+        x, y = _find_tile(lon[i], 180.0), _find_tile(lat[i], 90.0)
+        out[i] = (y & _TILES - 1) * _TILES + (x & _TILES - 1)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _mask_boxes(box: F64, begin: int, end: int) -> np.uint64:
+    """Returns the areas of the points in the boxes box[begin:end], closed, as bits; all where there
+    is no box."""
+    mask = _FREE
+    for at in range(begin, end, 4):
+        x0, y0 = _find_tile(box[at], 180.0), _find_tile(box[at + 1], 90.0)
+        x1, y1 = _find_tile(box[at + 2], 180.0), _find_tile(box[at + 3], 90.0)
+        for y in range(y0, min(y1, y0 + _TILES - 1) + 1):
+            for x in range(x0, min(x1, x0 + _TILES - 1) + 1):
+                mask |= _ONE << np.uint64((y & _TILES - 1) * _TILES + (x & _TILES - 1))
+    return mask if mask != _FREE else ~_FREE
+
+
+@njit(cache=True, nogil=True)
+def list_watched(
+    term_off: I64, term: U64, prog_off: I64, prog: I16, box_off: I64, box: F64
+) -> tuple[U64, U8, U16, U64]:
+    """Returns the watched literals of queries, by the notes behind their programs (rows.py), and
+    the areas of their boxes."""
     room = prog.shape[0] // 2 + 1
-    found, kind, size = (
+    found, kind, size, area = (
         np.empty(room, np.uint64),
         np.empty(room, np.uint8),
         np.empty(room, np.uint16),
+        np.empty(room, np.uint64),
     )
     n = 0
     for row in range(term_off.shape[0] - 1):
@@ -95,14 +135,18 @@ def list_watched(term_off: I64, term: U64, prog_off: I64, prog: I16) -> tuple[U6
         if last < prog_off[row] or prog[last] > PROG_NOTES:
             continue
         notes = PROG_NOTES - np.int64(prog[last])
+        mask = _FREE
         for at in range(last - 2 * notes, last, 2):
             if prog[at] >> 8 == 0:  # of validity, see protocol/validity.py
                 break
             found[n] = term[term_off[row] + (prog[at] & 0xFF)]
             kind[n] = prog[at] >> 8
             size[n] = prog[at + 1] & 0xFFFF
+            if mask == _FREE:
+                mask = _mask_boxes(box, box_off[row], box_off[row + 1])
+            area[n] = mask
             n += 1
-    return found[:n].copy(), kind[:n].copy(), size[:n].copy()
+    return found[:n].copy(), kind[:n].copy(), size[:n].copy(), area[:n].copy()
 
 
 @njit(inline="always")
@@ -117,6 +161,54 @@ def find_literal(table: U64, term: Integer) -> Integer:
     return -1 - np.int64(at)
 
 
+@njit(inline="always")
+def _place_bit(seen: U64, term: np.uint64, area: Integer) -> np.uint64:
+    """Returns the number of the bit of a term in an area."""
+    mixed = (term ^ np.uint64(area + 1) * _STEP) * _SPREAD
+    return (mixed >> _HALF) & np.uint64(64 * seen.shape[0] - 1)
+
+
+@njit(inline="always")
+def may_be_watched(seen: U64, term: np.uint64, area: Integer) -> bool:
+    """Returns whether a term may be watched in an area; if not, it surely is not."""
+    bit = _place_bit(seen, term, area)
+    return bool(seen[np.int64(bit >> _SIX)] >> (bit & _LAST_BIT) & _ONE)
+
+
+@njit(inline="always")
+def is_watched(table: U64, areas: U64, seen: U64, term: np.uint64, area: Integer) -> bool:
+    """Returns whether a term is watched in an area, by the fields of a LiteralView."""
+    if not may_be_watched(seen, term, area):
+        return False
+    at = find_literal(table, term)
+    return bool(at >= 0 and (area == ANYWHERE or areas[at] >> np.uint64(area) & _ONE))
+
+
+@njit(cache=True, nogil=True)
+def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: np.uint64) -> bool:
+    """Adds areas to those of the term at a place; returns whether there are new ones."""
+    fresh = more & ~areas[at]
+    if fresh == _FREE:
+        return False
+    areas[at] |= fresh
+    for area in range(ANYWHERE + 1):
+        if area == ANYWHERE or fresh >> np.uint64(area) & _ONE != _FREE:
+            bit = _place_bit(seen, term, area)
+            seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def hold_literals(table: U64, areas: U64, seen: U64, term: U64, area: U64) -> None:
+    """Adds terms that are watched in areas to a table, which keeps a free place."""
+    for i in range(term.shape[0]):
+        at = find_literal(table, term[i])
+        if at < 0:
+            at = -1 - at
+            table[at] = term[i]
+        _widen_term(areas, seen, at, term[i], area[i])
+
+
 @njit(cache=True, nogil=True)
 def hold_terms(table: U64, terms: U64) -> None:
     """Adds terms to a table, which keeps a free place."""
@@ -128,8 +220,8 @@ def hold_terms(table: U64, terms: U64) -> None:
 
 @njit(cache=True, nogil=True)
 def list_phrases(
-    table: U64,
-    of_size: U8,
+    watched: tuple[U64, U8, U8, U64, U64],
+    area: Integer,
     words: U64,
     begin: Integer,
     end: Integer,
@@ -137,9 +229,11 @@ def list_phrases(
     found: U64,
     n: Integer,
 ) -> Integer:
-    """Appends the phrases of a table among the adjacent words[begin:end] to `found` at n, perhaps
-    some more than once; returns the new end, or -1 if `found` has not enough room. recent
-    uint64[RECENT], zeros: those that were found last, so that a text of one word has each once."""
+    """Appends the phrases among the adjacent words[begin:end] that are watched in an area to
+    `found` at n, perhaps some more than once; returns the new end, or -1 if `found` has not enough
+    room. watched: the fields of WatchedTables (search_kernels.py); recent uint64[RECENT], zeros:
+    those that were found last, so that a text of one word has each once."""
+    table, of_size, _, areas, seen = watched
     longest = np.int64(of_size[0])
     for i in range(begin, end):
         sum_ = start_phrase()
@@ -148,8 +242,10 @@ def list_phrases(
             if not of_size[size]:
                 continue
             term = finish_phrase(sum_, size)
+            if not may_be_watched(seen, term, area):
+                continue
             at = np.int64(term & np.uint64(RECENT - 1))
-            if recent[at] == term or find_literal(table, term) < 0:
+            if recent[at] == term or not is_watched(table, areas, seen, term, area):
                 continue
             if n == found.shape[0]:
                 return -1
@@ -161,24 +257,31 @@ def list_phrases(
 
 @njit(cache=True, nogil=True)
 def count_up(
-    table: U64, columns: tuple[I64, U8, U16], literals: tuple[U64, U8, U16], more: I64
-) -> tuple[int, int]:
-    """Adds `more` to the counts of literals (term, kind, size) in a table with room for them, whose
-    `columns` are count, kind and size by place. Returns how many it did not hold, and of how many
-    the count was 0."""
+    tables: tuple[U64, U64, U64],
+    columns: tuple[I64, U8, U16],
+    literals: tuple[U64, U8, U16, U64],
+    more: I64,
+) -> tuple[int, int, int]:
+    """Adds `more` to the counts of literals (term, kind, size, area) in a table with room for them,
+    whose `columns` are count, kind and size by place. tables: term, area and seen of a LiteralView.
+    Returns how many it did not hold, how many were not watched in one of their areas, and of how
+    many the count was 0."""
+    table, areas, seen = tables
     count, kinds, sizes = columns
-    term, kind, size = literals
-    fresh = begun = 0
+    term, kind, size, area = literals
+    fresh = wider = begun = 0
     for i in range(term.shape[0]):
         at = find_literal(table, term[i])
         if at < 0:
             at = -1 - at
             kinds[at], sizes[at] = kind[i], size[i]
+            areas[at] = _FREE
             table[at] = term[i]
             fresh += 1
+        wider += _widen_term(areas, seen, at, term[i], area[i])
         begun += count[at] == 0
         count[at] += more[i]
-    return fresh, begun
+    return fresh, wider, begun
 
 
 @njit(cache=True, nogil=True)

@@ -19,7 +19,7 @@ from ps2stream.language.literal_kernels import (
     NAME_MARKS,
     PAIR_MARKS,
     hash_start,
-    hold_terms,
+    hold_literals,
     list_watched,
 )
 from ps2stream.limits import PHRASE_WORDS
@@ -53,8 +53,12 @@ class LiteralView(NamedTuple):
     with its sizes, as bits from two bytes on, the last of them for all from LONG_SIZE on; in the
     last place the largest size. kinds uint8[len(LiteralKind) + 1]:
     1 for each kind that a literal may have. pairs uint8[PAIR_MARKS]: 1 for each mark of a name that
-    is in a pair, then a bit for each two of them. version: how often a literal was added; a later
-    view holds all that an earlier one did, or none of it is in use any more.
+    is in a pair, then a bit for each two of them. area uint64[2^k]: in which areas of the world
+    some query has the term in the same place (`find_areas`): phrases and prefixes are found for
+    objects in these only, as no others can match. seen uint64[2^k / 8]: bits that say of terms in
+    areas that they are not watched there, without a look at the table. version: how often a literal
+    was added, or an area of one; a later view holds all that an earlier one did, or none of it is
+    in use any more.
     """
 
     term: U64
@@ -62,6 +66,8 @@ class LiteralView(NamedTuple):
     heads: U8
     kinds: U8
     pairs: U8
+    area: U64
+    seen: U64
     version: int = 0
 
     @classmethod
@@ -69,7 +75,8 @@ class LiteralView(NamedTuple):
         """Returns a view of no literals, with a table of so many places."""
         sizes = np.zeros(PHRASE_WORDS + 1, np.uint8), np.zeros(HEADS + 1, np.uint8)
         kinds, pairs = np.zeros(_KINDS, np.uint8), np.zeros(PAIR_MARKS, np.uint8)
-        return cls(np.zeros(places, np.uint64), *sizes, kinds, pairs, version)
+        term, area = np.zeros((2, places), np.uint64)
+        return cls(term, *sizes, kinds, pairs, area, np.zeros(places // 8, np.uint64), version)
 
     def mark(self, kind: U8, size: U16) -> None:
         """Marks the kinds and sizes of literals."""
@@ -90,10 +97,10 @@ class LiteralView(NamedTuple):
             self.heads[HEADS] = max(self.heads[HEADS], width.max())
 
     @property
-    def of_texts(self) -> tuple[U64, U8, U8]:
+    def of_texts(self) -> tuple[U64, U8, U8, U64, U64]:
         """What texts are searched by; an empty table if there are no phrases and prefixes."""
         term = self.term if self.words[0] or self.heads[HEADS] else _NO_TERMS
-        return term, self.words, self.heads
+        return term, self.words, self.heads, self.area, self.seen
 
     @property
     def of_attributes(self) -> U64:
@@ -118,30 +125,37 @@ NO_LITERALS: Final = LiteralView.make_empty(0)
 
 
 class WatchedLiterals(NamedTuple):
-    """The watched literals of some queries: term uint64[n], kind uint8[n], size uint16[n]."""
+    """The watched literals of some queries: term uint64[n], kind uint8[n], size uint16[n], area
+    uint64[n]: a bit for each area (`find_areas`) in which an object may match the query."""
 
     term: U64
     kind: U8
     size: U16
+    area: U64
 
     @classmethod
     def of(cls, rows: QueryRows) -> WatchedLiterals:
         """Returns those of these queries, one behind the other."""
         if not len(rows.prog):
             return _NONE
-        programs = sealed(rows.prog_off), sealed(rows.prog)
-        return cls(*list_watched(sealed(rows.term_off), sealed(rows.term), *programs))
+        terms, programs = (rows.term_off, rows.term), (rows.prog_off, rows.prog)
+        boxes = rows.box_off, rows.box
+        return cls(*list_watched(*(sealed(each) for each in (*terms, *programs, *boxes))))
+
+    def everywhere(self) -> WatchedLiterals:
+        """Returns these literals as if objects anywhere could match the queries."""
+        return self._replace(area=np.full(len(self.term), ~np.uint64(0)))
 
     def view(self) -> LiteralView:
         """Returns a view of these literals alone."""
         if not len(self.term):
             return NO_LITERALS
-        view = LiteralView.make_empty(4 << len(self.term).bit_length())
-        hold_terms(view.term, self.term)
+        view = LiteralView.make_empty(8 << len(self.term).bit_length())
+        hold_literals(view.term, view.area, view.seen, self.term, self.area)
         view.mark(self.kind, self.size)
         return view
 
 
 _NONE: Final = WatchedLiterals(
-    np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.uint16)
+    np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.uint16), np.zeros(0, np.uint64)
 )

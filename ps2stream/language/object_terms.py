@@ -10,9 +10,10 @@ import numpy as np
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.attribute_kernels import list_values, search_attributes
 from ps2stream.language.batch_tokenizer import is_always_wanted
+from ps2stream.language.literal_kernels import find_areas
 from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView
 from ps2stream.language.search_kernels import add_found
-from ps2stream.protocol.frame import I64, U8, U64, Array, sealed, take_ragged
+from ps2stream.protocol.frame import F64, I64, U8, U64, Array, sealed, take_ragged
 from ps2stream.protocol.rows import ObjectRows, no_offsets
 
 
@@ -39,10 +40,15 @@ def find_terms(
     opaque: tuple[I64, U8],
     literals: LiteralView = NO_LITERALS,
     is_wanted: Callable[[], bool] = is_always_wanted,
+    place: tuple[F64, F64] | None = None,
 ) -> tuple[I64, U64]:
     """Returns the terms of objects as a ragged column, see `Analyzer.analyse`, by their texts and
-    what is opaque (protocol/opaque.py, perhaps absent)."""
-    terms = analyzer.analyse(*text, is_wanted, literals)
+    what is opaque (protocol/opaque.py, perhaps absent). place: their longitudes and latitudes,
+    float64[n] degrees; then phrases and prefixes are left out that no query has there."""
+    area = None
+    if place is not None and len(literals.term):
+        area = find_areas(sealed(place[0]), sealed(place[1]))
+    terms = analyzer.analyse(*text, is_wanted, literals, area)
     table = literals.of_attributes
     if not len(table) or not len(opaque[0]):
         return terms
@@ -55,9 +61,11 @@ def find_terms(
 
 
 def search_rows(rows: ObjectRows, analyzer: Analyzer, literals: LiteralView) -> ObjectRows:
-    """Returns objects that have been searched for these literals."""
+    """Returns objects that have been searched for the literals that queries have where they
+    are."""
     text, opaque = (rows.text_off, rows.text), (rows.opaque_off, rows.opaque)
-    return rows.with_terms(*find_terms(analyzer, text, opaque, literals), literals.version)
+    terms = find_terms(analyzer, text, opaque, literals, place=(rows.lon, rows.lat))
+    return rows.with_terms(*terms, literals.version)
 
 
 def list_compared(

@@ -22,10 +22,15 @@ from ps2stream.language.literal_kernels import (
     LONG_SIZE,
     RECENT,
     Integer,
+    extend_phrase,
     find_literal,
+    finish_phrase,
     hash_head,
+    is_watched,
     list_phrases,
     mark_prefix,
+    may_be_watched,
+    start_phrase,
 )
 from ps2stream.language.word_kernels import ZERO
 from ps2stream.limits import TOKEN_BYTES
@@ -35,8 +40,6 @@ from ps2stream.protocol.span_kernels import copy_span
 _FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(32)
 _BYTE, _LOW = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
 _SHORT_SIZES = (1 << LONG_SIZE) - 1  # of two to eight bytes
-_KNOWN = 2048  # words
-_SPREAD, _PLACE = np.uint64(0x9E3779B97F4A7C15), np.uint64(53)
 
 
 class WatchedTables(NamedTuple):
@@ -45,6 +48,8 @@ class WatchedTables(NamedTuple):
     term: U64
     words: U8
     heads: U8
+    area: U64
+    seen: U64
 
 
 class SearchBuffers(NamedTuple):
@@ -133,9 +138,33 @@ def _note_sizes(table, heads, keys, data, begin, end, found, k, sizes):
     return k
 
 
+@njit(inline="always")
+def _may_have_phrase(seen, of_size, longest, area, words, begin, end):
+    """Returns whether there may be a phrase among words[begin:end] that is watched in an area: few
+    texts have one, and to look for it is a call with many arrays, which are counted."""
+    found = False
+    for i in range(begin, end):
+        sum_ = start_phrase()
+        for size in range(1, min(longest, end - i) + 1):
+            sum_ = extend_phrase(sum_, words[i + size - 1])
+            if of_size[size]:
+                found |= may_be_watched(seen, finish_phrase(sum_, size), area)
+    return found
+
+
+@njit(inline="always")
+def _keep_watched(table, areas, seen, area, found, k, end):
+    """Keeps of the terms found[k:end] those that are watched in an area; returns the new end."""
+    for i in range(k, end):
+        found[k] = found[i]
+        k += is_watched(table, areas, seen, found[i], area)
+    return k
+
+
 @njit(cache=True, nogil=True)
 def add_phrases(
-    search: WatchedTables,
+    watched: tuple[U64, U8, U8, U64, U64],
+    area: Integer,
     words: U64,
     begin: Integer,
     end: Integer,
@@ -143,9 +172,9 @@ def add_phrases(
     found: U64,
     n: Integer,
 ) -> Integer:
-    """Appends the watched phrases among words[begin:end] to `found` at n, like `list_phrases`, and
-    leaves `recent` as it was, all 0."""
-    top = list_phrases(search.term, search.words, words, begin, end, recent, found, n)
+    """Appends the phrases among words[begin:end] that are watched in an area to `found` at n, like
+    `list_phrases`, and leaves `recent` as it was, all 0."""
+    top = list_phrases(watched, area, words, begin, end, recent, found, n)
     for i in range(n, found.shape[0] if top < 0 else top):
         recent[np.int64(found[i] & np.uint64(RECENT - 1))] = _FREE
     return top
@@ -158,67 +187,61 @@ def search_rows(
     slow: U8,
     keys: U64,
     rows: tuple[I64, U64, I64, U64],
-    watched: tuple[U64, U8, U8],
+    watched: tuple[U64, U8, U8, U64, U64],
+    area: U8,
 ) -> tuple[I64, U64]:
-    """Returns what `analyse_rows` has written with the watched literals, sorted and unique; rows
-    that are marked in `slow` are empty."""
+    """Returns what `analyse_rows` has written with the literals that are watched in the area of
+    each row, sorted and unique; rows that are marked in `slow` are empty."""
     sought, search = SearchBuffers(*rows), WatchedTables(*watched)
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
     first, table, heads = sought.first, search.term, search.heads
-    has_prefixes = first.shape[0] > 0
-    mask = np.uint64(table.shape[0] - 1)
+    areas, seen, of_size = search.area, search.seen, search.words
+    has_prefixes, longest = first.shape[0] > 0, np.int64(of_size[0])
     few_keys = (
         keys[0], keys[1], keys[2], keys[3], *start_hash(keys), keys[KEYS - 4], keys[KEYS - 3]
     )  # fmt: skip
-    # Few words are most of a text: what is found of the last ones is kept, by their first bytes.
-    known_first = np.zeros(_KNOWN if has_prefixes else ZERO, np.uint64)
-    known_end, known = np.empty(_KNOWN, np.int64), np.empty(_KNOWN * LONG_SIZE, np.uint64)
     recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
     n = ZERO
     for row in range(off.shape[0] - 1):
         begin = n
         if not slow[row]:
-            size = off[row + 1] - off[row]
+            size, here = off[row + 1] - off[row], np.int64(area[row])
             hits = found_off[row + 1] - found_off[row]
             prefixed = size if has_prefixes else ZERO
-            out = make_room(out, size + hits + LONG_SIZE * prefixed, n)
+            need = size + hits + LONG_SIZE * prefixed
+            if out.shape[0] < n + need:
+                out = make_room(out, need, n)
             for i in range(off[row], off[row + 1]):
                 out[n] = term[i]
                 n += 1
             for i in range(found_off[row], found_off[row + 1]):
                 out[n] = found[i]
-                n += 1
+                n += is_watched(table, areas, seen, found[i], here)
             for i in range(off[row], off[row] + prefixed):
                 bytes_ = first[i]
                 if bytes_ <= _BYTE:
                     continue
-                at = np.int64(bytes_ * _SPREAD >> _PLACE)
-                k = at * LONG_SIZE
-                if known_first[at] != bytes_:
-                    known_first[at] = bytes_
-                    head = hash_head(bytes_ & _BYTE, bytes_ >> _EIGHT & _BYTE)
-                    sizes = np.int64(heads[head]) & _SHORT_SIZES
-                    length = np.int64(2)
-                    while sizes and bytes_ >> np.uint64(8 * (length - 1)) != _FREE:
-                        if sizes & 1:
-                            prefix = _hash_short(few_keys, bytes_, length)
-                            place = prefix & mask
-                            while table[place] != _FREE and table[place] != prefix:
-                                place = (place + _ONE) & mask
-                            known[k] = prefix
-                            k += table[place] == prefix
-                        sizes >>= 1
-                        length += 1
-                    known_end[at] = k
-                for j in range(at * LONG_SIZE, known_end[at]):
-                    out[n] = known[j]
-                    n += 1
-            top = add_phrases(search, term, off[row], word_end[row], recent, out, n)
-            while top < 0:
-                out = make_room(out, 2 * (out.shape[0] - n) + size, n)
-                top = add_phrases(search, term, off[row], word_end[row], recent, out, n)
-            n = sort_unique(out, begin, top, scratch)
+                head = hash_head(bytes_ & _BYTE, bytes_ >> _EIGHT & _BYTE)
+                sizes = np.int64(heads[head]) & _SHORT_SIZES
+                length = np.int64(2)
+                while sizes and bytes_ >> np.uint64(8 * (length - 1)) != _FREE:
+                    if sizes & 1:
+                        prefix = _hash_short(few_keys, bytes_, length)
+                        if may_be_watched(seen, prefix, here):
+                            out[n] = prefix
+                            n += is_watched(table, areas, seen, prefix, here)
+                    sizes >>= 1
+                    length += 1
+            if longest and _may_have_phrase(
+                seen, of_size, longest, here, term, off[row], word_end[row]
+            ):
+                top = add_phrases(watched, here, term, off[row], word_end[row], recent, out, n)
+                while top < 0:
+                    out = make_room(out, 2 * (out.shape[0] - n) + size, n)
+                    top = add_phrases(watched, here, term, off[row], word_end[row], recent, out, n)
+                n = top
+            n = sort_unique(out, begin, n, scratch)
         out_off[row + 1] = n
     return out_off, out[:n].copy()
 
@@ -230,9 +253,10 @@ def find_watched(
     is_side: U8,
     words: tuple[I64, U8],
     keys: U64,
-    watched: tuple[U64, U8, U8],
+    watched: tuple[U64, U8, U8, U64, U64],
+    area: U8,
 ) -> tuple[I64, U64]:
-    """Returns the watched literals of analysed rows as a ragged column.
+    """Returns the literals that are watched in the areas of analysed rows as a ragged column.
 
     Row r has the words row_off[r] to row_off[r + 1]; term uint64[k]: their terms, 0 for stop words;
     is_side uint8[k]: 1 for side words, which are no part of phrases; words: their UTF-8 as folded,
@@ -245,21 +269,22 @@ def find_watched(
     found_off = np.zeros(row_off.shape[0], np.int64)
     sequence, recent = np.empty(term.shape[0], np.uint64), np.zeros(RECENT, np.uint64)
     for row in range(row_off.shape[0] - 1):
-        n = ZERO
+        n, here = ZERO, np.int64(area[row])
         for i in range(row_off[row], row_off[row + 1]):
             begin, size = token_off[i], min(token_off[i + 1] - token_off[i], TOKEN_BYTES)
             if has_prefixes:
                 found = make_room(found, size, k)
-                k = note_prefixes(
+                end = note_prefixes(
                     search.term, search.heads, keys, tokens, begin, begin + size, found, k
                 )
+                k = _keep_watched(search.term, search.area, search.seen, here, found, k, end)
             if term[i] != _FREE and not is_side[i]:
                 sequence[n] = term[i]
                 n += 1
-        top = add_phrases(search, sequence, ZERO, n, recent, found, k)
+        top = add_phrases(watched, here, sequence, ZERO, n, recent, found, k)
         while top < 0:
             found = make_room(found, 2 * (found.shape[0] - k) + n, k)
-            top = add_phrases(search, sequence, ZERO, n, recent, found, k)
+            top = add_phrases(watched, here, sequence, ZERO, n, recent, found, k)
         k = top
         found_off[row + 1] = k
     return found_off, found[:k].copy()

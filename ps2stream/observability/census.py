@@ -43,7 +43,8 @@ class ServiceCensus(NamedTuple):
 
     backlog_matches counts the matches that sessions have not acknowledged, largest_backlog_matches
     those of the session that has most; backlog_age_s is the age of the oldest. Rates are per
-    second.
+    second. replicated_units: of the plan; hot_changes: plan changes for hot units since the
+    controller started; hot_balance: of the copies of objects, most over mean, 0 while unknown.
     """
 
     taken_ms: int
@@ -58,6 +59,9 @@ class ServiceCensus(NamedTuple):
     objects_per_second: float
     matches_per_second: float
     updates_per_second: float
+    replicated_units: int
+    hot_changes: int
+    hot_balance: float
 
 
 class _SeenActor(NamedTuple):
@@ -123,6 +127,9 @@ class CensusTaker:
             objects_per_second=rates["objects"],
             matches_per_second=rates["matches"],
             updates_per_second=rates["updates"],
+            replicated_units=int(highest("controller", "replicated")),
+            hot_changes=int(highest("controller", "hot_changes")),
+            hot_balance=highest("controller", "hot_balance"),
         )
 
     def _count_actor(

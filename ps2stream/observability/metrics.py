@@ -246,6 +246,13 @@ METRICS: tuple[MetricDefinition, ...] = (
            _of("controller", "sigma")),
     _counter("parts_changed", "Parts split or merged by adjustments in force",
              _of("controller", "splits", kind="split"), _of("controller", "merges", kind="merge")),
+    _gauge("replicated_units", "Units that several workers own together, because they are hot",
+           _of("controller", "replicated")),
+    _counter("hot_unit_changes", "Plan changes that the controller began because of hot units",
+             _of("controller", "hot_changes")),
+    _gauge("hot_balance", "Copies of objects sent to the worker that got the most, in the last "
+           "seconds, over the mean; 0 while hot units are not counted",
+           _of("controller", "hot_balance")),
     _counter("load_periods", "Load periods with and without a report of every worker",
              _of("controller", "periods", reports="all"),
              _of("controller", "lost", reports="missing")),

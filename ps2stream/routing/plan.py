@@ -32,7 +32,7 @@ from ps2stream.language.predicates import (
 )
 from ps2stream.language.tokenizer import VERSION, unicode_version
 from ps2stream.protocol.frame import F64, U32, U64, row_of, strings_to_column
-from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.h1 import H1, HashedLeaf, HashedReplica
 from ps2stream.routing.leaves import (
     Leaf,
     Moved,
@@ -43,6 +43,13 @@ from ps2stream.routing.leaves import (
     leaf_to_dict,
     whole,
 )
+from ps2stream.routing.replicas import (
+    ReplicatedUnit,
+    check_replicas,
+    unit_from_dict,
+    unit_to_dict,
+)
+from ps2stream.routing.unit_kernels import FIRST_GROUP
 from ps2stream.space.grid import Grid
 from ps2stream.space.kdt_tree import flatten, kd_tree
 
@@ -61,11 +68,11 @@ __all__ = [
 
 TOP_TERM = ""
 """The pseudo-term of queries without words, as it is written in plans and tables."""
-MAX_WORKERS = 1024
+MAX_WORKERS = FIRST_GROUP
 _FIELDS = frozenset(
     (
         "version", "base_version", "workers", "analysis", "grid", "leaves", "cells",
-        "frequencies", "made",
+        "frequencies", "made", "replicas",
     )
 )  # fmt: skip
 
@@ -77,7 +84,8 @@ class RoutingPlan:
     cells: the leaf number of each base-level cell, row-major, uint32[rows * columns].
     frequencies: how many objects of a sample hold a term; absent terms are the rarest.
     base_version: the version from which this plan was derived, 0 for none. made: how the
-    planner made it, for people; the service ignores it."""
+    planner made it, for people; the service ignores it. replicas: hot units that several workers
+    own together, whatever the leaves say; an adjustment makes them, no planner does."""
 
     workers: int
     analysis: Analysis
@@ -88,6 +96,7 @@ class RoutingPlan:
     version: int = 1
     base_version: int = 0
     made: Mapping[str, Any] = field(default_factory=dict)
+    replicas: tuple[ReplicatedUnit, ...] = ()
 
     def __post_init__(self) -> None:
         cells = np.array(self.cells, np.uint32)
@@ -110,6 +119,8 @@ class RoutingPlan:
             )
         for number in range(len(self.leaves)):
             check_leaf(self.leaves, number, self.workers)
+        object.__setattr__(self, "replicas", tuple(self.replicas))
+        check_replicas(self.replicas, self.workers, self.grid)
 
     def check(self, analysis: Analysis, workers: int | None = None) -> None:
         """Raises PlanError unless this plan fits a service with this analysis, and, when
@@ -138,6 +149,7 @@ class RoutingPlan:
             self.workers,
             self.cells,
             [_hash_leaf(number, leaf, analyzer) for number, leaf in enumerate(self.leaves)],
+            _hash_replicas(self.replicas, analyzer),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,7 +164,13 @@ class RoutingPlan:
             "leaves": [leaf_to_dict(leaf) for leaf in self.leaves],
             "cells": _encode_runs(self.cells),
             "frequencies": dict(self.frequencies),
-        } | ({"made": dict(self.made)} if self.made else {})
+        } | self._describe_optional()
+
+    def _describe_optional(self) -> dict[str, Any]:
+        """Returns the fields that are left out while empty."""
+        replicas = [unit_to_dict(unit) for unit in self.replicas]
+        made = dict(self.made)
+        return ({"made": made} if made else {}) | ({"replicas": replicas} if replicas else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], analysis: Analysis | None = None) -> RoutingPlan:
@@ -179,6 +197,7 @@ class RoutingPlan:
                 version=whole(data.get("version", 1)),
                 base_version=whole(data.get("base_version", 0)),
                 made=data.get("made", {}),
+                replicas=tuple(unit_from_dict(unit) for unit in data.get("replicas", ())),
             )
         except PlanError:
             raise
@@ -292,6 +311,15 @@ def _hash_leaf(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
     if isinstance(leaf, Moved):
         return HashedLeaf((), hashes, owner, leaf.base, tuple(leaf.to.items()))
     return HashedLeaf(leaf.workers, hashes, owner)
+
+
+def _hash_replicas(replicas: Sequence[ReplicatedUnit], analyzer: Analyzer) -> list[HashedReplica]:
+    named = [unit.term for unit in replicas if unit.term is not None]
+    hashes = iter(hash_units(analyzer, named))
+    return [
+        HashedReplica(unit.cell, None if unit.term is None else next(hashes), unit.workers)
+        for unit in replicas
+    ]
 
 
 def _read_frequency(value: object) -> int:

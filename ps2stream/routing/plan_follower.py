@@ -9,11 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.protocol.frame import F64, U8
+from ps2stream.protocol.frame import F64, I64, U8
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.leaves import Leaf, Moved, holders
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, route_of
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
+from ps2stream.space.space_kernels import CELL_MASK
+
+WORLD = np.array([-180.0, -90.0, 180.0, 90.0])
 
 
 class CompiledRoutes(NamedTuple):
@@ -109,7 +113,7 @@ class PlanFollower:
         if follow is None:
             return None
         if follow.workers != plan.workers:  # owners on the coarse levels change
-            return np.array([-180.0, -90.0, 180.0, 90.0])
+            return WORLD
         return changed_box(plan, follow, worker)
 
     def reset(self) -> CompiledRoutes:
@@ -134,6 +138,9 @@ def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | No
     other = np.array([not _is_same_leaf(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
     there = np.repeat(other[which], np.diff(run, append=len(pair)))
     cells = np.flatnonzero(there & mine[follow.cells])
+    if (gained := _find_replicated_cells(plan, follow, worker)) is None:
+        return WORLD
+    cells = np.r_[cells, gained]
     if not len(cells):
         return None
     columns, rows = plan.grid.columns(), plan.grid.rows()
@@ -143,6 +150,28 @@ def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | No
     if west <= -180 or east >= 180 or south <= -90 or north >= 90:
         west, east = -180, 180  # 180 is -180, and a pole has every longitude
     return np.array([west, south, east, north], np.float64)
+
+
+def _find_replicated_cells(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> I64 | None:
+    """Returns base-level cells around all units that `follow` may give this worker because their
+    replicas change: the corners of coarser cells, int64[n]; None if they may be anywhere."""
+    before, after = ({(u.cell, u.term): u.workers for u in p.replicas} for p in (plan, follow))
+    gained = {
+        unit[0] for unit, workers in after.items()
+        if worker in workers and worker not in before.get(unit, ())
+    }  # fmt: skip
+    ended = {unit[0] for unit in before.keys() - after.keys()}
+    cells: list[int] = []
+    for cell in gained | ended:
+        if cell is None:
+            return None
+        level = cell >> LEVEL_SHIFT
+        columns = plan.grid.columns(level)
+        row, column = divmod(cell & CELL_MASK, columns)
+        tall, wide = plan.grid.rows() // plan.grid.rows(level), plan.grid.columns() // columns
+        first = row * tall * plan.grid.columns() + column * wide
+        cells += [first, first + (tall - 1) * plan.grid.columns() + wide - 1]
+    return np.array(cells, np.int64)
 
 
 def _is_same_leaf(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
-from ps2stream.routing.unit_kernels import U16, owners
+from ps2stream.routing.unit_kernels import FIRST_GROUP, U16, owners
 from ps2stream.space.space_kernels import cover_cells, cover_sizes
 
 _ONE = np.uint64(1)
@@ -74,7 +74,7 @@ def list_tags(
     terms: tuple[U64, I64, U64],
     level: U8,
     off: I64,
-    h1: tuple[U32, U8, I64, U16, U32, I64, U16, U64],
+    h1: tuple[U32, U8, I64, U16, U32, I64, U16, U64, U64, U64],
     workers: int,
     tags: tuple[U32, U64, U16],
 ) -> None:
@@ -100,6 +100,63 @@ def find_only_owner(tag_off: I64, tag_worker: U16) -> int:
         if tag_worker[k] != tag_worker[0]:
             return -1
     return int(tag_worker[0]) if len(tag_worker) else -1
+
+
+@njit(cache=True, nogil=True)
+def hold_tags(
+    tags: tuple[I64, U32, U64, U16], groups: tuple[I64, U16], other: U16, others: tuple[I64, U16]
+) -> tuple[I64, U32, U64, U16]:
+    """Returns tags in which each appears once for each worker that holds it: its owner, or those of
+    its group, and those of its owner in `other`, if that is not empty. tags: a plain tuple of the
+    fields of QueryTags; groups, others: of WorkerGroups, by which the owners and `other` are
+    numbered."""
+    tag_off, tag_cell, tag_term, owner = tags
+    most = 1
+    for g in range(len(groups[0]) - 1):
+        most = max(most, groups[0][g + 1] - groups[0][g])
+    for g in range(len(others[0]) - 1):
+        most = max(most, others[0][g + 1] - others[0][g])
+    held = np.empty(2 * most, np.uint16)
+    off = np.zeros(len(tag_off), np.int64)
+    n = 0
+    for r in range(len(tag_off) - 1):
+        for k in range(tag_off[r], tag_off[r + 1]):
+            found = _list_holders(owner[k], groups, held, 0)
+            if len(other):
+                found = _list_holders(other[k], others, held, found)
+            n += found
+        off[r + 1] = n
+    cell, term = np.empty(n, np.uint32), np.empty(n, np.uint64)
+    worker = np.empty(n, np.uint16)
+    at = 0
+    for k in range(len(owner)):
+        found = _list_holders(owner[k], groups, held, 0)
+        if len(other):
+            found = _list_holders(other[k], others, held, found)
+        for j in range(found):
+            cell[at], term[at], worker[at] = tag_cell[k], tag_term[k], held[j]
+            at += 1
+    return off, cell, term, worker
+
+
+@njit(cache=True, nogil=True)
+def _list_holders(owner: int, groups: tuple[I64, U16], held: U16, found: int) -> int:
+    """Writes the workers of an owner that are not among the first `found` of `held` behind them;
+    returns how many there are then."""
+    off, worker = groups
+    first, last = 0, 1
+    if owner >= FIRST_GROUP:
+        first, last = off[owner - FIRST_GROUP], off[owner - FIRST_GROUP + 1]
+    n = found
+    for i in range(first, last):
+        new = np.uint16(owner) if owner < FIRST_GROUP else worker[i]
+        is_new = True
+        for j in range(found):
+            is_new &= held[j] != new
+        if is_new:
+            held[n] = new
+            n += 1
+    return n
 
 
 @njit(cache=True, nogil=True)

@@ -16,6 +16,7 @@ from ps2stream.routing.h1 import H1
 from ps2stream.routing.tag_kernels import (
     SplitTags,
     find_only_owner,
+    hold_tags,
     list_tags,
     measure_tags,
     split_tags,
@@ -26,23 +27,12 @@ from ps2stream.space.grid import Grid
 
 class QueryTags(NamedTuple):
     """The postings of query rows. Row i has the tags off[i]..off[i + 1]. cell: level << 28 |
-    cell on that level; worker: the owner by H1."""
+    cell on that level; worker: the owner by H1, which may be a group (H1.holders)."""
 
     off: I64
     cell: U32
     term: U64
     worker: U16
-
-    def with_owners(self, other: U16) -> QueryTags:
-        """Returns tags where each one also appears for its worker in `other`, if that is a
-        different one."""
-        twice = np.stack([self.worker, other], 1).ravel()
-        kept = np.ones(len(twice), bool)
-        kept[1::2] = self.worker != other
-        off = np.zeros(len(kept) + 1, np.int64)
-        np.cumsum(kept, out=off[1:])
-        cell, term = np.repeat(self.cell, 2)[kept], np.repeat(self.term, 2)[kept]
-        return QueryTags(off[2 * self.off], cell, term, twice[kept])
 
     def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> QueryTags:
         """Returns the tags of the rows where the mask is true."""
@@ -61,6 +51,7 @@ class TagShare(NamedTuple):
     term: U64
 
 
+_NO_HOLDERS = np.zeros(0, np.uint16)
 _NO_SHARE = TagShare(
     np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint64)
 )
@@ -104,14 +95,23 @@ class QueryTagger:
         )  # fmt: skip
         if self.young is not None:
             new = np.repeat(rows.handle > self.apart, np.diff(off))
-            worker[new] = self.young.owners(tag_cell[new], tag_term[new])
+            worker[new] = self.young.owners(tag_cell[new], tag_term[new])  # it has no replicas
         return QueryTags(off, tag_cell, tag_term, worker)
+
+    def list_holders(self, tags: QueryTags) -> QueryTags:
+        """Returns the tags with all workers that hold them, which are more than their owners where
+        units are replicated, and during a migration."""
+        other = self.other
+        if other is None and not len(self.h1.groups):
+            return tags
+        holder = _NO_HOLDERS if other is None else other.holders(tags.cell, tags.term)
+        groups = self.h1.groups if other is None else other.groups
+        return QueryTags(*hold_tags((*tags,), (*self.h1.groups,), holder, (*groups,)))
 
     def split(self, tags: QueryTags) -> list[TagShare]:
         """Returns the tags of each worker, by worker number; a share may be empty."""
         m = max(h1.workers for h1 in (self.h1, self.other, self.young) if h1 is not None)
-        if self.other is not None:
-            tags = tags.with_owners(self.other.owners(tags.cell, tags.term))
+        tags = self.list_holders(tags)
         if (only := find_only_owner(tags.off, tags.worker)) >= 0:
             shares = [_NO_SHARE] * m
             shares[only] = TagShare(np.arange(len(tags.off) - 1), *tags[:3])

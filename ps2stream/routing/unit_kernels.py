@@ -20,6 +20,9 @@ from ps2stream.protocol.frame import I64, U8, U32, U64
 U16 = NDArray[np.uint16]
 
 LEVEL_SHIFT = 28  # of a tag cell: level << 28 | cell
+FIRST_GROUP = 1024
+"""Above all workers: from this number on, an owner is a group of workers that own a unit together
+(replicas.py); its number among the groups is what exceeds this one."""
 _C1 = np.uint64(0x9E3779B97F4A7C15)
 _C2 = np.uint64(0xBF58476D1CE4E5B9)
 _S16, _S29, _S32 = np.uint64(16), np.uint64(29), np.uint64(32)
@@ -35,7 +38,9 @@ class LeafArrays(NamedTuple):
     with terms; off int64[leaves + 1] and worker uint16[]: the workers of each leaf, ragged; base
     uint32[leaves]: the leaf itself unless parts of it migrated; move_off int64[leaves + 1] and
     moves uint16[, 2]: the pairs (from, to) of each leaf, ragged; table uint64[2^k, 2]: the units
-    (leaf, term).
+    (leaf, term). replicated uint64[2^k, 2], in which the place is a tag cell, ANY_CELL or, for all
+    terms of a cell, term 0 of `whole` uint64[2^k, 2]: the groups that own units together; both are
+    empty, of length 0, where no unit is replicated.
     """
 
     cell_leaf: U32
@@ -46,6 +51,13 @@ class LeafArrays(NamedTuple):
     move_off: I64
     moves: U16
     table: U64
+    replicated: U64
+    whole: U64
+
+
+ANY_CELL = np.uint64(0xFFFFFFFF)
+"""The place of a term that is replicated in all cells; its level would be 15."""
+NO_TABLE = np.zeros((0, 2), np.uint64)
 
 
 def empty_table(bits: int) -> U64:
@@ -105,13 +117,13 @@ def fill(table: U64, place: U32, term: U64, worker: U16) -> None:
 def owners(
     tag_cell: U32,
     tag_term: U64,
-    arrays: tuple[U32, U8, I64, U16, U32, I64, U16, U64],
+    arrays: tuple[U32, U8, I64, U16, U32, I64, U16, U64, U64, U64],
     workers: int,
     out: U16,
 ) -> None:
-    """Looks up each tag in H1: sets out[i] to the worker that owns (tag_cell[i], tag_term[i]).
-    arrays: a plain tuple of the fields of LeafArrays, which a kernel takes faster from Python
-    than the class itself."""
+    """Looks up each tag in H1: sets out[i] to the owner of (tag_cell[i], tag_term[i]), a worker or,
+    from FIRST_GROUP on, a group. arrays: a plain tuple of the fields of LeafArrays, which a kernel
+    takes faster from Python than the class itself."""
     leaves = LeafArrays(*arrays)
     cell_leaf, leaf_text, leaf_base, table = (
         leaves.cell_leaf,
@@ -147,3 +159,20 @@ def owners(
                 owner = moves[k, 1]
                 break
         out[i] = owner
+    if len(leaves.replicated):
+        _find_groups(tag_cell, tag_term, leaves.replicated, leaves.whole, out)
+
+
+@njit(cache=True, nogil=True)
+def _find_groups(tag_cell: U32, tag_term: U64, replicated: U64, whole: U64, out: U16) -> None:
+    """Sets out[i] to the group that owns tag i, if one does."""
+    nothing = np.uint64(0)
+    for i in range(len(tag_cell)):
+        cell, term = np.uint64(tag_cell[i]), tag_term[i]
+        slot, table = find(replicated, cell, term), replicated
+        if slot < 0:
+            slot = find(replicated, ANY_CELL, term)
+        if slot < 0:
+            slot, table = find(whole, cell, nothing), whole
+        if slot >= 0:
+            out[i] = (table[slot, 1] >> _S16) & _LOW16

@@ -56,7 +56,7 @@ def unit_of(
     """Returns the unit of the object's cell and posting term number `at`, which is called `term`.
     `bounds` of the cell are west, south, width and height in degrees."""
     west, south, width, height = bounds
-    posted = len(meeting.owners) > 0
+    owners = meeting.owners[at] if meeting.owners else ()
     return explain_pb2.Unit(
         level=meeting.here >> LEVEL_SHIFT,
         cell=meeting.here & _CELL,
@@ -65,8 +65,9 @@ def unit_of(
         east=west + width,
         north=south + height,
         term=term,
-        worker=int(meeting.owners[at]) if posted else 0,
-        posted=posted,
+        worker=owners[0] if owners else 0,
+        posted=len(owners) > 0,
+        workers=owners if len(owners) > 1 else (),
     )
 
 
@@ -76,7 +77,7 @@ def reason_of(found: explain_pb2.ExplainMatchResponse) -> str:
         unit = next(unit for unit in found.units if unit.decides)
         why = f"the term {unit.term!r}" if unit.term else "any text"
         return (
-            f"it matches: worker {unit.worker} finds it in cell {unit.cell} of level "
+            f"it matches: {_name_workers(unit)} finds it in cell {unit.cell} of level "
             f"{unit.level} under {why}, by plan version {found.plan_version}"
         )
     lacks = []
@@ -96,10 +97,19 @@ def _describe_decision(found: explain_pb2.ExplainMatchResponse) -> str:
     if decides is not None:
         why = f"the term {decides.term!r}" if decides.term else "any text"
         cell = f"cell {decides.cell} of level {decides.level}"
-        return f"{by}, worker {decides.worker} looks at it in {cell} under {why}"
+        return f"{by}, {_name_workers(decides)} looks at it in {cell} under {why}"
     if any(unit.posted for unit in found.units):
         return f"{by}, no worker looks at it: it has no term that the query is posted under"
     return f"{by}, no worker looks at it: the query is not posted in its cell"
+
+
+def _name_workers(unit: explain_pb2.Unit) -> str:
+    """Names the worker that gets an object which meets a unit: one of several, if it is
+    replicated."""
+    if not unit.workers:
+        return f"worker {unit.worker}"
+    named = ", ".join(map(str, unit.workers))
+    return f"one of workers {named}, which own this hot unit together,"
 
 
 def _find_failing_part(clause: explain_pb2.Clause) -> str:

@@ -77,21 +77,24 @@ class InquiryCalls:
             cells=len(meeting.cells),
             postings=meeting.postings,
             sent_to=meeting.sent_to,
+            sent_to_one_of=(
+                explain_pb2.WorkerGroup(workers=group) for group in meeting.sent_to_one_of
+            ),
         )
         if expression is not None:
             answer.text.CopyFrom(typed_clause(query.expression, analyzer, words))
         names = [] if expression is None else list_units(expression)
         posted = dict(zip(hash_literals(analyzer, names).tolist(), names, strict=True))
-        bounds = self._gateway.grid.bounds(meeting.here)
+        bounds, is_decided = self._gateway.grid.bounds(meeting.here), False
         for at, term in enumerate(meeting.terms.tolist()):
             unit = unit_of(meeting, at, posted.get(term, ANY_TEXT), bounds)
             unit.in_object = unit.term == ANY_TEXT or words.offers(unit.term)
-            unit.decides = unit.posted and unit.in_object and not answer.HasField("worker")
+            unit.decides = unit.posted and unit.in_object and not is_decided
             if unit.decides:
-                answer.worker = unit.worker
+                is_decided = True
+                if meeting.matches and not unit.workers:
+                    answer.worker = unit.worker
             answer.units.append(unit)
-        if not meeting.matches:
-            answer.ClearField("worker")
         answer.reason = reason_of(answer)
         return answer.SerializeToString()
 
@@ -127,7 +130,7 @@ def answer_of(price: QueryEstimate) -> explain_pb2.PriceQueryResponse:
         objects_per_second=price.objects_per_second,
         level=int(price.cells[0] >> LEVEL_SHIFT),
         cells=len(price.cells),
-        postings=int(price.postings.sum()),
+        postings=price.tags,
         checks_per_second=float(price.checks.sum()),
         copies_per_second=float(price.copies.sum()),
         load_us_per_second=load,

@@ -38,8 +38,9 @@ class LoadCalls:
             version, following, coexisting = versions(change)
             report |= {"plan_version": version, "following_version": following}
             report["coexisting"] = coexisting
-            if version != reported:  # the leaves are of another plan
+            if version != reported:  # the leaves and replicas are of another plan
                 report.pop("leaves", None)
+                report.pop("replicated", None)
         return ParseDict(report, admin_pb2.GetLoadResponse()).SerializeToString()
 
     def _rebalance_load(self, data: bytes, call: OpenCall) -> bytes:

@@ -146,12 +146,14 @@ class ObjectColumns:
         is_wanted: Callable[[], bool] = is_always_wanted,
         literals: LiteralView = NO_LITERALS,
     ) -> ObjectRows:
-        """Returns the objects with the terms of each text, and those of `literals` that hold.
+        """Returns the objects with the terms of each text, and those of `literals` that hold and
+        that some query has where they are.
 
         Raises Cancelled once `is_wanted` reports that the caller has left.
         """
         text, opaque = (self.text_off, self.text), (self.opaque.off, self.opaque.data)
-        term_off, term = find_terms(analyzer, text, opaque, literals, is_wanted)
+        place = self.lon, self.lat
+        term_off, term = find_terms(analyzer, text, opaque, literals, is_wanted, place)
         return ObjectRows(
             self.id_off,
             self.id,

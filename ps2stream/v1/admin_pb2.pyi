@@ -231,6 +231,9 @@ class Census(_message.Message):
     OBJECTS_PER_SECOND_FIELD_NUMBER: _builtins.int
     MATCHES_PER_SECOND_FIELD_NUMBER: _builtins.int
     UPDATES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    REPLICATED_UNITS_FIELD_NUMBER: _builtins.int
+    HOT_CHANGES_FIELD_NUMBER: _builtins.int
+    HOT_BALANCE_FIELD_NUMBER: _builtins.int
     taken_ms: _builtins.int
     """Time at which the state was collected, Unix milliseconds, UTC."""
     sessions: _builtins.int
@@ -253,6 +256,14 @@ class Census(_message.Message):
     """Matches found by workers per second since the previous census."""
     updates_per_second: _builtins.float
     """Inserts and deletes of queries per second since the previous census."""
+    replicated_units: _builtins.int
+    """Number of hot units that several workers own together (see `GetLoadResponse.replicated`)."""
+    hot_changes: _builtins.int
+    """Number of plan changes that the controller began because of hot units since it was started."""
+    hot_balance: _builtins.float
+    """Copies of objects that were sent to the worker that got the most, in the last seconds, over the
+    mean of all workers; 0 if hot units are not counted.
+    """
     @_builtins.property
     def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
         """Actors of the service, by role and index."""
@@ -272,10 +283,13 @@ class Census(_message.Message):
         objects_per_second: _builtins.float = ...,
         matches_per_second: _builtins.float = ...,
         updates_per_second: _builtins.float = ...,
+        replicated_units: _builtins.int = ...,
+        hot_changes: _builtins.int = ...,
+        hot_balance: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "sessions", b"sessions", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "hot_balance", b"hot_balance", "hot_changes", b"hot_changes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "replicated_units", b"replicated_units", "sessions", b"sessions", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -806,6 +820,8 @@ class GetLoadResponse(_message.Message):
     HOTTEST_FIELD_NUMBER: _builtins.int
     COEXISTING_FIELD_NUMBER: _builtins.int
     LEAVES_FIELD_NUMBER: _builtins.int
+    REPLICATED_FIELD_NUMBER: _builtins.int
+    HOT_BALANCE_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
     """Version of the plan in force."""
     following_version: _builtins.int
@@ -830,6 +846,10 @@ class GetLoadResponse(_message.Message):
     """True if the two plans coexist: new queries belong to the plan that is to follow, and nothing
     migrates yet.
     """
+    hot_balance: _builtins.float
+    """Copies of objects that were sent to the worker that got the most, in the last seconds, over the
+    mean of all workers; absent if hot units are not counted (setting hot).
+    """
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerLoad]:
         """Load of each worker."""
@@ -841,6 +861,10 @@ class GetLoadResponse(_message.Message):
     @_builtins.property
     def leaves(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeafLoad]:
         """Leaves of the plan with the highest load, highest first; at most 1,000."""
+
+    @_builtins.property
+    def replicated(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicatedUnit]:
+        """Hot units that several workers own together by the plan in force."""
 
     def __init__(
         self,
@@ -857,21 +881,120 @@ class GetLoadResponse(_message.Message):
         hottest: _abc.Iterable[Global___PartLoad] | None = ...,
         coexisting: _builtins.bool = ...,
         leaves: _abc.Iterable[Global___LeafLoad] | None = ...,
+        replicated: _abc.Iterable[Global___ReplicatedUnit] | None = ...,
+        hot_balance: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "balance", b"balance", "balance_definition1", b"balance_definition1"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "_hot_balance", b"_hot_balance", "balance", b"balance", "balance_definition1", b"balance_definition1", "hot_balance", b"hot_balance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "coexisting", b"coexisting", "following_version", b"following_version", "hottest", b"hottest", "leaves", b"leaves", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "_hot_balance", b"_hot_balance", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "coexisting", b"coexisting", "following_version", b"following_version", "hot_balance", b"hot_balance", "hottest", b"hottest", "leaves", b"leaves", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "replicated", b"replicated", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__balance: _TypeAlias = _typing.Literal["balance"]  # noqa: Y015
     _WhichOneofArgType__balance: _TypeAlias = _typing.Literal["_balance", b"_balance"]  # noqa: Y015
     _WhichOneofReturnType__balance_definition1: _TypeAlias = _typing.Literal["balance_definition1"]  # noqa: Y015
     _WhichOneofArgType__balance_definition1: _TypeAlias = _typing.Literal["_balance_definition1", b"_balance_definition1"]  # noqa: Y015
+    _WhichOneofReturnType__hot_balance: _TypeAlias = _typing.Literal["hot_balance"]  # noqa: Y015
+    _WhichOneofArgType__hot_balance: _TypeAlias = _typing.Literal["_hot_balance", b"_hot_balance"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__balance) -> _WhichOneofReturnType__balance | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__balance_definition1) -> _WhichOneofReturnType__balance_definition1 | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hot_balance) -> _WhichOneofReturnType__hot_balance | None: ...
 
 Global___GetLoadResponse: _TypeAlias = GetLoadResponse  # noqa: Y015
+
+@_typing.final
+class ReplicatedUnit(_message.Message):
+    """A replicated unit: a hot cell, a hot word, or a word in a cell. Its queries live at each of a
+    group of workers, and each object that meets it is sent to one of them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
+    WEST_FIELD_NUMBER: _builtins.int
+    SOUTH_FIELD_NUMBER: _builtins.int
+    EAST_FIELD_NUMBER: _builtins.int
+    NORTH_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """Level of the grid; 0 is the finest. Absent if the unit is a word in all cells."""
+    cell: _builtins.int
+    """Number of the cell on that level. Absent if the unit is a word in all cells."""
+    west: _builtins.float
+    """Western side of the cell, degrees; absent without a cell."""
+    south: _builtins.float
+    """Southern side of the cell, degrees; absent without a cell."""
+    east: _builtins.float
+    """Eastern side of the cell, degrees; absent without a cell."""
+    north: _builtins.float
+    """Northern side of the cell, degrees; absent without a cell."""
+    term: _builtins.str
+    """Term of the unit; empty: queries that any text satisfies. Absent if the unit is the cell with
+    all its terms.
+    """
+    share: _builtins.float
+    """Share of the last objects that met the unit, from 0 to 1; absent if it is not among the units
+    that the dispatchers report, which are those that objects meet most.
+    """
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Workers that own the unit together."""
+
+    def __init__(
+        self,
+        *,
+        level: _builtins.int | None = ...,
+        cell: _builtins.int | None = ...,
+        west: _builtins.float | None = ...,
+        south: _builtins.float | None = ...,
+        east: _builtins.float | None = ...,
+        north: _builtins.float | None = ...,
+        term: _builtins.str | None = ...,
+        workers: _abc.Iterable[_builtins.int] | None = ...,
+        share: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cell", b"_cell", "_east", b"_east", "_level", b"_level", "_north", b"_north", "_share", b"_share", "_south", b"_south", "_term", b"_term", "_west", b"_west", "cell", b"cell", "east", b"east", "level", b"level", "north", b"north", "share", b"share", "south", b"south", "term", b"term", "west", b"west"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cell", b"_cell", "_east", b"_east", "_level", b"_level", "_north", b"_north", "_share", b"_share", "_south", b"_south", "_term", b"_term", "_west", b"_west", "cell", b"cell", "east", b"east", "level", b"level", "north", b"north", "share", b"share", "south", b"south", "term", b"term", "west", b"west", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cell: _TypeAlias = _typing.Literal["cell"]  # noqa: Y015
+    _WhichOneofArgType__cell: _TypeAlias = _typing.Literal["_cell", b"_cell"]  # noqa: Y015
+    _WhichOneofReturnType__east: _TypeAlias = _typing.Literal["east"]  # noqa: Y015
+    _WhichOneofArgType__east: _TypeAlias = _typing.Literal["_east", b"_east"]  # noqa: Y015
+    _WhichOneofReturnType__level: _TypeAlias = _typing.Literal["level"]  # noqa: Y015
+    _WhichOneofArgType__level: _TypeAlias = _typing.Literal["_level", b"_level"]  # noqa: Y015
+    _WhichOneofReturnType__north: _TypeAlias = _typing.Literal["north"]  # noqa: Y015
+    _WhichOneofArgType__north: _TypeAlias = _typing.Literal["_north", b"_north"]  # noqa: Y015
+    _WhichOneofReturnType__share: _TypeAlias = _typing.Literal["share"]  # noqa: Y015
+    _WhichOneofArgType__share: _TypeAlias = _typing.Literal["_share", b"_share"]  # noqa: Y015
+    _WhichOneofReturnType__south: _TypeAlias = _typing.Literal["south"]  # noqa: Y015
+    _WhichOneofArgType__south: _TypeAlias = _typing.Literal["_south", b"_south"]  # noqa: Y015
+    _WhichOneofReturnType__term: _TypeAlias = _typing.Literal["term"]  # noqa: Y015
+    _WhichOneofArgType__term: _TypeAlias = _typing.Literal["_term", b"_term"]  # noqa: Y015
+    _WhichOneofReturnType__west: _TypeAlias = _typing.Literal["west"]  # noqa: Y015
+    _WhichOneofArgType__west: _TypeAlias = _typing.Literal["_west", b"_west"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cell) -> _WhichOneofReturnType__cell | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__east) -> _WhichOneofReturnType__east | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__level) -> _WhichOneofReturnType__level | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__north) -> _WhichOneofReturnType__north | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__share) -> _WhichOneofReturnType__share | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__south) -> _WhichOneofReturnType__south | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__term) -> _WhichOneofReturnType__term | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__west) -> _WhichOneofReturnType__west | None: ...
+
+Global___ReplicatedUnit: _TypeAlias = ReplicatedUnit  # noqa: Y015
 
 @_typing.final
 class LeafLoad(_message.Message):

@@ -68,6 +68,7 @@ class ExplainMatchResponse(_message.Message):
     UNITS_FIELD_NUMBER: _builtins.int
     SENT_TO_FIELD_NUMBER: _builtins.int
     WORKER_FIELD_NUMBER: _builtins.int
+    SENT_TO_ONE_OF_FIELD_NUMBER: _builtins.int
     matches: _builtins.bool
     """True if the object, accepted now, would match the query."""
     reason: _builtins.str
@@ -87,7 +88,9 @@ class ExplainMatchResponse(_message.Message):
     postings: _builtins.int
     """Number of postings of the query: cells times the terms of its posting set."""
     worker: _builtins.int
-    """Worker that would find the match; absent if there is no match."""
+    """Worker that would find the match; absent if there is no match, or if it is one of several
+    (`Unit.workers` of the unit that decides).
+    """
     @_builtins.property
     def query(self) -> _query_pb2.Query:
         """Query, with its expression as it was typed."""
@@ -110,7 +113,14 @@ class ExplainMatchResponse(_message.Message):
 
     @_builtins.property
     def sent_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Workers that the dispatcher would send the object to for this query."""
+        """Workers that the dispatcher would send the object to for this query, whatever they have to do."""
+
+    @_builtins.property
+    def sent_to_one_of(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerGroup]:
+        """Groups of workers that own replicated units which the object meets, other than those with a
+        worker in `sent_to`: of each group, one worker is sent the object, the one with the least
+        waiting time.
+        """
 
     def __init__(
         self,
@@ -129,16 +139,41 @@ class ExplainMatchResponse(_message.Message):
         units: _abc.Iterable[Global___Unit] | None = ...,
         sent_to: _abc.Iterable[_builtins.int] | None = ...,
         worker: _builtins.int | None = ...,
+        sent_to_one_of: _abc.Iterable[Global___WorkerGroup] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_worker", b"_worker", "query", b"query", "region", b"region", "text", b"text", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_worker", b"_worker", "cells", b"cells", "level", b"level", "matches", b"matches", "plan_version", b"plan_version", "postings", b"postings", "query", b"query", "query_lsn", b"query_lsn", "reason", b"reason", "region", b"region", "sent_to", b"sent_to", "terms", b"terms", "text", b"text", "units", b"units", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_worker", b"_worker", "cells", b"cells", "level", b"level", "matches", b"matches", "plan_version", b"plan_version", "postings", b"postings", "query", b"query", "query_lsn", b"query_lsn", "reason", b"reason", "region", b"region", "sent_to", b"sent_to", "sent_to_one_of", b"sent_to_one_of", "terms", b"terms", "text", b"text", "units", b"units", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__worker: _TypeAlias = _typing.Literal["worker"]  # noqa: Y015
     _WhichOneofArgType__worker: _TypeAlias = _typing.Literal["_worker", b"_worker"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__worker) -> _WhichOneofReturnType__worker | None: ...
 
 Global___ExplainMatchResponse: _TypeAlias = ExplainMatchResponse  # noqa: Y015
+
+@_typing.final
+class WorkerGroup(_message.Message):
+    """Workers that own a replicated unit together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indexes of the workers."""
+
+    def __init__(
+        self,
+        *,
+        workers: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerGroup: _TypeAlias = WorkerGroup  # noqa: Y015
 
 @_typing.final
 class Clause(_message.Message):
@@ -218,7 +253,7 @@ Global___RegionTest: _TypeAlias = RegionTest  # noqa: Y015
 
 @_typing.final
 class Unit(_message.Message):
-    """A unit: a cell of the grid and a term, owned by one worker."""
+    """A unit: a cell of the grid and a term, owned by one worker, or by several if it is replicated."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -233,6 +268,7 @@ class Unit(_message.Message):
     POSTED_FIELD_NUMBER: _builtins.int
     IN_OBJECT_FIELD_NUMBER: _builtins.int
     DECIDES_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     """Level of the grid; 0 is the finest."""
     cell: _builtins.int
@@ -248,7 +284,7 @@ class Unit(_message.Message):
     term: _builtins.str
     """Term of the unit; empty: any text."""
     worker: _builtins.int
-    """Worker that owns the unit by the plan; 0 if `posted` is false."""
+    """Worker that owns the unit by the plan, the first one if several do; 0 if `posted` is false."""
     posted: _builtins.bool
     """True if the query is posted here, which means that its region meets the cell."""
     in_object: _builtins.bool
@@ -257,6 +293,12 @@ class Unit(_message.Message):
     """True for the canonical emitter, the unit whose worker reports the match: the first one for
     which `posted` and `in_object` are both true.
     """
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Workers that own the unit together, as it is hot: the query is held by each of them, and each
+        object that meets the unit is sent to one of them. Empty if `worker` owns it alone.
+        """
+
     def __init__(
         self,
         *,
@@ -271,10 +313,11 @@ class Unit(_message.Message):
         posted: _builtins.bool = ...,
         in_object: _builtins.bool = ...,
         decides: _builtins.bool = ...,
+        workers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "decides", b"decides", "east", b"east", "in_object", b"in_object", "level", b"level", "north", b"north", "posted", b"posted", "south", b"south", "term", b"term", "west", b"west", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "decides", b"decides", "east", b"east", "in_object", b"in_object", "level", b"level", "north", b"north", "posted", b"posted", "south", b"south", "term", b"term", "west", b"west", "worker", b"worker", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -359,7 +402,9 @@ class PriceQueryResponse(_message.Message):
     """Work of all workers for the query, as a share of the time of one worker."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerPrice]:
-        """Workers that would hold postings of the query."""
+        """Workers that would hold postings of the query. Each worker of a group that owns a replicated unit
+        holds its postings, and the objects that meet it are divided among them.
+        """
 
     def __init__(
         self,

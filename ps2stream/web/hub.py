@@ -237,6 +237,7 @@ class PageHub:
             "workers",
             "hottest",
             "leaves",
+            "replicated",
         )
         self._keep_state({"load": {name: load[name] for name in names}})
 

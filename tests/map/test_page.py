@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ from playwright.sync_api import Page, expect
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.replicas import ReplicatedUnit
 from ps2stream.web import hub
 from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.map.conftest import PATIENCE_MS, SIZE, Open, show
@@ -281,6 +285,39 @@ def test_two_plans_that_coexist_are_told_and_loads_shown(tmp_path: Path, open_pa
             page = open_page(own.url)
             expect(page.locator("#plan")).to_contain_text("Plan version 1, version 2 coexists")
             expect(page.locator("#workers tbody tr")).to_have_count(2)
+
+
+def test_replicated_cells_are_outlined_and_listed_with_their_workers(
+    tmp_path: Path, open_page: Open
+) -> None:
+    settings = Settings(runtime="local", port=0, workers=2, data_dir=tmp_path / "data", hot="off")
+    with start(settings) as service, Client(service.targets[0]) as client:
+        plan = RoutingPlan.from_dict(json.loads(client.plan()))
+        cell = int(plan.grid.cells(np.ones(1), np.ones(1), 4)[0])  # an eighth of the world
+        units = (ReplicatedUnit(cell, None, (1, 0)), ReplicatedUnit(None, "<b>flood</b>", (0, 1)))
+        made = dataclasses.replace(plan, version=2, base_version=1, replicas=units)
+        client.apply_plan(json.dumps(made.to_dict()).encode())
+        while not client.load()["replicated"]:
+            time.sleep(0.05)
+        with serving(service.targets[0], {}, MapOptions(port=0)) as own:
+            page = open_page(own.url)
+            rows = page.locator("#shared li")
+            expect(rows).to_have_count(2)
+            expect(rows.first).to_contain_text("objects meet this cell: they go to one of workers")
+            expect(rows.nth(1)).to_contain_text("meet <b>flood</b> everywhere")
+            assert page.locator("#shared li b").count() == 0
+            x, y = middle(page)
+            said = page.locator(".maplibregl-popup-content")
+            for _ in range(40):  # what is new is drawn a moment later
+                page.mouse.click(x + 30, y - 10)
+                if "this cell" in said.inner_text():
+                    break
+                page.wait_for_timeout(250)
+            expect(said).to_contain_text("objects meet this cell: they go to one of workers 1, 0")
+            page.locator("#layers input[value=plan]").uncheck()
+            page.locator(".maplibregl-popup-close-button").click()
+            page.mouse.click(x + 30, y - 10)
+            expect(said).to_have_count(0)
 
 
 def test_a_phone_has_all_of_it_without_scrolling_sideways(open_page: Open) -> None:

@@ -840,7 +840,28 @@ def finished_before_the_watermark() -> Iterator[None]:
 @bug
 def updates_go_to_the_present_owner_alone() -> Iterator[None]:
     """What is inserted during a move does not reach the owner to come."""
-    with patch(tags.QueryTags, "with_owners", lambda self, other: self):
+
+    def list_present(self: Any, given: tags.QueryTags) -> tags.QueryTags:
+        other, self.other = self.other, None
+        try:
+            return list_holders(self, given)
+        finally:
+            self.other = other
+
+    list_holders = tags.QueryTagger.list_holders
+    with patch(tags.QueryTagger, "list_holders", list_present):
+        yield
+
+
+@bug
+def updates_go_to_one_replica() -> Iterator[None]:
+    """What is inserted into a replicated unit reaches the first of its workers alone."""
+
+    def list_first(self: Any, given: tags.QueryTags) -> tags.QueryTags:
+        return list_holders(self, given._replace(worker=self.h1.choose_first(given.worker)))
+
+    list_holders = tags.QueryTagger.list_holders
+    with patch(tags.QueryTagger, "list_holders", list_first):
         yield
 
 

@@ -21,6 +21,7 @@ from ps2stream.routing.plan import RoutingPlan, Space, Text, built_in_plan, text
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 from tests.naive_predicates import Scalar
+from tests.support.replicas import replicated
 
 WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
 SPOTS = [-180.0, 180.0, 179.99, -0.0, 0.0, 0.703125, 45.0, -73.9, -74.0, 12.5]
@@ -161,7 +162,7 @@ class Plan(RoutingPlan):
 
 
 def some_plan(rng: random.Random, grid: Grid | None = None) -> Plan:
-    plan = _some_plan(rng, grid)
+    plan = replicated(rng, _some_plan(rng, grid), ["flood", "river", "the"], SPOTS, LATS)
     return Plan(**{f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)})
 
 

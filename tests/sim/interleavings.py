@@ -29,6 +29,7 @@ from ps2stream.store.memory import MemoryLog, MemoryStore
 from tests import naive
 from tests.sim import hostile
 from tests.sim.scheduler import Mailbox, Sim
+from tests.support.replicas import replicated
 
 WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
 WORDS += ["floods", "flooding", "rivers"]  # the same only to a stemmer
@@ -57,6 +58,10 @@ def some_region(rng: random.Random) -> Region:
 
 
 def some_plan(rng: random.Random) -> RoutingPlan:
+    return replicated(rng, _some_plan(rng), ["flood", "river", "the"], SPOTS, LATS)
+
+
+def _some_plan(rng: random.Random) -> RoutingPlan:
     workers = rng.randint(1, 4)
     grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
     kind = rng.randrange(3)

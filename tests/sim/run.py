@@ -76,7 +76,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
     tried["dropped"] += sum(len(box.unknown) for box in world.boxes.values())
     tried["measured"] += sum(c.counters.periods for c in world.controllers)
     tried["sunsets"] += sum(c.counters.sunsets for c in world.controllers)
-    for name in ("adjustments", "splits", "merges"):
+    for name in ("adjustments", "splits", "merges", "hot_changes"):
         tried[name] += sum(getattr(c.counters, name) for c in world.controllers)
     return Result(
         script.seed, world.violations, world.story, world.clock.now, world.network.sent, pairs,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.adjust.replicate import ReplicationRules
 from ps2stream.planner.adjust.strategy import CoexistenceLimit
 from ps2stream.planner.load import Kind
 from ps2stream.routing.costs import Costs
@@ -148,7 +149,11 @@ class _Author:
             self.sunset.choice([0.0, 0.3, 0.6]), self.sunset.choice([800, 3000])
         )
         ticks, adjusts = rng.choice([2, 5, 10]), rng.random() < 0.5
-        return ControllerPolicy(rules, ticks, adjusts, idle=1e-9, sunset=sunset)
+        hot = random.Random(f"{self.seed} hot").random() < 0.5
+        soon = ReplicationRules(
+            balance=1.05, certain=0.0, theta=0.2, word=0.05, least_rate=0.0, cool_s=1.0
+        )
+        return ControllerPolicy(rules, ticks, adjusts, 1e-9, hot, soon, sunset)
 
     def _controller_fault(self, at: int) -> None:
         rng, ms = self.watch, self.watch.choice([100, 600, 4000])

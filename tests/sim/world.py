@@ -417,6 +417,8 @@ class World(Cluster):
             base = shell.machine.strategy.plan.version
             what = PlanAction.COEXIST if apart else PlanAction.MOVE
             body = plan.to_dict() | {"version": base + 1, "base_version": base}
+            if apart:  # then no unit may be replicated
+                body.pop("replicas", None)
             try:
                 reply = yield call(self, process, _wish(json.dumps(body).encode(), what))
             except (Unavailable, ResourceExhausted):

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.hot_units import HotUnitCounter
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.dispatcher.retro_queue import RetroQueue
 from ps2stream.observability.meter import StageMeter
-from ps2stream.protocol.addresses import Address, Reply, Send
+from ps2stream.protocol.addresses import CONTROLLER, Address, Reply, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
 from ps2stream.protocol.log_records import RetroRecord
 from ps2stream.protocol.messages.objects import MatchBatch
@@ -65,6 +66,7 @@ class Router:
     visible: Frame  # what a tip of the ledger lets out
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
     literals = LiteralTable()
+    hot_units = HotUnitCounter()
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -124,6 +126,9 @@ class Router:
         self.closed += self.open[:1]
         self.open = self.open[1:]
         return []
+
+    def report_hot_units(self, request: Any, texts: Any) -> Send:
+        return Send(CONTROLLER, request)
 
     def release_late(self, now: float) -> list[Any]:
         return []

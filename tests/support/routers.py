@@ -22,7 +22,7 @@ from ps2stream.protocol.messages.updates import (
 )
 from ps2stream.protocol.rows import ObjectRows, UpdateKind
 from ps2stream.protocol.ticks import NOTICE_TICKS
-from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.h1 import H1, HashedLeaf, HashedReplica
 from ps2stream.space.grid import Grid
 from tests.support.routing import Row, object_rows, query_rows
 
@@ -33,10 +33,15 @@ Pair = tuple[int, int, int]  # row, handle, session
 WEST, EAST = (-20.0, 0.0, -20.0, 0.0), (20.0, 0.0, 20.0, 0.0)
 
 
-def machine(index: int = 0, mergers: int = 2, max_in_flight: int = 8) -> RouterMachine:
-    """Worker 0 owns the west, worker 1 the east, worker 2 nothing."""
+def machine(
+    index: int = 0,
+    mergers: int = 2,
+    max_in_flight: int = 8,
+    replicas: Sequence[HashedReplica] = (),
+) -> RouterMachine:
+    """Worker 0 owns the west, worker 1 the east, worker 2 nothing; some own units together."""
     cells = (np.arange(1 << 9) % 32 >= 16).astype(np.uint32)
-    h1 = H1(3, cells, [HashedLeaf((0,)), HashedLeaf((1,))])
+    h1 = H1(3, cells, [HashedLeaf((0,)), HashedLeaf((1,))], replicas)
     router = RouterMachine(
         index=index,
         dispatchers=2,

@@ -63,7 +63,7 @@ _CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
 _BITS = 64
 _DIRECTORY_EMPTY = 0.4  # how full the directory is once it grew
 _ROOM = 1 << 14  # matches
-_BLOCKS, _MOST = 8, 4096  # blocks searched for a list of a sweep's budget; about half a ms
+_BLOCKS, _MOST = 8, 2048  # blocks searched for a list of a sweep's budget; at most half a ms
 _LISTS = 16  # lists of a larger budget for each block
 _MARKS = 4  # queries that are marked in the time of a block
 _DELETE_WORDS = 64  # of the pool for a query that is deleted or whose tags are listed
@@ -305,10 +305,10 @@ class RadixGI2:
         return int(kd.count_live(lsn, self._bits, tuple(self._arrays)))
 
     def census(self, slices: int = 1, level: int = 0) -> Iterator[StoredCensus | None]:
-        """Returns what is stored by cell, at once, as it is counted with each update; see
-        `Index.census`. Bytes are those of slot, posting, long expression and geometry."""
-        del slices
-        yield take_census(self._arrays.cells, self._arrays.counts, level, self._bits)
+        """Counts what is stored by cell, which is noted with each update; see `Index.census`.
+        Bytes are those of slot, posting, long expression and geometry."""
+        steps = 1 if slices == 1 else 2 * slices
+        return take_census(self._arrays.cells, self._arrays.counts, level, self._bits, steps)
 
     # --- matching ---------------------------------------------------------
 

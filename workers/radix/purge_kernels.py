@@ -72,9 +72,9 @@ from ps2stream.workers.radix.tree_kernels import bound_region, list_roots, place
 
 _ONE_BIT = np.uint64(1)
 _AHEAD = 6
-LEAST_WALK = 2048
+LEAST_WALK = 1024
 """Blocks that are searched of a long leaf, however little is left of a budget, so that a sweep does
-not fall behind the deletes of such a leaf; a quarter of a ms."""
+not fall behind the deletes of such a leaf; a quarter of a ms on a slow core."""
 UNKNOWN = np.iinfo(np.int64).min
 
 

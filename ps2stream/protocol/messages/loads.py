@@ -114,3 +114,42 @@ class SampleReport(Frame):
     cell: U32
     term: U64
     queries: I64
+
+
+NO_CELL = (1 << 32) - 1
+"""The cell of a word that is hot in no cell more than in others."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HotUnitsRequest(Frame):
+    """controller -> every dispatcher, twice a second: requests a HotUnitsReport. `epoch` is the
+    controller's, `number` rises."""
+
+    KIND = 88
+    epoch: int
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HotUnitsReport(Frame):
+    """dispatcher -> controller: reports what objects met most lately. `route` is the number of the
+    plan that it follows.
+
+    In the last `ms` milliseconds it routed `objects`; sent int64[w]: of these to each worker.
+    u rows of units, those with the highest share of the objects first: a cell of the base level,
+    or, where cell is NO_CELL, a word (UTF-8, ragged) with the worker or group that owns it.
+    """
+
+    KIND = 89
+    dispatcher: int
+    epoch: int
+    number: int
+    route: int
+    objects: int
+    ms: int
+    sent: I64
+    share: F64
+    cell: U32
+    term_off: I64
+    term: U8
+    owner: U32

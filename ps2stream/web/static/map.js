@@ -1,7 +1,7 @@
 // The map: sources and layers, points that fade, regions that light up.
 
 import { dark } from "./theme.js";
-import { colour } from "./workers.js";
+import { colour, describeUnit } from "./workers.js";
 
 const gl = window.maplibregl;
 const FADE_MS = 9000;
@@ -12,7 +12,7 @@ const LAYERS = {
   objects: ["objects"],
   matches: ["matches", "own", "lit", "lit-line"],
   regions: ["regions", "regions-line"],
-  plan: ["plan", "plan-line", "hot"],
+  plan: ["plan", "plan-line", "hot", "shared", "shared-line", "shared-dash"],
 };
 const POINTS = ["own", "matches", "objects"];
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -21,6 +21,11 @@ const LIGHT = { water: "#dbe6ee", land: "#f7f6f2", border: "#c3c8cd", object: "#
 const DARK = { water: "#0f151b", land: "#222b34", border: "#3d4955", object: "#9fb0c0", hit: "#fbbf24", own: "#f472b6", region: "#8ab4ff" };
 
 const collection = (features) => ({ type: "FeatureCollection", features });
+const box = ({ west, south, east, north }, properties) => ({
+  type: "Feature",
+  properties,
+  geometry: { type: "Polygon", coordinates: [[[west, south], [east, south], [east, north], [west, north], [west, south]]] },
+});
 const hues = () => (dark() ? DARK : LIGHT);
 
 export class LiveMap {
@@ -55,7 +60,7 @@ export class LiveMap {
     const { map } = this;
     const empty = { type: "geojson", data: collection([]) };
     map.addSource("world", { type: "geojson", data: "/static/vendor/world.json" });
-    for (const name of ["plan", "hot", "regions", "lit", "draft", ...POINTS]) map.addSource(name, empty);
+    for (const name of ["plan", "hot", "shared", "regions", "lit", "draft", ...POINTS]) map.addSource(name, empty);
     const add = (id, type, source, paint, filter) =>
       map.addLayer({ id, type, source, paint, ...(filter && { filter }) });
     add("water", "background", undefined, {});
@@ -64,6 +69,10 @@ export class LiveMap {
     add("border", "line", "world", { "line-width": 0.6 });
     add("plan-line", "line", "plan", { "line-color": ["get", "colour"], "line-width": ["case", ["get", "text"], 2.5, 0.8], "line-opacity": 0.7 });
     add("hot", "line", "hot", { "line-color": ["get", "colour"], "line-width": 3 });
+    // A replicated cell: an outline in the colours of two of its workers.
+    add("shared", "fill", "shared", { "fill-color": ["get", "colour"], "fill-opacity": 0.15 });
+    add("shared-line", "line", "shared", { "line-color": ["get", "colour"], "line-width": 4 });
+    add("shared-dash", "line", "shared", { "line-color": ["get", "other"], "line-width": 4, "line-dasharray": [1.5, 1.5] });
     add("regions", "fill", "regions", { "fill-opacity": ["case", ["get", "own"], 0.12, 0.02] });
     add("regions-line", "line", "regions", { "line-width": ["case", ["get", "own"], 2, 0.6], "line-opacity": ["case", ["get", "own"], 1, 0.45] });
     add("lit", "fill", "lit", { "fill-opacity": 0.25 });
@@ -158,17 +167,18 @@ export class LiveMap {
   }
 
   // How much there is to do in a leaf shows by how strong its colour is.
-  setLoad({ leaves, hottest }) {
+  setLoad({ leaves, hottest, replicated }) {
     const most = Math.max(...leaves.map((l) => l.load_us), 1);
     const cases = leaves.flatMap((l) => [l.leaf, 0.06 + (0.3 * l.load_us) / most]);
     const opacity = cases.length ? ["match", ["get", "leaf"], ...cases, 0.06] : 0.12;
     this.map.setPaintProperty("plan", "fill-opacity", opacity);
-    const boxes = hottest.slice(0, 10).map(({ worker, west, south, east, north }) => ({
-      type: "Feature",
-      properties: { colour: colour(worker) },
-      geometry: { type: "Polygon", coordinates: [[[west, south], [east, south], [east, north], [west, north], [west, south]]] },
-    }));
+    const boxes = hottest.slice(0, 10).map((part) => box(part, { colour: colour(part.worker) }));
     this.map.getSource("hot").setData(collection(boxes));
+    const shared = replicated.filter((unit) => unit.cell !== null).map((unit) => {
+      const [colours, text] = [unit.workers.map(colour), describeUnit(unit)];
+      return box(unit, { colour: colours[0], other: colours[1], text });
+    });
+    this.map.getSource("shared").setData(collection(shared));
   }
 
   draft(geometry) {
@@ -222,21 +232,24 @@ export class LiveMap {
     const [point] = this.map.queryRenderedFeatures(near, { layers: POINTS });
     const [leaf] = point ? [] : this.map.queryRenderedFeatures(event.point, { layers: ["plan"] });
     if (!point && !leaf) return;
-    const box = document.createElement("div");
+    const [shared] = point ? [] : this.map.queryRenderedFeatures(event.point, { layers: ["shared"] });
+    const said = document.createElement("div");
     if (point) {
       const { query, text, attributes } = point.properties;
       if (query) {
         const name = document.createElement("strong");
         name.textContent = this.queries.get(query)?.properties.expression || query;
-        box.append(name, document.createElement("br"));
+        said.append(name, document.createElement("br"));
       }
-      box.append(text);
-      if (attributes) box.append(document.createElement("br"), attributes);
+      said.append(text);
+      if (attributes) said.append(document.createElement("br"), attributes);
+    } else if (shared) {
+      said.append(shared.properties.text);
     } else {
       const workers = JSON.parse(leaf.properties.workers);
       const what = leaf.properties.text ? "divided by text among workers" : "of worker";
-      box.append(`Leaf ${leaf.properties.leaf} ${what} ${workers.join(", ")}`);
+      said.append(`Leaf ${leaf.properties.leaf} ${what} ${workers.join(", ")}`);
     }
-    new gl.Popup({ maxWidth: "280px" }).setLngLat(event.lngLat).setDOMContent(box).addTo(this.map);
+    new gl.Popup({ maxWidth: "280px" }).setLngLat(event.lngLat).setDOMContent(said).addTo(this.map);
   }
 }

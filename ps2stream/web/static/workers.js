@@ -1,6 +1,8 @@
 // The workers of the plan: colour, how busy, how many postings.
 
 const GOLDEN = 137.508;
+const MOST_UNITS = 20;
+const MOST_SWATCHES = 8;
 
 export function colour(worker) {
   return `hsl(${Math.round(200 + worker * GOLDEN) % 360}, 60%, 50%)`;
@@ -9,11 +11,15 @@ export function colour(worker) {
 export function showLoad(load) {
   const line = document.querySelector("#plan");
   const table = document.querySelector("#workers");
+  const shared = document.querySelector("#shared");
+  shared.hidden = Boolean(load.problem) || !load.replicated.length;
   if (load.problem) {
     line.textContent = `Plan and load are not shown: ${load.problem}`;
     table.hidden = true;
     return;
   }
+  const units = load.replicated.slice(0, MOST_UNITS);
+  shared.querySelector("ul").replaceChildren(...units.map(item));
   const next = load.following_version;
   const how = load.coexisting ? `version ${next} coexists` : `migrating to version ${next}`;
   const change = next ? `, ${how}` : "";
@@ -22,6 +28,23 @@ export function showLoad(load) {
   line.textContent = `Plan version ${load.plan_version}${change}${balance}${wait}`;
   table.hidden = !load.workers.length;
   table.tBodies[0].replaceChildren(...load.workers.map(row));
+}
+
+// A replicated unit in words: "41.2 % of the objects meet this cell: they go to one of workers 0, 1".
+export function describeUnit({ term, cell, workers, share }) {
+  const words = term === null ? null : term || "any text";
+  const what = [words, cell === null ? "everywhere" : words === null ? "this cell" : "in this cell"];
+  const some = share === null ? "objects" : `${(100 * share).toFixed(1)} % of the objects`;
+  return `${some} meet ${what.filter((part) => part !== null).join(" ")}: they go to one of workers ${workers.join(", ")}`;
+}
+
+function item(unit) {
+  const line = document.createElement("li");
+  const { west, south, east, north } = unit;
+  const side = (degrees) => Number(degrees.toFixed(3));
+  const where = unit.cell === null ? "" : ` (${side(west)}..${side(east)} E, ${side(south)}..${side(north)} N)`;
+  line.append(...unit.workers.slice(0, MOST_SWATCHES).map(swatch), describeUnit(unit) + where);
+  return line;
 }
 
 function row(worker) {

@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 
 from ps2stream.controller import descriptions
-from ps2stream.controller.descriptions import describe_adjustment, describe_cell, describe_loads
+from ps2stream.controller.descriptions import (
+    describe_adjustment,
+    describe_cell,
+    describe_loads,
+    describe_replicas,
+)
 from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.adjust.units import PartLoads
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan_changes import PlanState
+from ps2stream.routing.replicas import ReplicatedUnit
 from ps2stream.space.grid import Grid
 from tests.support.controller_world import halves, swapped
 
@@ -135,3 +141,26 @@ def test_the_cells_of_a_grid_cover_the_world() -> None:
         lon = np.array([(box["west"] + box["east"]) / 2])
         lat = np.array([(box["south"] + box["north"]) / 2])
         assert grid.cells(lon, lat, 0).tolist() == [box["cell"]]
+
+
+def test_replicated_units_are_described_with_places_and_shares() -> None:
+    units = (
+        ReplicatedUnit(9, None, (1, 0)),
+        ReplicatedUnit(None, "flood", (0, 1)),
+        ReplicatedUnit(1 << 28 | 1, "", (0, 1)),
+    )
+    plan = dataclasses.replace(halves(), replicas=units)
+    found = describe_replicas(plan, {(9, None): 0.25, (None, "flood"): 0.5, (3, None): 1.0})
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found == [
+        {"term": "flood", "workers": [0, 1], "share": 0.5},
+        {
+            "level": 0, "cell": 9, "west": -135.0, "south": -45.0, "east": -90.0, "north": 0.0,
+            "workers": [1, 0], "share": 0.25,
+        },
+        {
+            "level": 1, "cell": 1, "west": 0.0, "south": -90.0, "east": 180.0, "north": 90.0,
+            "term": "", "workers": [0, 1],
+        },
+    ]  # fmt: skip
+    assert describe_replicas(halves(), {(9, None): 0.25}) == []

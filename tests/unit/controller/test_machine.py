@@ -5,14 +5,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 
 from ps2stream.controller.machine import ControllerMachine
 from ps2stream.controller.policy import ControllerPolicy
+from ps2stream.planner.adjust.decide import Rules
 from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.messages.loads import HotUnitsReport, HotUnitsRequest
 from ps2stream.protocol.messages.plan import PlanChangeRequest
 from ps2stream.routing.plan_changes import PlanState
-from tests.support.controller_world import ROWS, ControllerWorld, Part, halves, swapped
+from ps2stream.routing.replicas import ReplicatedUnit
+from tests.support.controller_world import (
+    COSTS,
+    PERIOD,
+    ROWS,
+    ControllerWorld,
+    Part,
+    halves,
+    swapped,
+)
 
 
 def test_loads_are_smoothed_over_periods() -> None:
@@ -181,3 +193,32 @@ def test_a_sunset_that_is_refused_is_asked_for_again_once_a_period() -> None:
     world.period(ROWS)
     assert world.united == 1
     assert world.machine.counters.declined == 0
+
+
+def hot_report(world: ControllerWorld, request: HotUnitsRequest, share: float) -> HotUnitsReport:
+    """Of 1,000 objects in half a second this share met cell 0 and worker 0, the rest worker 1."""
+    sent = np.array([round(1000 * share), 1000 - round(1000 * share)], np.int64)
+    return HotUnitsReport(
+        0, request.epoch, request.number, world.strategy.serving.route, 1000, 500, sent,
+        np.array([share]), np.array([0], np.uint32), np.zeros(2, np.int64), np.zeros(0, np.uint8),
+        np.zeros(1, np.uint16),
+    )  # fmt: skip
+
+
+def test_replicated_units_are_told_with_the_share_that_was_last_reported() -> None:
+    unit = ReplicatedUnit(0, None, (0, 1))
+    plan = dataclasses.replace(halves(), replicas=(unit,))
+    policy = ControllerPolicy(Rules(COSTS, sigma=1.3), PERIOD, hot=True)
+    world = ControllerWorld(plan=plan, policy=policy)
+    assert world.told()[1]["replicated"][0]["workers"] == [0, 1]
+    assert "share" not in world.told()[1]["replicated"][0]
+    requests = []
+    for _ in range(12):
+        sends = world.machine.tick()
+        requests += [send.frame for send in sends if isinstance(send.frame, HotUnitsRequest)]
+        world.serve([send for send in sends if not isinstance(send.frame, HotUnitsRequest)])
+    assert len(requests) == 2
+    assert world.machine.on(hot_report(world, requests[-1], 0.55)) == []
+    told = world.told()[1]
+    assert (told["replicated"][0]["share"], told["hot_balance"]) == (0.55, pytest.approx(1.1))
+    assert world.machine.counters.replicated == 1

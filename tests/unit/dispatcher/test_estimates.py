@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 
 from ps2stream.dispatcher.estimates import estimate_query
@@ -11,6 +14,7 @@ from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
+from ps2stream.routing.h1 import HashedReplica
 from ps2stream.workers.gi2 import GI2
 from tests.support.routers import EAST, GRID, WEST, insert, machine
 from tests.support.routing import Box, Row, object_rows, query_rows
@@ -84,3 +88,69 @@ def test_an_object_that_meets_two_postings_is_checked_twice_and_sent_once() -> N
     assert found.matched.tolist() == [3]
     assert found.postings.tolist() == [0, 2, 0]
     assert (found.checks[1], found.copies[1]) == (1.5, 1.0)
+
+
+def test_a_replicated_unit_is_held_by_each_worker_and_divides_its_objects() -> None:
+    hot = HashedReplica(int(GRID.cells(np.array([20.0]), np.array([0.0]), 0)[0]), None, (0, 1))
+    router, alone = machine(replicas=[hot]), machine()
+    of = query(7, EAST)
+    found, before = estimated(router, of), estimated(alone, of)
+    assert (found.tags, found.postings.tolist()) == (before.tags, [1, 1, 0])
+    assert found.checks.tolist() == found.copies.tolist() == [0.5, 0.5, 0.0]
+    assert found.load.sum() == before.load.sum()
+    assert found.matched.tolist() == before.matched.tolist()
+
+
+def test_an_object_that_goes_to_a_worker_of_the_group_anyhow_is_not_sent_twice() -> None:
+    """Objects with 7 alone are divided; the one with 7 and 8 goes to worker 1 for both."""
+    hot = HashedReplica(None, np.uint64(7), (1, 2))
+    both = query_rows([Row((7, 8), (0, 1), (EAST,), lsn=9, handle=9)])
+    found = estimated(machine(replicas=[hot]), both)
+    assert (found.tags, found.postings.tolist()) == (2, [0, 2, 1])
+    assert found.copies.tolist() == [0.0, 0.75, 0.25]
+    assert found.checks.tolist() == [0.0, 1.25, 0.25]
+
+
+def draw_world(rng: random.Random) -> tuple[RouterMachine, list[HashedReplica], QueryRows]:
+    """Groups of terms, and a query of some terms in a box over both halves of the world."""
+    replicas = [
+        HashedReplica(None, np.uint64(term), tuple(rng.sample(range(3), rng.randint(2, 3))))
+        for term in rng.sample(range(7, 11), rng.randint(0, 3))
+    ]
+    terms = tuple(sorted(rng.sample(range(7, 11), rng.randint(1, 3))))
+    box = (-25.0 + rng.choice([0, 30]), 0.0, 25.0, 0.0)
+    row = Row(terms, tuple(range(len(terms))), (box,), lsn=9, handle=9)
+    return machine(replicas=replicas), replicas, query_rows([row])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_work_is_divided_as_by_going_through_the_objects_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    router, replicas, of = draw_world(rng)
+    things = [
+        (rng.choice([-20.0, -8.0, 8.0, 20.0]), tuple(rng.sample(range(7, 12), 3)))
+        for _ in range(30)
+    ]
+    reservoir = ObjectReservoir(100)
+    lons, terms = [lon for lon, _ in things], [found for _, found in things]
+    reservoir.add(object_rows(lons, [0.0] * 30, terms), 1_000)
+    expanded = expand_query(router, of)
+    found = estimate_query(expanded, GI2, COSTS, reservoir.sample(), 2_000)
+    groups = {int(r.term): r.workers for r in replicas if r.term is not None}
+    posted = set(zip(expanded.tags.cell.tolist(), expanded.tags.term.tolist(), strict=True))
+    checks, copies = np.zeros(3), np.zeros(3)
+    for lon, held in things:
+        cell = int(GRID.cells(np.array([lon]), np.array([0.0]), 0)[0])
+        met = [groups.get(t, (int(lon > 0),)) for t in held if (cell, t) in posted]
+        alone = {workers[0] for workers in met if len(workers) == 1}
+        for workers in met:
+            goes = alone & {*workers} or {*workers}
+            for worker in goes:
+                checks[worker] += 1 / len(goes)
+        for worker in alone:
+            copies[worker] += 1
+        for workers in {*met}:
+            if not alone & {*workers}:
+                copies[[*workers]] += 1 / len(workers)
+    assert found.checks.tolist() == pytest.approx(checks.tolist())
+    assert found.copies.tolist() == pytest.approx(copies.tolist())

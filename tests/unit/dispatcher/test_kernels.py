@@ -7,12 +7,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher import kernels
+from ps2stream.dispatcher import kernels, object_kernels
 from ps2stream.protocol.frame import U32, U64
-from ps2stream.routing.unit_kernels import empty_table
+from ps2stream.routing.unit_kernels import FIRST_GROUP, empty_table
 
 Unit = tuple[int, int]
 WORKERS = 70  # two words of a mask
+GROUPS = [(3, 69), (0, 1, 64)]
+GROUP_ARRAYS = np.array([0, 2, 5]), np.array([3, 69, 0, 1, 64], np.uint16)
+OWNERS = [*range(WORKERS), FIRST_GROUP, FIRST_GROUP + 1]
+"""Workers, and groups as often as several of them."""
 CELLS = [0, 1, 7, 3 << 28, 3 << 28 | 1, 15 << 28]
 TERMS = [0, 1, 2, 2**32, 2**64 - 1, *range(10, 20)]
 
@@ -35,7 +39,8 @@ class Twin:
         tags = self.tags(n)
         worker = []
         for unit in tags:
-            worker.append(self.owner.setdefault(unit, int(self.rng.integers(WORKERS))))
+            owner = int(self.rng.choice(OWNERS if self.rng.random() < 0.7 else OWNERS[-2:]))
+            worker.append(self.owner.setdefault(unit, owner))
             self.queries[unit] += 1
         column = np.array(worker, np.uint16)
         end = kernels.count_up(self.table, self.count, self.used, *split(tags), column, 0)
@@ -65,10 +70,11 @@ class Twin:
         kernels.count_queries(self.table, self.count, *split(units), out)
         assert out.tolist() == [self.queries[unit] for unit in units]
         postings = np.zeros(WORKERS, np.int64)
-        kernels.count_postings(self.table, self.count, postings)
+        kernels.count_postings(self.table, self.count, GROUP_ARRAYS, postings)
         by_worker = Counter[int]()
         for unit, n in self.queries.items():
-            by_worker[self.owner[unit]] += n
+            for worker in members(self.owner[unit]):
+                by_worker[worker] += n
         assert Counter(dict(enumerate(postings.tolist()))) == by_worker
         levels = Counter(cell >> 28 for cell, _ in self.queries)
         assert self.used.tolist() == [levels[i] for i in range(16)] + [len(self.queries)]
@@ -78,6 +84,11 @@ def masks(chosen: list[set[int]]) -> list[list[int]]:
     """The bits of each set of workers, in two words."""
     found = [sum(1 << w for w in workers) for workers in chosen]
     return [[mask % 2**64, mask >> 64] for mask in found]
+
+
+def members(owner: int) -> tuple[int, ...]:
+    """The workers of an owner."""
+    return (owner,) if owner < FIRST_GROUP else GROUPS[owner - FIRST_GROUP]
 
 
 def split(units: list[Unit]) -> tuple[U32, U64]:
@@ -112,22 +123,32 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
         [(int(c), int(t)) for c in cells[:, i] for t in rows[i] if (int(c), int(t)) in twin.owner]
         for i in range(n)
     ]
-    wanted = [sorted({twin.owner[unit] for unit in units}) for units in met]
+    alone = [[unit for unit in units if twin.owner[unit] < FIRST_GROUP] for units in met]
+    wanted = [sorted({twin.owner[unit] for unit in units}) for units in alone]
     chose = [
-        [{twin.owner[int(c), int(t)] for c in cells[:, i] if (int(c), int(t)) in twin.owner}
+        [{twin.owner[int(c), int(t)] for c in cells[:, i] if (int(c), int(t)) in alone[i]}
          for t in rows[i]]
         for i in range(n)
     ]  # fmt: skip
     by_term = np.zeros((int(size.sum()), 2), np.uint64)
-    kernels.select_workers(twin.table, cells, off, term, by_term)
+    by_group = np.zeros((3, int(size.sum())), np.uint16)
+    kernels.select_workers(twin.table, cells, off, term, by_term, by_group)
     assert by_term.tolist() == masks([workers for terms in chose for workers in terms])
+    met_groups = [
+        [max(twin.owner.get((int(cells[level, i]), int(t)), 0) - FIRST_GROUP + 1, 0)
+         for i in range(n) for t in rows[i]]
+        for level in range(3)
+    ]  # fmt: skip
+    assert by_group.tolist() == met_groups
 
     found = np.zeros(WORKERS, np.int64)
-    kernels.count_candidates(twin.table, twin.count, cells, off, term, found)
+    groups = GROUP_ARRAYS
+    kernels.count_candidates(twin.table, twin.count, cells, (off, term), groups, found)
     checked = Counter[int]()
-    for units in met:
+    for i, units in enumerate(met):
         for unit in units:
-            checked[twin.owner[unit]] += twin.queries[unit]
+            own = members(twin.owner[unit])
+            checked[own[i % len(own)]] += twin.queries[unit]
     assert Counter(dict(enumerate(found.tolist()))) == checked
 
     row_n, term_n = np.zeros(WORKERS, np.int64), np.zeros(WORKERS, np.int64)
@@ -161,9 +182,9 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     sizes = [[0, *np.cumsum([len(rows[i]) for i in shares[w]]).tolist()] for w in selected.tolist()]
     assert out_off.tolist() == [at for offsets in sizes for at in offsets]
     for w in range(WORKERS):
-        own = bits[byte_at[w] : byte_at[w + 1]]
+        mine = bits[byte_at[w] : byte_at[w + 1]]
         flags = [w in workers for i in shares[w] for workers in chose[i]]
-        assert own.tolist() == np.packbits(np.array(flags, bool), bitorder="little").tolist()
+        assert mine.tolist() == np.packbits(np.array(flags, bool), bitorder="little").tolist()
     assert row_at.tolist() == np.cumsum(row_n).tolist()
     assert term_at.tolist() == np.cumsum(term_n).tolist()
 
@@ -175,7 +196,7 @@ def test_rows_of_a_string_column_are_taken_in_the_order_asked_for(seed: int) -> 
     data = np.frombuffer(b"".join(values), np.uint8)
     off = np.cumsum([0, *map(len, values)])
     rows = rng.integers(0, len(values), size=int(rng.integers(0, 50)))
-    taken_off, taken = kernels.take_spans(off, data, rows)
+    taken_off, taken = object_kernels.take_spans(off, data, rows)
     wanted = [values[row] for row in rows.tolist()]
     assert taken.tobytes() == b"".join(wanted)
     assert taken_off.tolist() == np.cumsum([0, *map(len, wanted)]).tolist()
@@ -189,7 +210,7 @@ def test_rows_of_a_column_of_terms_are_taken_alike(seed: int) -> None:
     data = np.array([term for terms in values for term in terms], np.uint64)
     off = np.cumsum([0, *map(len, values)])
     rows = rng.integers(0, len(values), size=int(rng.integers(0, 50))).astype(np.uint32)
-    taken_off, taken = kernels.take_spans(off, data, rows)
+    taken_off, taken = object_kernels.take_spans(off, data, rows)
     wanted = [values[row] for row in rows.tolist()]
     assert taken.tolist() == [term for terms in wanted for term in terms]
     assert taken_off.tolist() == np.cumsum([0, *map(len, wanted)]).tolist()
@@ -201,9 +222,9 @@ def test_the_rows_of_pairs_are_listed_once_and_rise(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(1, 30))
     named = rng.integers(0, rows, int(rng.integers(0, 60))).astype(np.uint32)
-    listed = kernels.list_rows(named, rows)
+    listed = object_kernels.list_rows(named, rows)
     assert listed.tolist() == sorted(set(named.tolist()))
     assert listed.dtype == np.uint32
     for beyond in (rows, rows + 1, 2**32 - 1):  # no batch has such a row
         wrong = np.insert(named, int(rng.integers(0, len(named) + 1)), beyond).astype(np.uint32)
-        assert len(kernels.list_rows(wrong, rows)) == rows + 1
+        assert len(object_kernels.list_rows(wrong, rows)) == rows + 1

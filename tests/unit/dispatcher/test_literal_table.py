@@ -15,7 +15,7 @@ from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.language.literal_kernels import count_up
+from ps2stream.language.literal_kernels import count_up, find_areas
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.protocol.addresses import Out
 from ps2stream.protocol.frame import strings_to_column
@@ -30,10 +30,18 @@ from tests.support.routing import Row, query_rows
 ANALYZER = Analyzer(Analysis(salt=3))
 
 
-def literals(*terms: int, size: int = 2, kind: LiteralKind = LiteralKind.PHRASE) -> WatchedLiterals:
+def literals(
+    *terms: int,
+    size: int = 2,
+    kind: LiteralKind = LiteralKind.PHRASE,
+    areas: int = 2**64 - 1,
+) -> WatchedLiterals:
     n = len(terms)
     return WatchedLiterals(
-        np.array(terms, np.uint64), np.full(n, kind, np.uint8), np.full(n, size, np.uint16)
+        np.array(terms, np.uint64),
+        np.full(n, kind, np.uint8),
+        np.full(n, size, np.uint16),
+        np.full(n, areas, np.uint64),
     )
 
 
@@ -109,6 +117,24 @@ def test_a_later_view_holds_what_an_earlier_one_did() -> None:
     assert table.view.version > first.version
     assert {5, 6} <= held(table)
     assert table.view.words[:5].tolist() == [3, 0, 1, 1, 0]
+
+
+def test_a_literal_of_another_area_has_objects_searched_again() -> None:
+    """Objects at (0, 0) are in the area of one bit; what is watched elsewhere is not found."""
+    table, rows = LiteralTable(), objects("rising water")
+    term = ANALYZER.phrase_hash(["rising", "water"])
+    here = int(find_areas(rows.lon, rows.lat)[0])
+    for areas, is_found in ((~(1 << here) % 2**64, False), (1 << here, True)):
+        version = table.view.version
+        table.add(literals(term, areas=areas))
+        assert table.view.version == version + 1
+        rows = table.search(rows, ANALYZER)
+        assert (term in rows.term.tolist()) is is_found
+        table.add(literals(term, areas=areas))
+        assert table.view.version == version + 1
+    for i in range(100, 1000):  # the table is made anew, and has the areas still
+        table.add(literals(i, areas=1))
+    assert term in table.search(objects("rising water"), ANALYZER).term.tolist()
 
 
 def test_objects_are_searched_once_for_what_is_watched() -> None:

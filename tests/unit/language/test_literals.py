@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
+from ps2stream.language.literal_kernels import find_areas
 from ps2stream.language.literals import NO_LITERALS, LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
 from ps2stream.protocol.frame import I16, strings_to_column
 from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, QueryRows
+from ps2stream.space.region_rows import boxes_of
+from ps2stream.space.regions import Circle, Rect, Region, World
 from tests.support.routing import Row, query_rows
 
 PLAIN = Analyzer(Analysis(salt=7))
@@ -38,6 +41,7 @@ def watch(phrases: dict[int, int], prefixes: dict[int, int]) -> WatchedLiterals:
         np.array([*phrases, *prefixes], np.uint64),
         np.array(kinds, np.uint8),
         np.array([*phrases.values(), *prefixes.values()], np.uint16),
+        np.full(len(kinds), ~np.uint64(0)),
     )
 
 
@@ -136,9 +140,68 @@ def test_the_notes_of_queries_are_their_watched_literals() -> None:
         ],
     )
     found = WatchedLiterals.of(rows)
-    assert [column.tolist() for column in found] == [[20, 30, 7], [1, 2, 2], [3, 128, 5]]
+    everywhere = 2**64 - 1
+    assert [column.tolist() for column in found] == [
+        [20, 30, 7], [1, 2, 2], [3, 128, 5], [everywhere] * 3
+    ]  # fmt: skip
     some = WatchedLiterals.of(rows.take(np.array([3, 1])))
-    assert [column.tolist() for column in some] == [[7], [2], [5]]
+    assert [column.tolist() for column in some] == [[7], [2], [5], [everywhere]]
+
+
+REGIONS: list[Region] = [
+    Rect(-180, -10, -179, 10),
+    Rect(170, -10, 180, 10),
+    Rect(175, 40, -175, 41),
+    Rect(10, 80, 20, 90),
+    Rect(-5, -90, 5, -89.5),
+    Rect(8.4, 47.3, 8.6, 47.5),
+    Rect(8.4375, 47.8125, 8.4375, 47.8125),  # a corner of four tiles
+    Rect(-20, -20, 20, 20),
+    Rect(0, 0, 10.9, 1),
+    Circle(8.54, 47.37, 20),
+    Circle(179.99, 0, 50),
+    Circle(30, 89.9, 100),
+    Circle(0, -90, 10),
+    World(),
+]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_object_has_the_literals_of_all_queries_whose_region_it_is_in(seed: int) -> None:
+    rng = random.Random(seed)
+    texts = ["rising water", "flooding", "東 rising water flooding", "nothing"]
+    named = {PLAIN.phrase_hash(["rising", "water"]): (1, 2),
+             PLAIN.prefix_hash("flood"): (2, size_prefix("flood"))}  # fmt: skip
+    queries = [(rng.choice(REGIONS), rng.choice(sorted(named))) for _ in range(3)]
+    rows = with_programs(
+        query_rows(
+            [Row((term,), (0,), tuple(map(tuple, boxes_of(r).tolist()))) for r, term in queries]
+        ),
+        [[0 | named[t][0] << 8, named[t][1] - (named[t][1] >> 15 << 16), PROG_NOTES - 1]
+         for _, t in queries],
+    )  # fmt: skip
+    watched = WatchedLiterals.of(rows)
+    sides = (-180.0, -179.5, 180.0, 0.0, 8.4, 8.4375, 8.6, 10.9)
+    points = [
+        (rng.choice((*sides, rng.uniform(-180, 180), rng.uniform(8.3, 8.7))),
+         rng.choice((-90.0, 90.0, 0.0, 47.3, 47.8125, rng.uniform(-90, 90), rng.uniform(47, 48))))
+        for _ in range(400)
+    ]  # fmt: skip
+    column = strings_to_column([rng.choice(texts) for _ in points])
+    lon, lat = np.array(points).T
+    off, term = PLAIN.analyse(*column, literals=watched.view(), area=find_areas(lon, lat))
+    whole_off, whole = PLAIN.analyse(*column, literals=watched.everywhere().view())
+    spared = 0
+    for i, point in enumerate(points):
+        got = set(term[off[i] : off[i + 1]].tolist())
+        held = set(whole[whole_off[i] : whole_off[i + 1]].tolist())
+        needed = {t for region, t in queries if region.contains(*point)} & held
+        assert held - named.keys() | needed <= got <= held
+        spared += len(held - got)
+    is_wide = any(
+        (box[2] - box[0] > 90) or box[3] - box[1] > 10 for r, _ in queries for box in boxes_of(r)
+    )
+    assert spared or is_wide
 
 
 def test_rows_of_any_number_keep_their_terms_sorted() -> None:

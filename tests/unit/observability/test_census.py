@@ -55,6 +55,14 @@ def test_rates_and_cpu_are_of_the_last_period() -> None:
     assert len(names) == 5  # planning anew is no actor
 
 
+def test_hot_units_are_those_that_the_controller_reports() -> None:
+    hot = {"controller-0": {"up": 1, "replicated": 3, "hot_changes": 2, "hot_balance": 1.5}}
+    census = taken(statuses() | hot)
+    assert (census.replicated_units, census.hot_changes, census.hot_balance) == (3, 2, 1.5)
+    census = taken(statuses())
+    assert (census.replicated_units, census.hot_changes, census.hot_balance) == (0, 0, 0.0)
+
+
 def test_a_replaced_actor_is_young_counted_and_for_a_while_a_problem() -> None:
     census = taken(statuses(), statuses(), statuses(epoch=4), statuses(epoch=4), statuses(epoch=5))
     assert (worker(census).restarts, worker(census).age_s) == (2, 0.0)

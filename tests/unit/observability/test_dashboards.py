@@ -44,6 +44,7 @@ def test_a_counter_is_not_shown_as_it_is() -> None:
         f"ps2stream_{name}_total"
         for name in (
             "migrations", "adjustments", "parts_changed", "sunsets", "replans", "replans_failed",
+            "hot_unit_changes",
         )
     }  # fmt: skip
     for expr in (*QUERIES, *(alert.expr for alert in ALERTS)):

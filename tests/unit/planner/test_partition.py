@@ -16,7 +16,7 @@ from ps2stream.planner.partition import (
     PartitionOptions,
     idle,
     owners,
-    plan_owners,
+    plan_holders,
     predicted,
     to_plan,
 )
@@ -58,7 +58,7 @@ PARTITION = Partition(
 def test_units_belong_to_the_leaf_of_their_cell() -> None:
     assert owners(PARTITION, STATS, 2, ANALYZER).tolist() == [0, 1, 1, 1]
     plan = to_plan(PARTITION, STATS, 2, ANALYZER.analysis, {"a": 9})
-    assert plan_owners(plan, STATS, ANALYZER).tolist() == [0, 1, 1, 1]
+    assert plan_holders(plan, STATS, ANALYZER)[0].tolist() == [0, 1, 1, 1]
     assert (plan.workers, plan.grid, dict(plan.frequencies)) == (2, Grid(1, 1), {"a": 9})
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analysis
-from ps2stream.planner.replan import judged
+from ps2stream.planner.replan import divide_loads, judged
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan, Space, Text
+from ps2stream.routing.replicas import ReplicatedUnit
 from ps2stream.space.grid import Grid
 from tests.support.statistics_of import tables
 
@@ -61,6 +62,27 @@ def test_the_share_that_must_fall_is_given() -> None:
     worse = judged(STATS, BY_SPACE, BY_TEXT, COSTS, sigma=1.3, unmet=False)
     assert worse.falls < 0
     assert worse.reason is None
+
+
+def test_the_load_of_replicated_units_goes_to_those_with_least() -> None:
+    """The word a is at both: its work fills up what b and the rest have."""
+    word = dataclasses.replace(ALL_TO_ONE, replicas=(ReplicatedUnit(None, "a", (0, 1)),))
+    found = judged(STATS, word, BY_SPACE, COSTS, sigma=1.3, unmet=False)
+    a, b = 0.5 * 4 * 3 + 2 * 1 + 1 * 2 + 0.5 * 6 * 2 + 10 * (4 + 6), 0.5 * 4 * 5 + 10 * 4
+    assert found.now.tolist() == pytest.approx([(a + b) / 2] * 2)
+    cell = dataclasses.replace(ALL_TO_ONE, replicas=(ReplicatedUnit(1, None, (1, 0)),))
+    now = judged(STATS, cell, BY_SPACE, COSTS, sigma=1.3, unmet=False).now
+    rest, hot = 0.5 * 4 * 3 + 2 * 1 + 1 * 2 + 0.5 * 4 * 5 + 10 * 4, 0.5 * 6 * 2 + 10 * 6
+    assert rest < hot
+    assert now.tolist() == pytest.approx([(rest + hot) / 2] * 2)
+
+
+def test_groups_are_filled_up_one_after_the_other() -> None:
+    loads = np.array([5.0, 1.0, 2.0, 4.0, 9.0])
+    found = divide_loads(loads, [(0, 1), (1, 2)])
+    assert found.tolist() == pytest.approx([5.0, 8.0, 8.0])
+    assert loads.tolist() == [5.0, 1.0, 2.0, 4.0, 9.0]
+    assert divide_loads(loads, []).tolist() == loads.tolist()
 
 
 def test_a_plan_on_another_grid_is_refused() -> None:

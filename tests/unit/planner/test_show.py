@@ -12,6 +12,7 @@ import pytest
 from ps2stream.errors import InvalidArgument, PlanError
 from ps2stream.planner.show import facts, scaled, show
 from ps2stream.routing.plan_file import save_plan
+from ps2stream.routing.replicas import ReplicatedUnit
 from tests.support.shown_plans import shown_plan
 
 MADE = {
@@ -105,3 +106,18 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         show(good, Said(), str(tmp_path / "m.png"), outlines=str(tmp_path / "x.json"))
     with pytest.raises(InvalidArgument, match=r"--png: cannot write.*No such file"):
         show(good, Said(), str(tmp_path / "no" / "m.png"))
+
+
+def test_replicated_units_are_shown_with_their_workers(tmp_path: Path) -> None:
+    units = (ReplicatedUnit(5, None, (2, 0)), ReplicatedUnit(None, "storm", (0, 1, 2)))
+    save_plan(dataclasses.replace(shown_plan(MADE), replicas=units), tmp_path / "p.json")
+    said = Said()
+    show(str(tmp_path / "p.json"), said)
+    assert said.value["replicas"] == [
+        {"unit": "all terms in cell 5", "cell": 5, "workers": [2, 0]},
+        {"unit": "'storm' everywhere", "term": "storm", "workers": [0, 1, 2]},
+    ]
+    assert said.line.splitlines()[-3:] == [
+        "  workers  replicated unit", "  2, 0     all terms in cell 5",
+        "  0, 1, 2  'storm' everywhere",
+    ]  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from ps2stream.protocol.frame import I64
 from ps2stream.routing import tag_kernels as kernels
 from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.unit_kernels import FIRST_GROUP, U16
 from ps2stream.space.grid import Grid
 
 Tag = tuple[int, int, int]
@@ -121,3 +122,41 @@ def test_the_tags_of_queries_are_those_of_the_steps(seed: int) -> None:
     assert tags[0].tolist() == want_cell.tolist()
     assert tags[1].tolist() == want_term.tolist()
     assert tags[2].tolist() == h1.owners(want_cell, want_term).tolist()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_holder_of_a_tag_is_listed_once(seed: int) -> None:
+    """The workers of its group, and those of its owner by the other plan."""
+    rng = np.random.default_rng(seed)
+
+    def some_groups() -> list[list[int]]:
+        return [rng.permutation(6)[: int(rng.integers(2, 6))].tolist() for _ in range(3)]
+
+    def columns(groups: list[list[int]]) -> tuple[I64, U16]:
+        off = np.cumsum([0, *map(len, groups)])
+        return off, np.array([w for group in groups for w in group], np.uint16)
+
+    both = [some_groups(), some_groups() if seed % 2 else []]
+    off = ragged(rng, 12, 5)
+    n = int(off[-1])
+    numbers = [[*range(6), *(FIRST_GROUP + g for g in range(len(groups)))] for groups in both]
+    owner = rng.choice(numbers[0], n).astype(np.uint16)
+    other = rng.choice(numbers[1], n if seed % 3 else 0).astype(np.uint16)
+
+    def members(holder: int, groups: list[list[int]]) -> list[int]:
+        return [holder] if holder < FIRST_GROUP else groups[holder - FIRST_GROUP]
+
+    want = [members(w, both[0]) for w in owner.tolist()]
+    if len(other):
+        later = [members(w, both[1]) for w in other.tolist()]
+        want = [list(dict.fromkeys(a + b)) for a, b in zip(want, later, strict=True)]
+    cell, term = rng.integers(0, 9, n, np.uint32), rng.integers(0, 9, n, np.uint64)
+    tags = off, cell, term, owner
+    found_off, found_cell, found_term, worker = kernels.hold_tags(
+        tags, columns(both[0]), other, columns(both[1])
+    )
+    assert worker.tolist() == [w for workers in want for w in workers]
+    size = [len(workers) for workers in want]
+    assert found_cell.tolist() == np.repeat(cell, size).tolist()
+    assert found_term.tolist() == np.repeat(term, size).tolist()
+    assert found_off.tolist() == np.r_[0, np.cumsum(size)][off].tolist()

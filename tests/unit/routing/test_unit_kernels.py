@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from ps2stream.routing import unit_kernels as kernels
-from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.h1 import H1, HashedLeaf, HashedReplica
+from ps2stream.routing.unit_kernels import FIRST_GROUP
 
 WORD = 2**64
 TERMS = [0, 1, 2, 3, 2**32, WORD - 1, 7 << 32]
@@ -94,3 +97,44 @@ def test_owners_are_those_of_the_definition(seed: int) -> None:
         np.array([t for *_, t in units], np.uint64),
     )
     assert found.tolist() == [owner(leaves, cell, t, workers, lv) for lv, cell, t in units]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_replicated_units_belong_to_their_groups(seed: int) -> None:
+    """The unit with a cell and a term comes before the term, and the term before the cell; all
+    other units belong to the owners by the leaves."""
+    rng, workers = np.random.default_rng(seed), 6
+    leaves = [
+        HashedLeaf((1,)),
+        HashedLeaf((0, 2, 5), np.zeros(0, np.uint64), np.zeros(0, np.uint16)),
+    ]
+    cells = np.array([0, 1, 0, 1], np.uint32)
+    places: list[int | None] = [None, 0, 1, 3, 2 << 28, 2 << 28 | 1]
+    terms: list[int | None] = [None, *TERMS]
+    units = [(c, t) for c in places for t in terms if (c, t) != (None, None)]
+    some = [units[i] for i in rng.permutation(len(units))[: int(rng.choice([1, 5, 12]))]]
+    given = {u: tuple(rng.permutation(workers)[: int(rng.integers(2, 5))].tolist()) for u in some}
+    replicas = [
+        HashedReplica(cell, None if term is None else np.uint64(term), group)
+        for (cell, term), group in given.items()
+    ]
+    h1, plain = H1(workers, cells, leaves, replicas), H1(workers, cells, leaves)
+    asked = [(c, t) for c in (0, 1, 2, 3, 2 << 28, 2 << 28 | 1, 2 << 28 | 2) for t in TERMS]
+    cell = np.array([c for c, _ in asked], np.uint32)
+    term = np.array([t for _, t in asked], np.uint64)
+    by_leaf = plain.owners(cell, term).tolist()
+    want = [
+        given.get((c, t)) or given.get((None, t)) or given.get((c, None)) or (w,)
+        for (c, t), w in zip(asked, by_leaf, strict=True)
+    ]
+    holder = h1.holders(cell, term)
+    groups = [tuple(h1.groups.worker[a:b].tolist()) for a, b in pairwise(h1.groups.off)]
+    found = [(w,) if w < FIRST_GROUP else groups[w - FIRST_GROUP] for w in holder.tolist()]
+    assert found == want
+    assert h1.owners(cell, term).tolist() == [group[0] for group in want]
+    for worker in range(workers):
+        assert h1.held_by(worker, holder).tolist() == [worker in group for group in want]
+    assert not h1.held_by(workers + 1, holder).any()  # a worker that is to come
+    counted = [sum(worker in group for group in want) for worker in range(workers)]
+    assert h1.count_postings(cell, term).tolist() == counted
+    assert plain.count_postings(cell, term).sum() == len(asked)

@@ -348,6 +348,20 @@ def test_many_tombstones_force_a_sweep() -> None:
     assert machine.stats()[:3] == (0, 0, 0)
 
 
+def test_ticks_remove_what_was_deleted_when_no_more_updates_come() -> None:
+    machine = worker()
+    machine.on(updates(*((INS, n, n) for n in range(1, 6_001))))
+    machine.on(updates(*((DEL, 6_000 + n, n) for n in range(1, 6_000))))
+    machine.tick()
+    assert machine.stats().tombstones == 5_999  # an object of LSN 6,000 may arrive
+    machine.on(WatermarkNotice(0, 12_000))
+    assert machine.stats().tombstones == 5_999
+    for _ in range(100):
+        machine.tick()
+    assert machine.stats()[:2] == (1, 0)
+    assert handles(machine.on(objects(12_000))) == [6_000]
+
+
 def test_a_replaced_peer_changes_nothing() -> None:
     machine = worker()
     machine.on(updates((INS, 1, 1)))

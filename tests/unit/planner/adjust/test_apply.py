@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply, used
 from ps2stream.routing.leaves import Leaf, Moved, Space, Text
 from ps2stream.routing.plan import RoutingPlan, hash_units
+from ps2stream.routing.replicas import ReplicatedUnit
 from tests.support.adjustments import ANALYSIS, CELLS, blocks, divided
 
 ANALYZER = Analyzer(ANALYSIS)
@@ -128,3 +131,14 @@ def test_leaves_without_cells_go_but_for_the_bases_of_others() -> None:
     kept, cells = used(leaves, np.array([4], np.uint32))
     assert kept == [Space(3), Moved(0, {3: 0})]
     assert cells.tolist() == [1]
+
+
+def test_terms_that_are_replicated_belong_to_no_worker() -> None:
+    units = ReplicatedUnit(3, "w1", (0, 1)), ReplicatedUnit(None, "w2", (2, 1))
+    plan = dataclasses.replace(blocks(), replicas=units)
+    for term in ("w1", "w2"):
+        with pytest.raises(PlanError, match=f"worker 0 does not own '{term}' in cell 3"):
+            moved(plan, split(3, 0, 2, term, "w9"))
+    after = moved(plan, split(3, 0, 2, "w9"), split(4, 0, 2, "w1"))
+    assert after.replicas == units
+    assert owners(after)[3, "w9"] == owners(after)[4, "w1"] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -16,6 +17,7 @@ from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs, balance
 from ps2stream.routing.leaves import Moved
 from ps2stream.routing.plan import built_in_plan, text_plan
+from ps2stream.routing.replicas import ReplicatedUnit
 from tests.support.adjustments import (
     ANALYSIS,
     CELLS,
@@ -88,6 +90,30 @@ def test_what_no_plan_moves_stays() -> None:
     units = parts([coarse, 1, 2, 100, 101], [0, 0, 0, 0, 3], [5.0, 20, 4, 5, 1], [1, 9, 9, 1, 1])
     found = decide(units, blocks(), Rules(COSTS, sigma=1.1))
     assert [m.cell for m in found.moves] == [1]
+
+
+def test_the_parts_of_a_replicated_cell_count_as_load_and_stay() -> None:
+    """At its owner by the leaves as at the other workers of its group."""
+    loads, held = [10.0, 11, 10, 4, 12, 1], [1, 50, 1, 1, 1, 1]
+    units = parts([5, 6, 5, 40, 70, 100], [0, 0, 1, 1, 2, 3], loads, held)
+    alone = decide(units, blocks(), Rules(COSTS))
+    assert [move.cell for move in alone.moves] == [5]  # the fewest bytes
+    for cell, term, frozen in ((5, None, True), (5, "flood", False), (None, "flood", False)):
+        unit = ReplicatedUnit(cell, term, (0, 1))
+        plan = dataclasses.replace(blocks(), replicas=(unit,))
+        found = decide(units, plan, Rules(COSTS))
+        assert found.before == alone.before
+        assert [move.cell for move in found.moves] == [6 if frozen else 5]
+        assert apply(plan, found).replicas == (unit,)
+
+
+def test_a_replicated_cell_is_neither_split_nor_sampled() -> None:
+    stats, plan, costs = hot(shared=False, queries=100.0), blocks(), Costs()
+    units = measured(stats, plan)
+    assert divisible(units, plan, Rules(costs)).tolist() == [5]
+    plan = dataclasses.replace(plan, replicas=(ReplicatedUnit(5, None, (0, 2)),))
+    assert divisible(units, plan, Rules(costs)).tolist() == []
+    assert decide(units, plan, Rules(costs), stats).moves == ()
 
 
 def test_several_pairs_at_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.replicas import ReplicatedUnit
 from ps2stream.space.grid import Grid
 from tests.support.adjustments import GRID, WORKERS, blocks, divided, hot
 from tests.support.measured import measured
@@ -54,6 +57,26 @@ def test_a_split_moves_some_terms_and_its_loads_come_true() -> None:
     assert after[3] == pytest.approx(world.loads[3] + move.load)
     gap = world.loads[0] - world.loads[3]
     assert max(change.source, change.target) < world.loads[0] - GAIN * gap
+
+
+def test_terms_that_are_replicated_are_in_no_part() -> None:
+    stats, costs = hot(shared=False, queries=100.0), Costs()
+    world = PhaseOneWorld(blocks(), stats, costs)
+    change = world.phase_one.split(world.part(5, 0), 3, world.loads)
+    assert change is not None
+    assert change.move.terms is not None
+    some, others = change.move.terms, [name for name in NAMES if name not in change.move.terms]
+    for replicated in (some, others, NAMES):
+        units = tuple(ReplicatedUnit(None, name, (0, 1)) for name in replicated)
+        plan = dataclasses.replace(blocks(), replicas=units)
+        phase_one = PhaseOne(world.units, plan, stats, costs)
+        found = phase_one.split(world.part(5, 0), 3, world.loads)
+        terms = set() if found is None else {*(found.move.terms or ())}
+        assert not terms & {*replicated}
+        assert bool(terms) == (replicated is not NAMES)
+        if found is not None:
+            none = (0.0,) * WORKERS
+            apply(plan, LoadAdjustment(plan.version, (found.move,), none, none))
 
 
 def test_the_half_with_fewer_bytes_moves() -> None:

@@ -152,7 +152,7 @@ def test_no_call_frees_more_than_a_part_of_a_leaf(
     gone = np.random.default_rng(1).permutation(N)[: 2 * N // 3] + 1
     index.delete(gone, np.full(len(gone), N + 1))
     index.purge(N + 1)
-    most = max(4096, budget // 16)
+    most = max(2048, budget // 16)
     calls, left = 0, np.setdiff1d(np.arange(1, N + 1), gone)
     while index.stats().tombstones:
         counter.blocks.clear()

@@ -1,0 +1,143 @@
+"""Which units the stream meets most, counted as FISH counts keys (algorithms.md 5.1, 6.3).
+
+Some thousand objects a second are looked at, and only while the controller requests reports. The
+counters forget by tuples, so that a jump of a fast stream is seen at once, and that of a slow one
+after some hundred objects.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.dispatcher.gridt import Gridt, ObjectShare
+from ps2stream.dispatcher.hot_unit_kernels import EVERY, TERM_BITS, WORD_BIT
+from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.keyed.counters import CounterOptions, HotKeyCounters
+from ps2stream.language.analyzer import TOP, Analyzer
+from ps2stream.protocol.frame import F64, U64, strings_to_column
+from ps2stream.protocol.messages.loads import NO_CELL, HotUnitsReport, HotUnitsRequest
+from ps2stream.protocol.rows import ObjectRows
+
+LOOKED_AT_PER_S = 4_000
+MOST_UNITS = 256
+MOST_WORDS = 8
+"""The most words of a report: each is searched for in recent texts."""
+LEAST_SHARE = 0.001
+LEAST_WORD_SHARE = 0.02
+PATIENCE_TICKS = 50
+"""Ticks after the last request for which units are counted."""
+TEXTS = 4_096
+OPTIONS = CounterOptions(alpha=0.2, epoch=2_000, capacity=1_000)
+_OWNER = np.uint64(0xFFFF)
+
+
+class MetShares(NamedTuple):
+    """The shares of recent objects that met units, the highest first: share float64[u], key
+    uint64[u] as in hot_unit_kernels.py."""
+
+    share: F64
+    key: U64
+
+
+class HotUnitCounter:
+    """Counts the units that objects meet, and the objects that each worker was sent, from one
+    report to the next."""
+
+    def __init__(self) -> None:
+        self._counters = HotKeyCounters(1, OPTIONS)
+        self._patience = 0
+        self._stride, self._turn = 1, 0
+        self._objects = 0
+        self._sent: dict[int, int] = {}
+        self._since = 0  # ticks since the last report
+
+    @property
+    def active(self) -> bool:
+        """Returns whether reports were requested lately."""
+        return self._patience > 0
+
+    def tick(self) -> None:
+        """Counts time, ten times a second."""
+        self._since += 1
+        self._patience = max(self._patience - 1, 0)
+
+    def count(self, gridt: Gridt, rows: ObjectRows, shares: list[ObjectShare]) -> None:
+        """Counts a batch that was routed, which was not empty."""
+        for share in shares:
+            self._sent[share.worker] = self._sent.get(share.worker, 0) + len(share.row)
+        n = len(rows)
+        self._objects += n
+        first, self._turn = self._turn, (self._turn - n) % self._stride
+        if first < n:
+            columns = rows.lon, rows.lat, rows.term_off, rows.term
+            self._counters.count(gridt.list_met_units(*columns, first, self._stride))
+
+    def find_shares(self) -> MetShares:
+        """Returns what the recent part of the stream met most."""
+        key, count = self._counters.counts()
+        every = float(count[key == EVERY].sum())
+        share = count / every if every else count
+        some = np.flatnonzero((share >= LEAST_SHARE) & (key != EVERY))
+        some = some[np.argsort(-share[some], kind="stable")][:MOST_UNITS]
+        return MetShares(share[some], key[some])
+
+    def report(
+        self, request: HotUnitsRequest, dispatcher: int, route: int, workers: int,
+        texts: ObjectSample, analyzer: Analyzer | None,
+    ) -> HotUnitsReport:  # fmt: skip
+        """Answers a request, and begins to count objects anew. texts: recent objects, in which the
+        words are found of which only hashes were counted."""
+        found = self.find_shares()
+        seconds = max(self._since, 1) / 10
+        sent = np.array([self._sent.get(w, 0) for w in range(workers)], np.int64)
+        cell, term, owner = _name_units(found, texts, analyzer)
+        known = np.array([c != NO_CELL or t is not None for c, t in zip(cell, term, strict=True)])
+        kept = np.flatnonzero(known) if len(known) else np.zeros(0, np.int64)
+        report = HotUnitsReport(
+            dispatcher, request.epoch, request.number, route, self._objects, round(seconds * 1000),
+            sent, found.share[kept],
+            np.array([cell[i] for i in kept], np.uint32),
+            *strings_to_column([term[i] or "" for i in kept]),
+            np.array([owner[i] for i in kept], np.uint32),
+        )  # fmt: skip
+        self._stride = max(1, round(self._objects / seconds / LOOKED_AT_PER_S))
+        self._turn %= self._stride
+        self._patience, self._since, self._objects = PATIENCE_TICKS, 0, 0
+        self._sent.clear()
+        return report
+
+
+def _name_units(
+    found: MetShares, texts: ObjectSample, analyzer: Analyzer | None
+) -> tuple[list[int], list[str | None], list[int]]:
+    """Returns the cell (NO_CELL of a word), the word, if it is found, and the owner of each."""
+    is_word = (found.key & WORD_BIT) != 0
+    hot = np.flatnonzero(is_word & (found.share >= LEAST_WORD_SHARE))[:MOST_WORDS]
+    words = find_words(found.key[hot] & TERM_BITS, texts, analyzer)
+    named = dict(zip(hot.tolist(), words, strict=True))
+    cell = [NO_CELL if w else int(k) for k, w in zip(found.key, is_word, strict=True)]
+    owner = [int(k & _OWNER) if w else 0 for k, w in zip(found.key, is_word, strict=True)]
+    return cell, [named.get(i) for i in range(len(cell))], owner
+
+
+def find_words(hashes: U64, texts: ObjectSample, analyzer: Analyzer | None) -> list[str | None]:
+    """Returns the word of each hash, of which only TERM_BITS are compared: None for one that no
+    recent text has. The hash of queries without words gives an empty text."""
+    out: list[str | None] = []
+    bits = texts.term & TERM_BITS
+    for wanted in hashes:
+        if wanted == TOP & TERM_BITS:
+            out.append("")
+            continue
+        at = np.flatnonzero(bits == wanted)
+        word = None
+        if len(at) and analyzer is not None:
+            row = int(np.searchsorted(texts.term_off, at[-1], "right")) - 1
+            raw = texts.text[texts.text_off[row] : texts.text_off[row + 1]].tobytes()
+            tokens = analyzer.tokens(raw.decode())
+            same = np.flatnonzero(analyzer.hash_terms(tokens) & TERM_BITS == wanted)
+            word = tokens[same[0]] if len(same) else None
+        out.append(word)
+    return out

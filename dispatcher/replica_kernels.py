@@ -1,0 +1,63 @@
+"""Kernels that choose one of the workers that own a replicated unit (algorithms.md 5.3, 6.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.protocol.frame import F64, I64, U64
+from ps2stream.routing.unit_kernels import U16
+
+_ONE = np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def choose_replicas(
+    by_term: U64, by_group: U16, term_off: I64, groups: tuple[I64, U16], waits: F64, time: float
+) -> None:
+    """Chooses a worker of each group that a term has met, and sets its bit of the term.
+
+    by_term: uint64[terms, words], the workers that each term chose by itself; by_group
+    uint16[levels, terms]: 1 + the group that the term met on a level, 0 for none. groups: of
+    WorkerGroups. waits, times: float64[workers] microseconds, what is before a worker and what an
+    object takes there; `waits` grows with each object that is sent.
+
+    A worker that the term chose already, on another level, finds the group's queries too, for its
+    bit is of the term and not of the level. So it must be the one, or the pair would be found
+    twice. Only where two such workers are in one group are pairs found twice: the mergers make
+    them one. Otherwise the worker is one to which the object goes anyhow, or else one of least
+    waiting time.
+    """
+    group_off, group_worker = groups
+    words = by_term.shape[1]
+    sent_to = np.zeros(words, np.uint64)
+    first = term_off[0]
+    for i in range(len(term_off) - 1):
+        for word in range(words):
+            bits = np.uint64(0)
+            for k in range(term_off[i] - first, term_off[i + 1] - first):
+                bits |= by_term[k, word]
+            sent_to[word] = bits
+            w = word * 64
+            while bits:
+                if bits & _ONE:
+                    waits[w] += time
+                bits >>= _ONE
+                w += 1
+        for k in range(term_off[i] - first, term_off[i + 1] - first):
+            for level in range(len(by_group)):
+                if not by_group[level, k]:
+                    continue
+                g = by_group[level, k] - 1
+                best, rank = -1, 0
+                for j in range(group_off[g], group_off[g + 1]):
+                    w = int(group_worker[j])
+                    bit = _ONE << np.uint64(w & 63)
+                    own = 2 if by_term[k, w >> 6] & bit else (1 if sent_to[w >> 6] & bit else 0)
+                    if best < 0 or own > rank or (own == rank and waits[w] < waits[best]):
+                        best, rank = w, own
+                bit = _ONE << np.uint64(best & 63)
+                by_term[k, best >> 6] |= bit
+                if rank == 0:
+                    sent_to[best >> 6] |= bit
+                    waits[best] += time

@@ -1,0 +1,274 @@
+"""Replication of hot units as one pure function (algorithms.md 5.2, 6.3).
+
+What the stream meets most is known within a second, as shares of its objects, from the dispatchers'
+counters. Where a worker is overloaded, its units are taken from the hottest down: one that is hot
+for a worker by itself is replicated, to as many workers as CHK says or more if these do not
+suffice; smaller ones migrate, each to the worker with the least to do. So what jumped to one place
+or one word is spread over all who are idle in one plan change.
+
+A unit is hot above theta, half of a worker's equal share of the load. FISH has a quarter; at many
+workers that made single tuples hot (docs/experiments.md), and here a unit costs its queries at each
+worker, so that those that can migrate should.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from ps2stream.keyed.ring import HashRing
+from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
+from ps2stream.planner.adjust.apply import apply
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.leaves import holders
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.replicas import ReplicatedUnit
+
+UnitKey = tuple[int | None, str | None]
+"""The cell and the term of a replicated unit."""
+RING_SEED, RING_DEPTH = 0x5053, 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplicationRules:
+    """The settings of replication.
+
+    balance: most over mean of the workers' copies, above which something is done, beyond `certain`
+    standard deviations of what chance does to few objects; aim: what is then aimed at; theta: of a
+    worker's equal share, above which a unit is replicated; word: the same of a word, which cannot
+    migrate from all cells at once; cool: the part of theta below which a unit is not hot any more;
+    most: changes at once; least_rate: objects a second below which nothing is done, for then
+    nobody waits; cool_s: seconds after which a unit that is not hot is replicated no longer.
+    """
+
+    balance: float = 1.25
+    certain: float = 4.0
+    aim: float = 1.1
+    theta: float = 0.5
+    word: float = 0.125
+    cool: float = 0.5
+    most: int = 256
+    least_rate: float = 100.0
+    cool_s: float = 20.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HotUnit:
+    """A unit that much of the stream meets: a base-level cell, or a word with the worker that owns
+    it in most places. share: of the objects that meet it."""
+
+    cell: int | None
+    term: str | None
+    share: float
+    owner: int = 0
+
+    @property
+    def key(self) -> UnitKey:
+        return self.cell, self.term
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamShares:
+    """What the dispatchers saw of the stream in the last moment.
+
+    units: the hottest first. sent: of each object the copies that each worker got, float64[w].
+    objects: how many they saw; rate: in a second.
+    """
+
+    units: tuple[HotUnit, ...]
+    sent: F64
+    objects: int
+    rate: float
+
+    @property
+    def loads(self) -> F64:
+        """The copies that each worker got as a multiple of the mean, float64[w]; ones for none."""
+        total = float(self.sent.sum())
+        return self.sent * len(self.sent) / total if total > 0 else np.ones(len(self.sent))
+
+    @property
+    def balance(self) -> float:
+        """The most loaded worker's load over the mean."""
+        return float(self.loads.max(initial=1.0))
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of a worker's load over the mean, where objects come by chance."""
+        copies = self.objects * float(self.sent.sum())
+        return math.sqrt(len(self.sent) / copies) if copies > 0 else math.inf
+
+    @property
+    def unit_shares(self) -> dict[UnitKey, float]:
+        """The share of each unit; of a word, where it is met most under one owner."""
+        shares: dict[UnitKey, float] = {}
+        for unit in self.units:
+            shares[unit.key] = max(shares.get(unit.key, 0.0), unit.share)
+        return shares
+
+    def find_weight(self, share: float) -> float:
+        """Returns the load, as a multiple of the mean, of a copy of this share of the objects."""
+        total = float(self.sent.sum())
+        return share * len(self.sent) / total if total > 0 else 0.0
+
+
+def is_unbalanced(stream: StreamShares, rules: ReplicationRules) -> bool:
+    """Returns whether some worker certainly has too much."""
+    is_busy = stream.rate >= rules.least_rate
+    return is_busy and stream.balance > rules.balance + rules.certain * stream.noise
+
+
+def list_cool_units(
+    plan: RoutingPlan, stream: StreamShares, rules: ReplicationRules
+) -> set[UnitKey]:
+    """Returns the replicated units that are not hot any more."""
+    hot = stream.unit_shares
+    return {
+        (unit.cell, unit.term)
+        for unit in plan.replicas
+        if stream.find_weight(hot.get((unit.cell, unit.term), 0.0))
+        < rules.cool * (rules.theta if unit.term is None else rules.word)
+    }
+
+
+def replicate(
+    plan: RoutingPlan,
+    stream: StreamShares,
+    rules: ReplicationRules,
+    cool: Collection[UnitKey] = (),
+) -> RoutingPlan | None:
+    """Returns the plan that spreads what is hot, derived from `plan`, and in which the units of
+    `cool` are replicated no longer; None if the plan is good as it is."""
+    work = _ReplicationRun(plan, stream, rules, cool)
+    if is_unbalanced(stream, rules):
+        for unit in stream.units:
+            if len(work.changed) + len(work.moves) >= rules.most or work.is_balanced:
+                break
+            work.spread(unit)
+    return work.make_plan()
+
+
+def chk_degree(share: float, top: float, workers: int) -> int:
+    """Returns the number of workers of a hot key by CHK (FISH, Algorithm 2), at least 2: half as
+    many for each halving of its frequency. share, top: of this key and of the hottest one."""
+    return max(workers >> max(math.floor(math.log2(top / share)), 0), min(2, workers))
+
+
+class _ReplicationRun:
+    """The state of one decision. loads: of each worker, predicted with what is decided so far, as
+    multiples of the mean."""
+
+    def __init__(
+        self,
+        plan: RoutingPlan,
+        stream: StreamShares,
+        rules: ReplicationRules,
+        cool: Collection[UnitKey],
+    ) -> None:
+        self._plan, self._stream, self._rules = plan, stream, rules
+        self._groups = {
+            (u.cell, u.term): u.workers for u in plan.replicas if (u.cell, u.term) not in cool
+        }
+        self._held = holders(plan.leaves)
+        self._cold = bool(cool)
+        self._top = max((unit.share for unit in stream.units), default=0.0)
+        self.loads = stream.loads.copy()
+        self.changed: set[UnitKey] = set()
+        self.moves: list[PartMove] = []
+
+    @property
+    def is_balanced(self) -> bool:
+        """Returns whether no worker is predicted to have too much."""
+        return float(self.loads.max()) <= self._rules.aim
+
+    def spread(self, unit: HotUnit) -> None:
+        """Gives a unit of an overloaded worker more workers, or another one if it is small."""
+        group = self._groups.get(unit.key)
+        owned = self._find_owners(unit)
+        now = group or owned
+        source = max(now, key=lambda w: self.loads[w])
+        weight = self._stream.find_weight(unit.share)
+        if self.loads[source] <= self._rules.aim or unit.key in self.changed:
+            return
+        theta = self._rules.theta if unit.term is None else self._rules.word
+        if group is not None or weight >= theta:
+            degree = chk_degree(unit.share, self._top, self._plan.workers)
+            self._replicate(unit, now, weight, max(degree, 2 * len(group or ())))
+        elif unit.cell is not None and len(owned) == 1:
+            self._migrate(unit.cell, source, weight)
+
+    def _find_owners(self, unit: HotUnit) -> tuple[int, ...]:
+        """Returns the workers that own something of a unit by the leaves."""
+        if unit.cell is None:
+            return (unit.owner,) if unit.owner < self._plan.workers else (0,)
+        return self._held[int(self._plan.cells[unit.cell])]
+
+    def _replicate(self, unit: HotUnit, now: tuple[int, ...], weight: float, degree: int) -> None:
+        """Replicates a unit to the workers that have it and the next ones of the ring, until the
+        load that it brings leaves none of them with too much."""
+        ring = _list_ring(unit.key, self._plan.workers)
+        order = list(dict.fromkeys((*now, *ring)))
+        rest = self.loads.copy()
+        rest[list(now)] -= weight / len(now)
+        while True:
+            members = order[: max(degree, len(now), 2)]
+            filled = fill_up(rest[members], weight)
+            if float(filled.max()) <= self._rules.aim or len(members) == len(order):
+                break
+            degree = len(members) + 1
+        if len(members) <= len(now) and unit.key in self._groups:
+            return
+        rest[members] = filled
+        self.loads = rest
+        self._groups[unit.key] = tuple(members)
+        self.changed.add(unit.key)
+
+    def _migrate(self, cell: int, source: int, weight: float) -> None:
+        """Moves a cell from its only owner to the worker with the least to do, if that helps."""
+        target = int(self.loads.argmin())
+        if weight <= 0 or self.loads[target] + weight >= self.loads[source]:
+            return
+        self.loads[source] -= weight
+        self.loads[target] += weight
+        self.moves.append(PartMove(cell, source, target, 0, weight))
+        self.changed.add((cell, None))
+
+    def make_plan(self) -> RoutingPlan | None:
+        """Returns the plan with what was decided; None if that is nothing."""
+        if not (self.changed or self._cold):
+            return None
+        plan = self._plan
+        kept = tuple(ReplicatedUnit(*key, group) for key, group in self._groups.items())
+        after = apply(plan, LoadAdjustment(plan.version, tuple(self.moves), (), ()))
+        return dataclasses.replace(after, replicas=kept)
+
+
+def fill_up(loads: F64, weight: float) -> F64:
+    """Returns the loads, float64[n], after `weight` was added where there is least, as waiting
+    times divide it."""
+    order = np.argsort(loads, kind="stable")
+    rising = loads[order]
+    for n in range(1, len(rising) + 1):
+        level = (float(rising[:n].sum()) + weight) / n
+        if n == len(rising) or level <= rising[n]:
+            break
+    return np.maximum(loads, level)
+
+
+def _list_ring(key: UnitKey, workers: int) -> Sequence[int]:
+    """Returns all workers in the order of the ring from a unit on."""
+    ring = _make_ring(workers)
+    raw = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    place = np.array([int.from_bytes(raw, "big")], np.uint64)
+    first = [int(w) for w in ring.candidates(place, np.array([workers]))[1]]
+    return list(dict.fromkeys((*first, *range(workers))))
+
+
+@functools.lru_cache(maxsize=2)
+def _make_ring(workers: int) -> HashRing:
+    """Returns the ring of all workers, which orders the first few of a unit's candidates."""
+    return HashRing(range(workers), RING_SEED, depth=min(workers, RING_DEPTH))

@@ -1,0 +1,214 @@
+"""When the controller acts on what the dispatchers report of hot units."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps2stream.controller.hot_units import HotUnitWatch, combine_reports
+from ps2stream.controller.machine import ControllerMachine
+from ps2stream.controller.policy import ControllerPolicy
+from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.adjust.replicate import HotUnit, ReplicationRules
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import decode, strings_to_column
+from ps2stream.protocol.messages.loads import NO_CELL, HotUnitsReport, HotUnitsRequest
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply, PlanChangeRequest
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_changes import PlanState
+from ps2stream.routing.replicas import ReplicatedUnit
+from tests.support.controller_world import halves
+
+RULES = ReplicationRules(cool_s=2.0)
+Units = Sequence[tuple[float, int, str, int]]
+"""Share, cell, word and owner."""
+HOT: Units = [(0.8, 5, "", 0), (0.3, NO_CELL, "flood", 0)]
+CALM: Units = [(0.02, 5, "", 0)]
+
+
+def report_of(
+    request: HotUnitsRequest,
+    units: Units = (),
+    sent: tuple[int, int] = (5_000, 5_000),
+    plan: RoutingPlan | None = None,
+    dispatcher: int = 0,
+    objects: int = 10_000,
+) -> HotUnitsReport:
+    """A report as it arrives."""
+    report = HotUnitsReport(
+        dispatcher, request.epoch, request.number, (plan or halves()).route, objects, 500,
+        np.array(sent, np.int64), np.array([u[0] for u in units]),
+        np.array([u[1] for u in units], np.uint32), *strings_to_column([u[2] for u in units]),
+        np.array([u[3] for u in units], np.uint32),
+    )  # fmt: skip
+    found = decode(report.encode())
+    assert isinstance(found, HotUnitsReport)
+    return found
+
+
+def requested(sends: list[Send]) -> HotUnitsRequest:
+    """The request to all dispatchers."""
+    frames = [send.frame for send in sends]
+    assert isinstance(frames[0], HotUnitsRequest)
+    assert all(frame is frames[0] for frame in frames)
+    return frames[0]
+
+
+class Watched:
+    """A watch, and dispatchers that all report alike."""
+
+    def __init__(self, dispatchers: int = 1, plan: RoutingPlan | None = None) -> None:
+        self.watch = HotUnitWatch(7, dispatchers, RULES)
+        self.plan = plan or halves()
+        self.dispatchers = dispatchers
+
+    def see(self, units: Units, sent: tuple[int, int], objects: int = 10_000) -> RoutingPlan | None:
+        request = requested(self.watch.request())
+        done = [
+            self.watch.take(report_of(request, units, sent, self.plan, i, objects))
+            for i in range(self.dispatchers)
+        ]
+        assert done == [False] * (self.dispatchers - 1) + [True]
+        return self.watch.propose(self.plan, self.plan.route)
+
+
+def test_two_reports_in_a_row_change_the_plan() -> None:
+    watched = Watched(dispatchers=2)
+    assert watched.see(HOT, (9_000, 1_000)) is None
+    plan = watched.see(HOT, (9_000, 1_000))
+    assert plan is not None
+    assert plan.replicas == (ReplicatedUnit(5, None, (0, 1)),)
+    assert watched.watch.balance == 1.8
+
+
+def test_one_report_between_calm_ones_does_not() -> None:
+    watched = Watched()
+    for _ in range(3):
+        assert watched.see(HOT, (9_000, 1_000)) is None
+        for _ in range(10):  # until the ones before are forgotten
+            assert watched.see(CALM, (5_000, 5_000)) is None
+
+
+def test_a_small_imbalance_is_seen_in_several_reports() -> None:
+    """Of 400 copies each: alone they may be chance."""
+    watched = Watched()
+    seen = [watched.see(HOT, (280, 120), objects=400) for _ in range(10)]
+    assert seen[:2] == [None, None]
+    assert any(plan is not None for plan in seen)
+    watched = Watched()
+    assert not any(watched.see(HOT, (60, 40), objects=100) for _ in range(100))
+
+
+def test_a_replica_ends_when_its_unit_was_cool_for_long() -> None:
+    plan = dataclasses.replace(halves(), replicas=(ReplicatedUnit(5, None, (0, 1)),))
+    watched = Watched(plan=plan)
+    for _ in range(3):
+        assert watched.see(CALM, (5_000, 5_000)) is None
+    assert watched.see(HOT, (5_000, 5_000)) is None  # hot once more
+    for _ in range(3):
+        assert watched.see(CALM, (5_000, 5_000)) is None
+    after = watched.see(CALM, (5_000, 5_000))  # two seconds, twice a second
+    assert after is not None
+    assert after.replicas == ()
+    assert after.base_version == plan.version
+
+
+def test_reports_of_another_plan_or_request_are_ignored() -> None:
+    watch = HotUnitWatch(7, 1, RULES)
+    old = requested(watch.request())
+    new = requested(watch.request())
+    assert not watch.take(report_of(old, HOT, (9_000, 1_000)))
+    assert not watch.take(report_of(HotUnitsRequest(6, new.number), HOT, (9_000, 1_000)))
+    other = dataclasses.replace(halves(), cells=halves().cells[::-1].copy())
+    for _ in range(3):
+        request = requested(watch.request())
+        assert watch.take(report_of(request, HOT, (9_000, 1_000), other))
+        assert watch.propose(halves(), halves().route) is None
+
+
+def test_the_reports_of_dispatchers_count_by_their_objects() -> None:
+    request = HotUnitsRequest(7, 1)
+    first = report_of(request, [(0.5, 5, "", 0), (0.2, NO_CELL, "a", 1)], (300, 100), objects=400)
+    second = report_of(request, [(0.1, 6, "", 0), (0.4, NO_CELL, "a", 1)], (0, 100), objects=100)
+    silent = report_of(request, [(0.9, 7, "", 0)], (0, 0), objects=0)
+    stream = combine_reports([first, second, silent], 3)
+    assert stream is not None
+    found = [(u.cell, u.term, u.owner, round(u.share, 6)) for u in stream.units]
+    assert found == [(5, None, 0, 0.4), (None, "a", 1, 0.24), (6, None, 0, 0.02)]
+    assert stream.sent.tolist() == [0.6, 0.4, 0.0]
+    assert (stream.objects, stream.rate) == (500, 1_000)
+    assert combine_reports([silent], 2) is None
+    assert [u.key for u in (HotUnit(1, None, 0.1), HotUnit(None, "a", 0.1))] == [
+        (1, None), (None, "a")
+    ]  # fmt: skip
+
+
+# --- the machine ------------------------------------------------------------------------
+
+
+class Controlled:
+    """A controller, with a sequencer and a dispatcher by hand."""
+
+    def __init__(self, hot: bool = True, plan: RoutingPlan | None = None) -> None:
+        self.strategy = PlanState(plan or halves())
+        policy = ControllerPolicy(Rules(), 100, hot=hot, replication=RULES)
+        self.machine = ControllerMachine(self.strategy.plan, policy, epoch=3)
+        self.moves: list[RoutingPlan] = []
+        self.requests = 0
+        self.units: Units = HOT
+        self.sent = (9_000, 1_000)
+
+    def serve(self, sends: list[Send]) -> None:
+        for to, frame in sends:
+            if isinstance(frame, HotUnitsRequest):
+                assert to == Address("dispatcher", 0)
+                self.requests += 1
+                plan = self.strategy.serving
+                self.serve(self.machine.on(report_of(frame, self.units, self.sent, plan)))
+            if isinstance(frame, PlanChangeRequest):
+                if frame.ask == PlanAction.MOVE:
+                    body = frame.plan.tobytes().decode()
+                    plan = RoutingPlan.from_dict(json.loads(body), halves().analysis)
+                    self.moves.append(plan)
+                    self.strategy = PlanState(self.strategy.plan, plan, begun=4)
+                none = np.zeros(0, np.uint8)
+                state = np.frombuffer(b"{}", np.uint8)
+                reply = PlanChangeReply(
+                    frame.seq, 5, 0, 100, 100, none, self.strategy.record(), state
+                )
+                self.serve(self.machine.on(reply))
+
+    def pass_ticks(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self.serve(self.machine.tick())
+
+
+def test_the_controller_spreads_a_hot_unit_within_two_seconds() -> None:
+    world = Controlled()
+    world.pass_ticks(20)
+    assert [plan.replicas for plan in world.moves] == [(ReplicatedUnit(5, None, (0, 1)),)]
+    counters = world.machine.counters
+    assert (counters.hot_changes, counters.adjustments) == (1, 0)
+    assert counters.hot_balance == 1.8
+    before = world.requests
+    world.pass_ticks(30)  # nothing is requested while the plan changes
+    assert world.requests == before
+    world.strategy = PlanState(world.moves[0])
+    world.sent = (5_000, 5_000)
+    world.pass_ticks(60)
+    assert world.requests > before
+    assert counters.replicated == 1
+    assert len(world.moves) == 1
+
+
+def test_nothing_is_watched_where_it_is_off_or_there_is_one_worker() -> None:
+    for world in (Controlled(hot=False), Controlled(plan=one_worker())):
+        world.pass_ticks(40)
+        assert world.requests == 0
+
+
+def one_worker() -> RoutingPlan:
+    return dataclasses.replace(halves(), workers=1, leaves=(halves().leaves[0],) * 2)

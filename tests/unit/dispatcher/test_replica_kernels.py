@@ -1,0 +1,84 @@
+"""The choice of a replica, against loops over sets and lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.dispatcher import replica_kernels as kernels
+
+WORKERS = 70
+GROUPS = [(3, 69), (0, 1, 64), (2, 3, 4, 5)]
+OFF, MEMBERS = np.array([0, 2, 5, 9]), np.array([w for g in GROUPS for w in g], np.uint16)
+
+
+def choose_by_hand(
+    chosen: list[list[set[int]]],
+    met: list[list[list[int]]],
+    waits: list[float],
+    time: float,
+) -> None:
+    """Adds to the workers that each term of each object has chosen those of the groups it met."""
+    for terms, groups in zip(chosen, met, strict=True):
+        sent = set[int]().union(*terms)
+        for worker in sorted(sent):
+            waits[worker] += time
+        for own, numbers in zip(terms, groups, strict=True):
+            for number in numbers:
+                group = GROUPS[number]
+                if own & {*group}:
+                    continue
+                some = [w for w in group if w in sent] or list(group)
+                best = min(some, key=lambda w: waits[w])
+                own.add(best)
+                if best not in sent:
+                    sent.add(best)
+                    waits[best] += time
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_object_goes_to_one_of_a_group(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, levels = 40, 3
+    size = rng.choice([0, 1, 3, 9], n)
+    skipped = seed % 2 * 5
+    off = skipped + np.r_[0, np.cumsum(size)]
+    few = [0, 1, 2, 3, 64, 69]
+    chosen = [
+        [{int(w) for w in rng.choice(few, 2) if rng.random() < 0.2} for _ in range(k)] for k in size
+    ]
+    met = [
+        [[int(g) for g in rng.integers(0, 3, levels) if rng.random() < 0.4] for _ in range(k)]
+        for k in size
+    ]
+    by_term = np.zeros((int(size.sum()), 2), np.uint64)
+    by_group = np.zeros((levels, int(size.sum())), np.uint16)
+    flat = [
+        (own, groups)
+        for row in zip(chosen, met, strict=True)
+        for own, groups in zip(*row, strict=True)
+    ]
+    for k, (own, groups) in enumerate(flat):
+        for w in own:
+            by_term[k, w >> 6] |= np.uint64(1 << (w & 63))
+        for level, g in enumerate(groups):
+            by_group[level, k] = g + 1
+    waits = rng.integers(0, 50, WORKERS) / 1.0
+    known = waits.tolist()
+    kernels.choose_replicas(by_term, by_group, off, (OFF, MEMBERS), waits, 1.5)
+    choose_by_hand(chosen, met, known, 1.5)
+    for k, (own, _) in enumerate(flat):
+        mask = int(by_term[k, 0]) | int(by_term[k, 1]) << 64
+        assert {w for w in range(WORKERS) if mask >> w & 1} == own
+    assert waits.tolist() == known
+
+
+def test_objects_of_one_unit_go_where_they_wait_least() -> None:
+    """Until all wait equally long, and then in turns."""
+    n = 300
+    by_term, by_group = np.zeros((n, 2), np.uint64), np.full((1, n), 2, np.uint16)
+    waits = np.zeros(WORKERS)
+    waits[64] = 120.0
+    kernels.choose_replicas(by_term, by_group, np.arange(n + 1), (OFF, MEMBERS), waits, 2.0)
+    bits = [by_term[:, w >> 6] >> np.uint64(w & 63) for w in GROUPS[1]]
+    assert [int((of & np.uint64(1)).sum()) for of in bits] == [120, 120, 60]
