@@ -33,6 +33,8 @@ from ps2stream.workers.machine import choose_budget
 UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
 CHECKED = 200  # objects compared with brute force
+SMALL = 1, 32  # objects a call
+SMALL_CALLS, SMALL_ROUNDS = 500, 20
 _CHUNK = 1 << 16
 
 
@@ -124,6 +126,23 @@ class IndexEngine:
             "objects_per_second": objects / matching,
             "matches_per_object": matches / objects,
         }
+
+    def time_small_calls(self, size: int) -> dict[str, float]:
+        """Matches objects in batches of `size`; returns microseconds of processor time a call."""
+        calls = []
+        for first in range(0, BATCH * len(self.batches), size)[:SMALL_CALLS]:
+            lon, lat, off, term = self.batches[first // BATCH]
+            some = slice(first % BATCH, first % BATCH + size)
+            terms = slice(off[some.start], off[some.stop])
+            own = off[some.start : some.stop + 1] - off[some.start]
+            calls.append((lon[some].copy(), lat[some].copy(), own, term[terms].copy()))
+        taken = []
+        for _ in range(SMALL_ROUNDS):
+            start = time.process_time()
+            for objects in calls:
+                self.index.match(self.lsn, *objects)
+            taken.append(1e6 * (time.process_time() - start) / len(calls))
+        return summarise_values(taken)
 
     def differences(self, analyzer: Analyzer, sample: int, seed: int) -> int:
         """Counts the objects of a seeded sample whose matches differ from brute force."""
@@ -226,6 +245,7 @@ def run_engine(
         rounds, others = rounds[1:], others[1:]
         if yardstick is not None:
             yardstick.run()
+    small = {} if added else {str(size): engine.time_small_calls(size) for size in SMALL}
     stats = engine.index.stats()
     wrong = engine.differences(analyzer, CHECKED, seed)
     rates = {key: [r[key] for r in rounds] for key in rounds[0]}
@@ -250,6 +270,7 @@ def run_engine(
         "tuples_per_second": summarise_values(rates["tuples_per_second"]),
         "objects_per_second": summarise_values(rates["objects_per_second"]),
         "matches_per_object": median(rates["matches_per_object"]),
+        "us_a_call_by_objects": small,
         "inserts_per_second": inserts,
         "tokenised_objects_per_second": tokenised,
         "live_queries": stats.live,
