@@ -26,9 +26,10 @@ from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_ya
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.protocol.frame import I64, U64
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.workers.index import ALL_TERMS, MatchColumns
+from ps2stream.workers.index import ALL_TERMS, Index, MatchColumns
 from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
 from ps2stream.workers.machine import choose_budget
+from ps2stream.workers.radix.gi2 import RadixGI2
 
 UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
@@ -186,6 +187,13 @@ def _analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U
     return out, rate
 
 
+def _share_bytes(index: Index) -> dict[str, float]:
+    """Returns the bytes of a live query in each array, if the index lists them."""
+    listed = index.list_bytes() if isinstance(index, RadixGI2) else {}
+    live = max(index.stats().live, 1)
+    return {name: size / live for name, size in listed.items()}
+
+
 def run_engine(
     queries: int = 1_000_000,
     group: str = "q1",
@@ -277,6 +285,7 @@ def run_engine(
         "tombstones": stats.tombstones,
         "postings_per_query": stats.postings / max(stats.live, 1),
         "bytes_per_query": stats.bytes / max(stats.live, 1),
+        "bytes_per_query_by_array": _share_bytes(engine.index),
         "verified": {"objects": CHECKED, "different": wrong},
     }
     if plain is not None:

@@ -40,6 +40,7 @@ from ps2stream.workers.radix.arrays import (
     FIRST,
     RadixArrays,
     UpdateScratch,
+    list_written,
     make_arrays,
     make_key_columns,
     make_match_scratch,
@@ -382,17 +383,16 @@ class RadixGI2:
         return MetPostings(*self._met)
 
     def stats(self) -> IndexStats:
-        """Returns the sizes; `bytes` counts what was ever written of the arrays, whose rest takes
-        no memory, but no scratch space."""
-        state, arrays = self._state, self._arrays
-        slots = int(state[kl.SLOT_TOP])
-        held = (arrays.directory, arrays.nodes[: state[kl.NODE_TOP]], arrays.wide,
-                arrays.pool[: state[kl.POOL_TOP]], arrays.slots_f[:slots],
-                arrays.dead[: slots // _BITS], arrays.places, arrays.cells, arrays.counts,
-                arrays.holders[: 2 * state[kl.HOLDER_TOP]])  # fmt: skip
+        """Returns the sizes; `bytes` are those of `list_bytes`."""
+        state = self._state
         return IndexStats(
             live=int(state[kl.LIVE]),
             tombstones=len(self._waiting) + int(state[kl.PURGEABLE]),
             postings=int(state[kl.POSTINGS]),
-            bytes=sum(int(a.nbytes) for a in held),
+            bytes=sum(self.list_bytes().values()),
         )
+
+    def list_bytes(self) -> dict[str, int]:
+        """Returns the bytes of each array that were ever written, as the rest takes no memory, by
+        its name; without scratch space."""
+        return list_written(self._arrays)

@@ -19,6 +19,9 @@ def test_small_calls_are_timed_beside_large_ones(
     found = run_engine(queries=2_000, runs=1, index=index)
     assert found["verified"]["different"] == 0
     assert found["live_queries"] > 0
+    listed = found["bytes_per_query_by_array"]
+    assert (index == "gi2-radix") == (listed != {})
+    assert not listed or sum(listed.values()) == pytest.approx(found["bytes_per_query"])
     one, many = (found["us_a_call_by_objects"][str(size)] for size in engine.SMALL)
     assert 0 < one["min"] <= one["median"] <= one["max"]
     # A call costs more with more objects, but less for each of them.
