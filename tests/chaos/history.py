@@ -148,7 +148,7 @@ def some_query(rng: random.Random, name: str, session: str) -> naive.Query:
         words[0] = rng.choice(PREDICATES)
     expression = rng.choice([" AND ", " OR ", " OR "]).join(words)
     if rng.random() < 0.2:
-        without = rng.choice([*WORDS[30:], *PREDICATES])
+        without = rng.choice([*WORDS[30:], *(p for p in PREDICATES if p not in words)])
         expression = f"({expression}) AND NOT {without}"
     lon, lat = round(rng.uniform(-160, 160), 2), round(rng.uniform(-70, 70), 2)
     side = rng.choice([2.0, 15.0, 40.0])
