@@ -36,13 +36,16 @@ from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.literals import NO_LITERALS
 from ps2stream.protocol.frame import I64, U64
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.workers.index import ALL_TERMS, MatchColumns
+from ps2stream.workers.index import ALL_TERMS, Index, MatchColumns
 from ps2stream.workers.indexes import INDEXES, IndexFactory, IndexName
 from ps2stream.workers.machine import choose_budget
+from ps2stream.workers.radix.gi2 import RadixGI2
 
 UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
 CHECKED = 200  # objects compared with brute force
+SMALL = 1, 32  # objects a call
+SMALL_CALLS, SMALL_ROUNDS = 500, 20
 _CHUNK = 1 << 16
 
 
@@ -145,6 +148,23 @@ class IndexEngine:
             "analysis_us_per_object": 1e6 * analysis / objects,
         }
 
+    def time_small_calls(self, size: int) -> dict[str, float]:
+        """Matches objects in batches of `size`; returns microseconds of processor time a call."""
+        calls = []
+        for first in range(0, BATCH * len(self.batches), size)[:SMALL_CALLS]:
+            lon, lat, off, term = self.batches[first // BATCH]
+            some = slice(first % BATCH, first % BATCH + size)
+            terms = slice(off[some.start], off[some.stop])
+            own = off[some.start : some.stop + 1] - off[some.start]
+            calls.append((lon[some].copy(), lat[some].copy(), own, term[terms].copy()))
+        taken = []
+        for _ in range(SMALL_ROUNDS):
+            start = time.process_time()
+            for objects in calls:
+                self.index.match(self.lsn, *objects)
+            taken.append(1e6 * (time.process_time() - start) / len(calls))
+        return summarise_values(taken)
+
     def differences(self, analyzer: Analyzer, sample: int, seed: int) -> int:
         """Counts the objects of a seeded sample whose matches differ from brute force."""
         rng = np.random.default_rng(seed)
@@ -189,6 +209,13 @@ def _compare_rounds(
     return summarise_values(
         [mine[rate] / other[rate] for mine, other in zip(rounds, others, strict=True)]
     )
+
+
+def _share_bytes(index: Index) -> dict[str, float]:
+    """Returns the bytes of a live query in each array, if the index lists them."""
+    listed = index.list_bytes() if isinstance(index, RadixGI2) else {}
+    live = max(index.stats().live, 1)
+    return {name: size / live for name, size in listed.items()}
 
 
 def run_engine(
@@ -259,6 +286,7 @@ def run_engine(
         rounds, others = rounds[1:], others[1:]
         if yardstick is not None:
             yardstick.run()
+    small = {} if added else {str(size): engine.time_small_calls(size) for size in SMALL}
     stats = engine.index.stats()
     wrong = engine.differences(analyzer, CHECKED, seed)
     rates = {key: [r[key] for r in rounds] for key in rounds[0]}
@@ -284,12 +312,14 @@ def run_engine(
         "tuples_per_second": summarise_values(rates["tuples_per_second"]),
         "objects_per_second": summarise_values(rates["objects_per_second"]),
         "matches_per_object": median(rates["matches_per_object"]),
+        "us_a_call_by_objects": small,
         "inserts_per_second": inserts,
         "tokenised_objects_per_second": tokenised,
         "live_queries": stats.live,
         "tombstones": stats.tombstones,
         "postings_per_query": stats.postings / max(stats.live, 1),
         "bytes_per_query": stats.bytes / max(stats.live, 1),
+        "bytes_per_query_by_array": _share_bytes(engine.index),
         "verified": {"objects": CHECKED, "different": wrong},
     }
     if plain is not None:

@@ -7,6 +7,7 @@ after some hundred objects.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -85,14 +86,14 @@ class HotUnitCounter:
 
     def report(
         self, request: HotUnitsRequest, dispatcher: int, route: int, workers: int,
-        texts: ObjectSample, analyzer: Analyzer | None,
+        find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None,
     ) -> HotUnitsReport:  # fmt: skip
-        """Answers a request, and begins to count objects anew. texts: recent objects, in which the
-        words are found of which only hashes were counted."""
+        """Answers a request, and begins to count objects anew. find_texts: returns recent objects,
+        in which the words are found of which only hashes were counted."""
         found = self.find_shares()
         seconds = max(self._since, 1) / 10
         sent = np.array([self._sent.get(w, 0) for w in range(workers)], np.int64)
-        cell, term, owner = _name_units(found, texts, analyzer)
+        cell, term, owner = _name_units(found, find_texts, analyzer)
         known = np.array([c != NO_CELL or t is not None for c, t in zip(cell, term, strict=True)])
         kept = np.flatnonzero(known) if len(known) else np.zeros(0, np.int64)
         report = HotUnitsReport(
@@ -110,12 +111,12 @@ class HotUnitCounter:
 
 
 def _name_units(
-    found: MetShares, texts: ObjectSample, analyzer: Analyzer | None
+    found: MetShares, find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None
 ) -> tuple[list[int], list[str | None], list[int]]:
     """Returns the cell (NO_CELL of a word), the word, if it is found, and the owner of each."""
     is_word = (found.key & WORD_BIT) != 0
     hot = np.flatnonzero(is_word & (found.share >= LEAST_WORD_SHARE))[:MOST_WORDS]
-    words = find_words(found.key[hot] & TERM_BITS, texts, analyzer)
+    words = find_words(found.key[hot] & TERM_BITS, find_texts(), analyzer) if len(hot) else []
     named = dict(zip(hot.tolist(), words, strict=True))
     cell = [NO_CELL if w else int(k) for k, w in zip(found.key, is_word, strict=True)]
     owner = [int(k & _OWNER) if w else 0 for k, w in zip(found.key, is_word, strict=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ps2stream.dispatcher.events import (
@@ -256,8 +257,8 @@ class DispatcherMachine:
         self._out.append(Send(CONTROLLER, found))
 
     def _report_hot_units(self, request: HotUnitsRequest) -> None:
-        texts = self.reservoir.newest(LOOKED_AT, BATCHES)
-        self._out.append(self.router.report_hot_units(request, texts))
+        find_texts = partial(self.reservoir.newest, LOOKED_AT, BATCHES)
+        self._out.append(self.router.report_hot_units(request, find_texts))
 
     def _handle_join(self, event: PeerJoined) -> None:
         self._take_out(self.router.joined(event.peer))

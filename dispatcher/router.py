@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -333,10 +333,12 @@ class RouterMachine:
             return []
         return [*self._open.release_late(now, self._describe_progress())]
 
-    def report_hot_units(self, request: HotUnitsRequest, texts: ObjectSample) -> Send:
-        """Answers the controller's request; texts: recent objects."""
+    def report_hot_units(
+        self, request: HotUnitsRequest, find_texts: Callable[[], ObjectSample]
+    ) -> Send:
+        """Answers the controller's request; find_texts: returns recent objects."""
         found = self.hot_units.report(
-            request, self.index, self.route, self.workers, texts, self._analyzer
+            request, self.index, self.route, self.workers, find_texts, self._analyzer
         )
         return Send(CONTROLLER, found)
 

@@ -46,6 +46,9 @@ class MatchColumns(NamedTuple):
     session: I64
 
 
+NO_MATCHES = MatchColumns(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
 class MetPostings(NamedTuple):
     """The postings met under terms of the objects: base int64[n], per object on the base level;
     levels int64[16], of all objects on each of the others."""

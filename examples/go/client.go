@@ -26,18 +26,21 @@ func main() {
 
 	lon, lat, km := -0.12, 51.5, 30.0
 	near := &pb.Region{Shape: &pb.Region_Circle{Circle: &pb.Circle{Lon: &lon, Lat: &lat, RadiusKm: &km}}}
-	query := &pb.Query{Id: "thames", Expression: "flood AND river", Region: near, Session: "go"}
+	query := &pb.Query{Id: "thames", Expression: "flood AND severity >= 3", Region: near, Session: "go"}
 	must(client.InsertQuery(ctx, &pb.InsertQueryRequest{Query: query}))
-	post := &pb.Object{Id: "1", Lon: &lon, Lat: &lat, Text: "Flood by the river!"}
+	severity := &pb.AttributeValue{Value: &pb.AttributeValue_Integer{Integer: 4}}
+	attributes := &pb.Attributes{Values: map[string]*pb.AttributeValue{"severity": severity}}
+	post := &pb.Object{Id: "1", Lon: &lon, Lat: &lat, Text: "Flood by the river!", Attributes: attributes}
 	must(client.Publish(ctx, &pb.PublishRequest{Batch: &pb.ObjectBatch{Objects: []*pb.Object{post}}}))
 
 	stream := must(client.Deliver(ctx))
 	send := func(request *pb.DeliverRequest) { must(0, stream.Send(request)) }
-	fields := &pb.DeliverFields{Text: true}
+	fields := &pb.DeliverFields{Text: true, Attributes: true}
 	send(&pb.DeliverRequest{Event: &pb.DeliverRequest_Start{Start: &pb.Start{Session: "go", Fields: fields}}})
 	must(stream.Recv()) // Started
 	batch := must(stream.Recv()).GetBatch()
-	fmt.Println(batch.SessionSeq, batch.NewQueryIds[0], batch.ObjectIds[0], batch.Text[0])
+	severity = batch.Attributes[0].Values["severity"]
+	fmt.Println(batch.SessionSeq, batch.NewQueryIds[0], batch.ObjectIds[0], batch.Text[0], severity.GetInteger())
 	send(&pb.DeliverRequest{Event: &pb.DeliverRequest_Credit{Credit: &pb.Credit{Ack: batch.SessionSeq}}})
 	must(0, stream.CloseSend())
 	for err := error(nil); err == nil; { // until the service ends the stream, after it has processed the acknowledgement

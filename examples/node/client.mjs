@@ -1,6 +1,6 @@
 // node client.mjs insert ID EXPRESSION [--circle=LON,LAT,KM] [--session NAME]
 // node client.mjs delete ID
-// node client.mjs publish < posts.jsonl          lines with lon, lat, text; id and time_ms
+// node client.mjs publish < posts.jsonl          lines with lon, lat, text; id, time_ms, attributes
 // node client.mjs subscribe [--session NAME] [--state FILE] [--limit N]
 //
 // Each command also has the options --server HOST:PORT, --token-file FILE, --tls-ca FILE,

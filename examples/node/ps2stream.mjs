@@ -58,14 +58,15 @@ export class Client {
     return (await this.call('DeleteQuery', { id, request_id: randomUUID() })).lsn;
   }
 
-  // Yields the receipts of batches of objects, in order. If the service is full, a batch is sent
-  // again after the time that the service named.
+  // Yields the receipts of batches of objects, in order. `attributes` of an object are numbers,
+  // texts, booleans and Dates by name. If the service is full, a batch is sent again after the time
+  // that the service named.
   async *publish(batches) {
     const stream = this.stub.PublishStream(this.metadata);
     const answers = stream[Symbol.asyncIterator]();
     for await (const objects of batches) {
       for (;;) {
-        stream.write({ batch: { objects } });
+        stream.write({ batch: { objects: objects.map(packObject) } });
         const { value: receipt, done } = await answers.next();
         if (done) throw new Error('the service ended the stream');
         if (!receipt.retry_after_ms) {
@@ -99,7 +100,7 @@ export class Client {
       stream.write({
         start: {
           session,
-          fields: { text: true, position: true, time: true },
+          fields: { text: true, position: true, time: true, attributes: true },
           credit_batches: WINDOW.batches,
           credit_bytes: WINDOW.bytes,
           ...(cursor && { cursor }),
@@ -126,6 +127,36 @@ export class Client {
       }
     }
   }
+}
+
+function packObject({ attributes, ...object }) {
+  if (!attributes) return object;
+  const values = Object.entries(attributes).map(([name, value]) => [name, packValue(name, value)]);
+  return { ...object, attributes: { values: Object.fromEntries(values) } };
+}
+
+// The service has one type of number, in which an integer of 64 bits is exact.
+function packValue(name, value) {
+  if (typeof value === 'bigint') return { integer: String(value) };
+  if (typeof value === 'number') {
+    return Number.isSafeInteger(value) ? { integer: value } : { number: value };
+  }
+  if (typeof value === 'string') return { text: value };
+  if (typeof value === 'boolean') return { boolean: value };
+  if (value instanceof Date) return { time_ms: value.getTime() };
+  throw new Error(`attributes.${name}: expected a number, text, boolean or Date`);
+}
+
+function readAttributes(attributes) {
+  const values = Object.entries(attributes?.values ?? {});
+  return Object.fromEntries(values.map(([name, value]) => [name, readValue(value)]));
+}
+
+// Integers that no JavaScript number holds stay texts.
+function readValue({ value: kind, ...value }) {
+  if (kind === 'time_ms') return new Date(Number(value.time_ms)).toISOString();
+  if (kind !== 'integer') return value[kind];
+  return Number.isSafeInteger(Number(value.integer)) ? Number(value.integer) : value.integer;
 }
 
 // A Deliver stream. The numbers of pairs are BigInt.
@@ -169,6 +200,7 @@ class Subscription {
         lat: batch.lat[at],
         time: new Date(Number(batch.time_ms[at])).toISOString(),
         text: batch.text[at],
+        attributes: readAttributes(batch.attributes[at]),
       }));
     return { cursor, matches, gap: null };
   }

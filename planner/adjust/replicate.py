@@ -27,7 +27,7 @@ from ps2stream.planner.adjust.apply import apply
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.leaves import holders
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.replicas import ReplicatedUnit
+from ps2stream.routing.replicas import MAX_REPLICATED, ReplicatedUnit
 
 UnitKey = tuple[int | None, str | None]
 """The cell and the term of a replicated unit."""
@@ -190,6 +190,8 @@ class _ReplicationRun:
         group = self._groups.get(unit.key)
         owned = self._find_owners(unit)
         now = group or owned
+        if not now or len(self._groups) >= MAX_REPLICATED:
+            return
         source = max(now, key=lambda w: self.loads[w])
         weight = self._stream.find_weight(unit.share)
         if self.loads[source] <= self._rules.aim or unit.key in self.changed:
@@ -202,9 +204,10 @@ class _ReplicationRun:
             self._migrate(unit.cell, source, weight)
 
     def _find_owners(self, unit: HotUnit) -> tuple[int, ...]:
-        """Returns the workers that own something of a unit by the leaves."""
+        """Returns the workers that own something of a unit by the leaves; none of a word that is
+        met in replicated cells, where a group owns it."""
         if unit.cell is None:
-            return (unit.owner,) if unit.owner < self._plan.workers else (0,)
+            return (unit.owner,) if unit.owner < self._plan.workers else ()
         return self._held[int(self._plan.cells[unit.cell])]
 
     def _replicate(self, unit: HotUnit, now: tuple[int, ...], weight: float, degree: int) -> None:

@@ -39,6 +39,10 @@ _PLAIN: dict[Any, tuple[str, ...]] = {
 """Types of columns that are attributes as they are, with the types of members that they are of."""
 
 
+_FEATURE = frozenset({"type", "geometry", "properties", "bbox"})
+"""Members of a GeoJSON Feature that say nothing of the post."""
+
+
 class ConvertedPosts(NamedTuple):
     """Result of a conversion. posts: post i of record `rows[i]`, as a record batch of posts.SCHEMA
     and a column for each attribute, or as a list where columns cannot express them. bad: what is
@@ -54,9 +58,10 @@ class RecordFields:
 
     spec: `text=body,lat=place.lat,lon=geometry.coordinates.0`, of the names id, time, lon, lat and
     text; dots lead into objects, numbers into arrays. A name without a path has its usual
-    ones (posts.NAMES), one with an empty path (`id=`) has none. unit: of times that are numbers;
-    times that are texts are ISO 8601. choice: of the members that become attributes, of those that
-    no path leads to. Raises InvalidArgument.
+    ones (posts.NAMES), one with an empty path (`id=`) has none. A record that is a GeoJSON Feature
+    has its properties, and the position of its Point, as if they were members of the record.
+    unit: of times that are numbers; times that are texts are ISO 8601. choice: of the members that
+    become attributes, of those that no path leads to. Raises InvalidArgument.
     """
 
     def __init__(
@@ -78,6 +83,10 @@ class RecordFields:
             self._paths[name] = (tuple(path.split(".")),) if path else ()
         steps = {path[0] for paths in self._paths.values() for path in paths}
         self._used = frozenset({*steps, *SCHEMA.names, "payload", "until"})
+        led = {
+            p[1] for paths in self._paths.values() for p in paths if p[0] == "properties" and p[1:]
+        }
+        self._used_of_features = self._used | _FEATURE | led
 
     def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> ConvertedPosts:
         """Converts JSON records to posts; record i without an id of its own gets ids[i]."""
@@ -135,7 +144,8 @@ class RecordFields:
         looked at one by one."""
         found: dict[str, Any] = {}
         choice = self._choice
-        if {"payload", "until", "attributes"} & set(table.schema.names):
+        names = set(table.schema.names)
+        if {"payload", "until", "attributes"} & names or names >= {"geometry", "properties"}:
             raise ValueError("not of plain members")
         for field in table.schema:
             name, kind = field.name, field.type
@@ -199,6 +209,9 @@ class RecordFields:
             raise ValueError(f"expected a JSON object: {error}") from None
         if not isinstance(found, dict):
             raise ValueError(f"expected a JSON object, got {short(found)}")
+        is_feature = found.get("type") == "Feature" and isinstance(found.get("properties"), dict)
+        if is_feature:
+            found = _unfold_feature(found)
         out: dict[str, Any] = {}
         for name, check in CHECKS.items():
             value = next(
@@ -212,7 +225,8 @@ class RecordFields:
                 out[name] = check(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-        out["attributes"] = self._choice.read(found, self._used)
+        used = self._used_of_features if is_feature else self._used
+        out["attributes"] = self._choice.read(found, used)
         try:
             out["payload"] = check_payload(found.get("payload"))
         except ValueError as error:
@@ -230,6 +244,20 @@ class RecordFields:
             return round(value * self._factor)
         except (OverflowError, ValueError):  # infinite, or nan
             return value
+
+
+def _unfold_feature(feature: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a Feature with its properties, and the position of its Point, beside its members, as
+    the readers of files have them."""
+    record = feature["properties"] | {name: feature[name] for name in _FEATURE & feature.keys()}
+    if feature.get("id") is not None:
+        record["id"] = feature["id"]
+    geometry = feature.get("geometry")
+    if isinstance(geometry, dict) and geometry.get("type") == "Point":
+        point = geometry.get("coordinates")
+        if isinstance(point, list) and len(point) >= 2:
+            record["lon"], record["lat"] = point[:2]
+    return record
 
 
 def _is_exact(column: Any) -> Any:

@@ -36,6 +36,7 @@ from ps2stream.language.simple_characters import ASCII_FOLD, simple_characters
 from ps2stream.protocol.frame import (
     I64,
     U8,
+    U16,
     U64,
     Array,
     column_to_strings,
@@ -196,12 +197,12 @@ class Analyzer:
         text: U8,
         is_wanted: Callable[[], bool] = is_always_wanted,
         literals: LiteralView = NO_LITERALS,
-        area: U8 | None = None,
+        area: U16 | None = None,
     ) -> tuple[I64, U64]:
         """Analyses a ragged column of UTF-8 texts into a ragged column of term hashes.
 
         Rows are sorted and unique and hold TOP, and those of `literals` that hold for the text and,
-        with `area` (uint8[n], see `find_areas`), that some query has there.
+        with `area` (uint16[n], see `find_areas`), that some query has there.
         Malformed UTF-8 separates tokens. Raises Cancelled once `is_wanted` says that the caller
         has left.
         """
@@ -211,7 +212,7 @@ class Analyzer:
         out_off = np.zeros(rows + 1, np.int64)
         watched = literals.of_texts
         if area is None:
-            area = np.full(rows if len(watched[0]) else 0, ANYWHERE, np.uint8)
+            area = np.full(rows if len(watched[0]) else 0, ANYWHERE, np.uint16)
         if self.simple:
             size = int(off[-1] - off[0])
             out = np.empty(size + rows, np.uint64)
@@ -260,7 +261,7 @@ class Analyzer:
         rows: Array,
         is_wanted: Callable[[], bool],
         watched: tuple[U64, U8, U8, U64, U64],
-        area: U8,
+        area: U16,
     ) -> tuple[I64, U64, I64, U64]:
         """Returns the term hashes of these rows, as a ragged column, unsorted and without TOP, and
         the watched literals in them, as another."""

@@ -28,7 +28,7 @@ from ps2stream.language.boolean import (
     satisfies,
     terms_of,
 )
-from ps2stream.language.literal_kernels import phrase_term
+from ps2stream.language.literal_kernels import AREA_WORDS, phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.language.pairs import is_pair, split_pair
@@ -176,7 +176,7 @@ def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLitera
         hash_literals(analyzer, [x for x, _ in noted]),
         np.array(kinds, np.uint8),
         np.array(sizes, np.uint16),
-        np.full(len(noted), ~np.uint64(0)),
+        np.full((len(noted), AREA_WORDS), ~np.uint64(0)),
     )
 
 

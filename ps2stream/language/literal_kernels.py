@@ -25,9 +25,10 @@ NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
 HEADS: Final = 256  # hashes of the two bytes that a prefix begins with
 LONG_SIZE: Final = 7  # the bit of all prefixes of nine bytes or more; bit 0 is of two bytes
-ANYWHERE: Final = 64  # stands for an area where places do not matter
+ANYWHERE: Final = 256  # stands for an area where places do not matter
+AREA_WORDS: Final = 4  # of 64 areas each
 _TILE: Final = 256 / 360  # tiles a degree
-_TILES: Final = 8  # a side: the next tile is the first one again
+_TILES: Final = 16  # a side: the next tile is the first one again
 
 Integer = Any  # a plain integer, or one of NumPy's
 
@@ -93,9 +94,9 @@ def _find_tile(degrees: float, half: float) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def find_areas(lon: F64, lat: F64) -> U8:
-    """Returns the areas, 0 to 63, of points: of a tile that is repeated over the whole world."""
-    out = np.empty(lon.shape[0], np.uint8)
+def find_areas(lon: F64, lat: F64) -> U16:
+    """Returns the areas, 0 to 255, of points: parts of a tile that is repeated over the world."""
+    out = np.empty(lon.shape[0], np.uint16)
     for i in range(lon.shape[0]):
         x, y = _find_tile(lon[i], 180.0), _find_tile(lat[i], 90.0)
         out[i] = (y & _TILES - 1) * _TILES + (x & _TILES - 1)
@@ -103,17 +104,17 @@ def find_areas(lon: F64, lat: F64) -> U8:
 
 
 @njit(cache=True, nogil=True)
-def _mask_boxes(box: F64, begin: int, end: int) -> np.uint64:
-    """Returns the areas of the points in the boxes box[begin:end], closed, as bits; all where there
-    is no box."""
-    mask = _FREE
+def _mark_boxes(box: F64, begin: int, end: int, mask: U64) -> None:
+    """Sets the bits of the areas of points in the boxes box[begin:end], closed, in uint64[4]; of
+    all where there is no box."""
+    mask[:] = _FREE if begin < end else ~_FREE
     for at in range(begin, end, 4):
         x0, y0 = _find_tile(box[at], 180.0), _find_tile(box[at + 1], 90.0)
         x1, y1 = _find_tile(box[at + 2], 180.0), _find_tile(box[at + 3], 90.0)
         for y in range(y0, min(y1, y0 + _TILES - 1) + 1):
             for x in range(x0, min(x1, x0 + _TILES - 1) + 1):
-                mask |= _ONE << np.uint64((y & _TILES - 1) * _TILES + (x & _TILES - 1))
-    return mask if mask != _FREE else ~_FREE
+                area = (y & _TILES - 1) * _TILES + (x & _TILES - 1)
+                mask[area >> 6] |= _ONE << np.uint64(area & 63)
 
 
 @njit(cache=True, nogil=True)
@@ -127,23 +128,25 @@ def list_watched(
         np.empty(room, np.uint64),
         np.empty(room, np.uint8),
         np.empty(room, np.uint16),
-        np.empty(room, np.uint64),
+        np.empty((room, AREA_WORDS), np.uint64),
     )
+    mask = np.empty(AREA_WORDS, np.uint64)
     n = 0
     for row in range(term_off.shape[0] - 1):
         last = prog_off[row + 1] - 1
         if last < prog_off[row] or prog[last] > PROG_NOTES:
             continue
         notes = PROG_NOTES - np.int64(prog[last])
-        mask = _FREE
+        is_marked = False
         for at in range(last - 2 * notes, last, 2):
             if prog[at] >> 8 == 0:  # of validity, see protocol/validity.py
                 break
             found[n] = term[term_off[row] + (prog[at] & 0xFF)]
             kind[n] = prog[at] >> 8
             size[n] = prog[at + 1] & 0xFFFF
-            if mask == _FREE:
-                mask = _mask_boxes(box, box_off[row], box_off[row + 1])
+            if not is_marked:
+                _mark_boxes(box, box_off[row], box_off[row + 1], mask)
+                is_marked = True
             area[n] = mask
             n += 1
     return found[:n].copy(), kind[:n].copy(), size[:n].copy(), area[:n].copy()
@@ -172,7 +175,7 @@ def _place_bit(seen: U64, term: np.uint64, area: Integer) -> np.uint64:
 def may_be_watched(seen: U64, term: np.uint64, area: Integer) -> bool:
     """Returns whether a term may be watched in an area; if not, it surely is not."""
     bit = _place_bit(seen, term, area)
-    return bool(seen[np.int64(bit >> _SIX)] >> (bit & _LAST_BIT) & _ONE)
+    return bool(seen[bit >> _SIX] >> (bit & _LAST_BIT) & _ONE)
 
 
 @njit(inline="always")
@@ -181,21 +184,30 @@ def is_watched(table: U64, areas: U64, seen: U64, term: np.uint64, area: Integer
     if not may_be_watched(seen, term, area):
         return False
     at = find_literal(table, term)
-    return bool(at >= 0 and (area == ANYWHERE or areas[at] >> np.uint64(area) & _ONE))
+    if at < 0 or area == ANYWHERE:
+        return bool(at >= 0)
+    return bool(areas[at, area >> 6] >> np.uint64(area & 63) & _ONE)
 
 
 @njit(cache=True, nogil=True)
-def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: np.uint64) -> bool:
-    """Adds areas to those of the term at a place; returns whether there are new ones."""
-    fresh = more & ~areas[at]
-    if fresh == _FREE:
-        return False
-    areas[at] |= fresh
-    for area in range(ANYWHERE + 1):
-        if area == ANYWHERE or fresh >> np.uint64(area) & _ONE != _FREE:
-            bit = _place_bit(seen, term, area)
-            seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
-    return True
+def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: U64) -> bool:
+    """Adds areas, uint64[4], to those of the term at a place; returns whether there are new
+    ones."""
+    is_wider = False
+    for word in range(AREA_WORDS):
+        fresh = more[word] & ~areas[at, word]
+        if fresh == _FREE:
+            continue
+        areas[at, word] |= fresh
+        is_wider = True
+        for area in range(64):
+            if fresh >> np.uint64(area) & _ONE != _FREE:
+                bit = _place_bit(seen, term, 64 * word + area)
+                seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
+    if is_wider:
+        bit = _place_bit(seen, term, ANYWHERE)
+        seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
+    return is_wider
 
 
 @njit(cache=True, nogil=True)

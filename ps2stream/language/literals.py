@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ps2stream.language.literal_kernels import (
+    AREA_WORDS,
     HEADS,
     LONG_SIZE,
     NAME_MARKS,
@@ -53,7 +54,7 @@ class LiteralView(NamedTuple):
     with its sizes, as bits from two bytes on, the last of them for all from LONG_SIZE on; in the
     last place the largest size. kinds uint8[len(LiteralKind) + 1]:
     1 for each kind that a literal may have. pairs uint8[PAIR_MARKS]: 1 for each mark of a name that
-    is in a pair, then a bit for each two of them. area uint64[2^k]: in which areas of the world
+    is in a pair, then a bit for each two of them. area uint64[2^k, 4]: in which areas of the world
     some query has the term in the same place (`find_areas`): phrases and prefixes are found for
     objects in these only, as no others can match. seen uint64[2^k / 8]: bits that say of terms in
     areas that they are not watched there, without a look at the table. version: how often a literal
@@ -75,8 +76,10 @@ class LiteralView(NamedTuple):
         """Returns a view of no literals, with a table of so many places."""
         sizes = np.zeros(PHRASE_WORDS + 1, np.uint8), np.zeros(HEADS + 1, np.uint8)
         kinds, pairs = np.zeros(_KINDS, np.uint8), np.zeros(PAIR_MARKS, np.uint8)
-        term, area = np.zeros((2, places), np.uint64)
-        return cls(term, *sizes, kinds, pairs, area, np.zeros(places // 8, np.uint64), version)
+        term, area = np.zeros(places, np.uint64), np.zeros((places, AREA_WORDS), np.uint64)
+        return cls(
+            term, *sizes, kinds, pairs, area, np.zeros(max(places // 8, 1), np.uint64), version
+        )
 
     def mark(self, kind: U8, size: U16) -> None:
         """Marks the kinds and sizes of literals."""
@@ -126,7 +129,7 @@ NO_LITERALS: Final = LiteralView.make_empty(0)
 
 class WatchedLiterals(NamedTuple):
     """The watched literals of some queries: term uint64[n], kind uint8[n], size uint16[n], area
-    uint64[n]: a bit for each area (`find_areas`) in which an object may match the query."""
+    uint64[n, 4]: a bit for each area (`find_areas`) in which an object may match the query."""
 
     term: U64
     kind: U8
@@ -144,18 +147,22 @@ class WatchedLiterals(NamedTuple):
 
     def everywhere(self) -> WatchedLiterals:
         """Returns these literals as if objects anywhere could match the queries."""
-        return self._replace(area=np.full(len(self.term), ~np.uint64(0)))
+        return self._replace(area=np.full_like(self.area, ~np.uint64(0)))
 
     def view(self) -> LiteralView:
         """Returns a view of these literals alone."""
         if not len(self.term):
             return NO_LITERALS
-        view = LiteralView.make_empty(8 << len(self.term).bit_length())
+        distinct = len(np.unique(self.term))
+        view = LiteralView.make_empty(4 << distinct.bit_length())
         hold_literals(view.term, view.area, view.seen, self.term, self.area)
         view.mark(self.kind, self.size)
         return view
 
 
 _NONE: Final = WatchedLiterals(
-    np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.uint16), np.zeros(0, np.uint64)
+    np.zeros(0, np.uint64),
+    np.zeros(0, np.uint8),
+    np.zeros(0, np.uint16),
+    np.zeros((0, AREA_WORDS), np.uint64),
 )

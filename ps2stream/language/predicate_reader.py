@@ -18,7 +18,12 @@ from ps2stream.limits import (
 )
 
 _SIGNS: Final = {"≠": "!=", "≤": "<=", "≥": ">="}
-_HALF_OPERATORS: Final = {"=": "= for equal, >= or <= for the rest", ">": "!= for not equal"}
+_DOUBLED: Final = {
+    "==": "= for equal, >= or <= for the rest",
+    "<>": "!= for not equal",
+    "=>": ">= for at least",
+    "=<": "<= for at most",
+}
 _SHOWN: Final = 40
 
 
@@ -106,8 +111,9 @@ def _read_value(source: str, at: int, pattern: re.Pattern[str]) -> tuple[Value, 
                     at, r'in a text, \ stands before " or another \ (or as in JSON)'
                 ) from None
         return _make_text(text, at), found.end()
-    if typed[0] in _HALF_OPERATORS:
-        raise PredicateError(at, f"write {_HALF_OPERATORS[typed[0]]}")
+    if typed[0] in "=<>":
+        known = _DOUBLED.get(source[at - 1 : at + 1], "one of =, !=, <, <=, > and >=")
+        raise PredicateError(at, f"write {known}")
     try:
         value = read_bare_value(typed)
     except ValueError as error:

@@ -34,7 +34,7 @@ from ps2stream.language.literal_kernels import (
 )
 from ps2stream.language.word_kernels import ZERO
 from ps2stream.limits import TOKEN_BYTES
-from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.frame import I64, U8, U16, U64
 from ps2stream.protocol.span_kernels import copy_span
 
 _FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(32)
@@ -188,7 +188,7 @@ def search_rows(
     keys: U64,
     rows: tuple[I64, U64, I64, U64],
     watched: tuple[U64, U8, U8, U64, U64],
-    area: U8,
+    area: U16,
 ) -> tuple[I64, U64]:
     """Returns what `analyse_rows` has written with the literals that are watched in the area of
     each row, sorted and unique; rows that are marked in `slow` are empty."""
@@ -254,7 +254,7 @@ def find_watched(
     words: tuple[I64, U8],
     keys: U64,
     watched: tuple[U64, U8, U8, U64, U64],
-    area: U8,
+    area: U16,
 ) -> tuple[I64, U64]:
     """Returns the literals that are watched in the areas of analysed rows as a ragged column.
 

@@ -157,6 +157,16 @@ ALERTS = (
         "If the imbalance stays, run `ps2stream replan` or add workers.",
     ),
     AlertRule(
+        "Ps2streamHotSpot", "warning", "5m",
+        "max by (job) (ps2stream_hot_balance) > 1.5 and "
+        "max by (job) (ps2stream_worker_load_seconds) > 0.5",
+        "One worker gets {{ $value | humanize }} times the objects of the mean, and it stays so",
+        "Hot units are normally replicated within seconds (`ps2stream status --load` lists "
+        "them). Nothing is replicated while a plan change is under way or two plans coexist: see "
+        "`ps2stream migrations`. If there is none, look for messages of the controller in the "
+        "log, and whether ps2stream_adjustments_total counts declined changes.",
+    ),
+    AlertRule(
         "Ps2streamMigrationStuck", "warning", "30m",
         "max by (job) (ps2stream_migration_active) == 1",
         "A plan change has taken more than 30 minutes",

@@ -16,7 +16,8 @@ from ps2stream.routing.plan_document import FORMAT, compute_checksum, read_docum
 def save_plan(plan: RoutingPlan, path: str | Path) -> None:
     """Writes the plan as JSON with its format version and checksum."""
     body = plan.to_dict()
-    format = FORMAT if any(isinstance(leaf, Moved) for leaf in plan.leaves) else 1
+    format = 2 if any(isinstance(leaf, Moved) for leaf in plan.leaves) else 1
+    format = FORMAT if plan.replicas else format
     document = {"format": format, "checksum": compute_checksum(body), "plan": body}
     # A run of cells is on one line, to be easier to read.
     text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(document, indent=1))

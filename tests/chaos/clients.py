@@ -94,7 +94,7 @@ class Publisher(Customer):
         batch = Batch(names, objects, 0, time.monotonic(), self.dispatcher)
         self.history.publishes(batch)
         rows = [
-            {"id": n, "lon": o.lon, "lat": o.lat, "text": o.text}
+            {"id": n, "lon": o.lon, "lat": o.lat, "text": o.text, "attributes": o.attributes}
             for n, o in zip(names, objects, strict=True)
         ]
         try:
@@ -216,7 +216,8 @@ class Subscriber(Customer):
             if known is None:
                 continue  # the verdict says so
             obj = known[0].objects[known[1]]
-            if (match.lon, match.lat, match.text) != (obj.lon, obj.lat, obj.text):
+            got = match.lon, match.lat, match.text, match.attributes
+            if got != (obj.lon, obj.lat, obj.text, obj.attributes):
                 seen.problems.append(f"{seen.name}: {match} is not {obj}")
             if match.query_id.startswith("probe"):
                 self.history.arrived(seen.name, match.object_id, now)

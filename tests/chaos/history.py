@@ -9,8 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests import naive
+from tests.naive_predicates import Scalar
 
 WORDS = [f"word{i}" for i in range(40)]
+ATTRIBUTES: dict[str, list[Scalar]] = {
+    "severity": [1, 2, 2.5, 3, -4, 2**60],
+    "source": ["usgs", "noaa", "3"],
+    "tsunami": [True, False],
+}
+PREDICATES = [
+    "severity >= 2.5",
+    "severity < 2",
+    "severity = 3",
+    "severity != 3",
+    'source IN ("usgs", "noaa")',
+    'source = "3"',
+    'source > "n"',
+    "tsunami = true",
+    "tsunami EXISTS",
+]
 STRIPES = 8
 """Probes watch this many stripes of longitude each."""
 
@@ -98,13 +115,19 @@ class History:
 
 
 def some_object(rng: random.Random, probe: int | None = None) -> naive.Obj:
-    """A text of a few words somewhere; a probe of a stripe says so and lies in it."""
+    """A text of a few words and attributes somewhere; a probe of a stripe says so and lies in
+    it."""
     lon, lat = round(rng.uniform(-180, 180), 3), round(rng.uniform(-85, 85), 3)
     words = [WORDS[min(int(rng.expovariate(0.08)), len(WORDS) - 1)] for _ in range(5)]
+    attributes: dict[str, Scalar] = {}
+    for name, values in ATTRIBUTES.items():
+        if rng.random() < 0.7:
+            attributes[name] = rng.choice(values)
     if probe is None:
-        return naive.Obj(lon, lat, " ".join(words))
+        return naive.Obj(lon, lat, " ".join(words), attributes)
     west, _ = stripe(probe)
-    return naive.Obj(round(west + rng.uniform(0, 360 / STRIPES), 3), lat, f"probe{probe}")
+    lon = round(west + rng.uniform(0, 360 / STRIPES), 3)
+    return naive.Obj(lon, lat, f"probe{probe}", attributes)
 
 
 def stripe(probe: int) -> tuple[float, float]:
@@ -114,16 +137,19 @@ def stripe(probe: int) -> tuple[float, float]:
 
 
 def some_query(rng: random.Random, name: str, session: str) -> naive.Query:
-    """A few words, nearly always somewhere."""
+    """A few words, phrases, prefixes and predicates, nearly always somewhere."""
     words = rng.sample(WORDS[:30], rng.randint(1, 3))
-    kind = rng.randrange(6)
+    kind = rng.randrange(9)
     if kind == 0:
         words[0] = f'"{words[0]} {rng.choice(WORDS[:30])}"'
     elif kind == 1:
         words[0] = words[0][:5] + "*"
+    elif kind > 5:
+        words[0] = rng.choice(PREDICATES)
     expression = rng.choice([" AND ", " OR ", " OR "]).join(words)
     if rng.random() < 0.2:
-        expression = f"({expression}) AND NOT {rng.choice(WORDS[30:])}"
+        without = rng.choice([*WORDS[30:], *(p for p in PREDICATES if p not in words)])
+        expression = f"({expression}) AND NOT {without}"
     lon, lat = round(rng.uniform(-160, 160), 2), round(rng.uniform(-70, 70), 2)
     side = rng.choice([2.0, 15.0, 40.0])
     kind = rng.randrange(6)

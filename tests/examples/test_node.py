@@ -110,8 +110,9 @@ def test_matches_are_those_of_brute_force_over_breaks_and_a_restart(
     assert [int(match["number"]) for match in found] == list(range(1, len(found) + 1))
     assert len(set(pairs(found))) == len(found)
     assert set(pairs(found)) == expected(rows)
-    texts = {row["id"]: (row["lon"], row["lat"], row["text"]) for row in rows}
-    assert all((m["lon"], m["lat"], m["text"]) == texts[m["object"]] for m in found)
+    fields = ("lon", "lat", "text", "attributes")
+    sent = {row["id"]: [row[name] for name in fields] for row in rows}
+    assert all([m[name] for name in fields] == sent[m["object"]] for m in found)
 
 
 def test_what_it_took_is_acknowledged_and_granted(node: Path, target: str, client: Client) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,15 @@ def run(service: RunningService, *words: str, code: int = 0) -> str:
     return found.output
 
 
+def await_units(client: Client, count: int) -> None:
+    """Waits until the controller reports so many replicated units."""
+    deadline = time.monotonic() + 60
+    while (client.status()["census"] or {}).get("replicated_units") != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(client.load()["replicated"]) == count
+
+
 def await_loads(client: Client) -> dict[str, Any]:
     deadline = time.monotonic() + 60
     while not (found := client.load())["replicated"]:
@@ -91,11 +102,8 @@ def test_loads_and_status_list_what_is_replicated(
     assert (cell["share"], found["hot_balance"]) == (None, None)  # nobody counts
     lines = run(service, "status", "--load").splitlines()
     assert any(line.split()[:3] == ["-", "0-2", "flood"] for line in lines)
-    deadline = time.monotonic() + 60
-    while not (census := client.status()["census"])["replicated_units"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert (census["replicated_units"], census["hot_changes"]) == (2, 0)
+    await_units(client, 2)
+    assert client.status()["census"]["hot_changes"] == 0
     assert "2 replicated" in run(service, "status")
 
 
@@ -172,23 +180,46 @@ def test_a_plan_with_replicated_units_cannot_coexist(
     assert client.migrations().state == "none"
 
 
+def test_replicated_units_are_ended_by_hand(
+    service: RunningService, client: Client, plan: Path, root: Path, tmp_path: Path
+) -> None:
+    """As docs/operations.md says, and back again."""
+    page = (root / "docs/operations.md").read_text("utf-8")
+    now, later = tmp_path / "now.json", tmp_path / "next.json"
+    run(service, "plan", "current", "-o", str(now))
+    assert json.loads(now.read_text())["format"] == 3
+    [recipe] = [line for line in page.splitlines() if line.startswith("jq ")]
+    if shutil.which("jq") is None:
+        pytest.skip("there is no jq here (Debian: apt-get install jq)")
+    subprocess.run(recipe, shell=True, check=True, cwd=tmp_path)
+    made = load_plan(later)
+    assert (made.version, made.base_version, made.replicas) == (3, 2, ())
+    run(service, "apply", str(later), "--wait")
+    await_units(client, 0)
+    back = dataclasses.replace(load_plan(now), version=4, base_version=3)
+    save_plan(back, later)
+    run(service, "apply", str(later), "--wait")
+    await_units(client, 2)
+
+
 def test_a_plan_made_anew_has_no_replicated_units(
     service: RunningService, client: Client, plan: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "anew.json"
+    version = client.migrations().plan_version
     words = ("plan", "--from-service", service.targets[0], "--engine", "numpy", "-o", str(path))
     assert CliRunner().invoke(main, [*words]).exit_code == 0
     made = load_plan(path)
-    assert (made.base_version, made.replicas) == (2, ())
+    assert (made.base_version, made.replicas) == (version, ())
     run(service, "apply", str(path), "--coexist")
     client.insert("q-young", "flood", BOX, session="s")
     post = HERE | {"text": "a flood"}
     assert client.explain("q-flood", post)["sent_to_one_of"] == [{"workers": [0, 1, 2]}]
     young = client.explain("q-young", post)
-    assert (young["plan_version"], young["sent_to_one_of"]) == (3, [])
+    assert (young["plan_version"], young["sent_to_one_of"]) == (version + 1, [])
     assert young["sent_to"] == [young["worker"]]
     run(service, "apply", "--unite", "--wait")
-    assert client.migrations().plan_version == 3
+    assert client.migrations().plan_version == version + 1
     assert client.load()["replicated"] == []
     told = client.explain("q-flood", post)
     assert (told["matches"], told["sent_to_one_of"]) == (True, [])

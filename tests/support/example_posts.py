@@ -13,6 +13,10 @@ QUERIES: dict[str, tuple[str, tuple[float, float, float] | None]] = {
     "weather": ("storm OR hail OR snow", (10.0, 50.0, 900.0)),
     "town": ("market bridge", (12.0, 48.0, 1500.0)),
     "nowhere": ("flood", (-150.0, -40.0, 10.0)),
+    "severe": (
+        'storm AND severity >= 3.5 AND source IN ("usgs", "noaa") AND NOT test = true',
+        None,
+    ),
 }
 """Of each id: expression, and circle (longitude, latitude, kilometres)."""
 
@@ -26,6 +30,11 @@ def posts(n: int, seed: int) -> list[dict[str, Any]]:
             "lon": round(draw.uniform(-5, 25), 4),
             "lat": round(draw.uniform(40, 60), 4),
             "text": " ".join(draw.choices(WORDS, k=3)),
+            "attributes": {
+                "severity": draw.choice([1, 3, 3.5, 4, 2**53 - 1]),
+                "source": draw.choice(["usgs", "noaa", "météo"]),
+                "test": draw.random() < 0.2,
+            },
         }
         for i in range(n)
     ]
@@ -44,6 +53,8 @@ def expected(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
         found |= {
             (name, row["id"])
             for row in rows
-            if naive.matches(query, naive.Obj(row["lon"], row["lat"], row["text"]))
+            if naive.matches(
+                query, naive.Obj(row["lon"], row["lat"], row["text"], row["attributes"])
+            )
         }
     return found

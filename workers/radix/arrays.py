@@ -191,6 +191,26 @@ def make_arrays() -> RadixArrays:
     )
 
 
+def list_written(arrays: RadixArrays) -> dict[str, int]:
+    """Returns the bytes of each array of queries, or those of it that were ever written, by its
+    name."""
+    state = arrays.state
+    slots = int(state[kl.SLOT_TOP])
+    written: dict[str, Array] = {
+        "directory": arrays.directory,
+        "nodes": arrays.nodes[: state[kl.NODE_TOP]],
+        "wide": arrays.wide,
+        "pool": arrays.pool[: state[kl.POOL_TOP]],
+        "slots": arrays.slots_f[:slots],
+        "dead": arrays.dead[: slots // 64],
+        "places": arrays.places,
+        "cells": arrays.cells,
+        "counts": arrays.counts,
+        "holders": arrays.holders[: 2 * state[kl.HOLDER_TOP]],
+    }
+    return {name: int(array.nbytes) for name, array in written.items()}
+
+
 def restore_arrays(parts: Parts) -> RadixArrays:
     """Returns the arrays that `hold` gave."""
     own = {name: parts[name] for name in RadixArrays._fields if name in parts}

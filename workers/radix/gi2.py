@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import PolygonCache
 from ps2stream.workers.index import (
     ALL_TERMS,
+    NO_MATCHES,
     NO_ROWS,
     NO_VALUES,
     IndexStats,
@@ -38,6 +40,7 @@ from ps2stream.workers.radix.arrays import (
     FIRST,
     RadixArrays,
     UpdateScratch,
+    list_written,
     make_arrays,
     make_key_columns,
     make_match_scratch,
@@ -55,7 +58,7 @@ from ps2stream.workers.radix.growth import (
     reserve_pool,
     reserve_slots,
 )
-from ps2stream.workers.radix.pointers import list_addresses, note_sizes
+from ps2stream.workers.radix.pointers import find_entry, list_addresses, note_sizes
 from ps2stream.workers.shapes import keep_within_polygons
 from ps2stream.workers.waiting import WaitingDeletes
 
@@ -97,11 +100,10 @@ class RadixGI2:
         self._scratch = make_match_scratch(kv.BATCH, km.KEYS, kf.GROUPS, kv.CANDIDATES, kv.HITS)
         self._room = make_room(_ROOM)
         self._met = np.zeros(0, np.int64), np.zeros(16, np.int64)  # as MetPostings
-        self._no_values = sealed(np.zeros(1 << 10, np.int64))
         self._resume = np.zeros(km.RESUME, np.int64)
-        self._located = self._arrays, self._scratch, self._room
-        self._addresses = list_addresses(*self._located)
-        self._sizes = len(self._arrays.directory), km.KEYS, _ROOM
+        self._located: tuple[Any, ...] = None, None, None  # whose addresses these are
+        self._addresses: I64 = np.zeros(0, np.int64)
+        self._enter_match: Callable[..., int] | None = None
         self._changed: tuple[RadixArrays | None, UpdateScratch | None] = None, None
         self._change_addresses = np.zeros(0, np.int64)
         if parts is not None:
@@ -325,39 +327,37 @@ class RadixGI2:
     ) -> MatchColumns:
         """Matches a batch as of `lsn`; see `Index.match`."""
         if not len(value_off):
-            value_off = self._list_no_values(len(lon))
-        columns: tuple[Array, ...] = lon, lat, term_off, term, chosen, value_off, value
-        objects = tuple(map(sealed, columns))  # as MatchedObjects
+            value_off = np.zeros(len(lon) + 1, np.int64)
+        objects: tuple[Array, ...] = lon, lat, term_off, term, chosen, value_off, value
         self._met = met = np.zeros(len(lon), np.int64), np.zeros(16, np.int64)
-        self._resume.fill(0)
-        while True:
-            addresses, sizes = self._locate_arrays()
-            need = km.match_block(lsn, self._resume, self._bits, objects, addresses, sizes, met)
-            if need == km.MATCHED:
-                break
-            if need == km.MORE_MATCHES:
+        resume, enter = self._resume, self._enter_match
+        resume.fill(0)
+        if enter is None:  # objects: as MatchedObjects
+            some = lsn, resume, tuple(map(sealed, objects)), self._locate_arrays(), met
+            self._enter_match = enter = find_entry(km.match_block, *some)
+        while (n := enter(lsn, resume, objects, self._locate_arrays(), met)) < 0:
+            if n == km.MORE_MATCHES:
                 self._room = self._room.grow()
-            else:
+            elif n == km.MORE_KEYS:
                 self._scratch = self._scratch._replace(**make_key_columns(2 * len(term)))
-        n, shaped, _, parts = self._resume[km.R_OUT :].tolist()
-        room, is_shared = self._room, self._state[kl.SHARED]
-        row, handle, session = room.row[:n], room.handle[:n], room.session[:n]
-        if not (shaped or is_shared or parts):
-            return MatchColumns(row.copy(), handle.copy(), session.copy())
-        found = MatchColumns(row, handle, session)
+            elif n == km.NOT_CONTIGUOUS:
+                objects = tuple(map(np.ascontiguousarray, objects))
+            else:
+                break
+        handle, session, row, shapes, extras = self._room
+        if n == 0:
+            return NO_MATCHES
+        if n > 0:
+            return MatchColumns(row[:n].copy(), handle[:n].copy(), session[:n].copy())
+        n, shaped, _, parts = resume[km.R_OUT :].tolist()
+        found = MatchColumns(row[:n], handle[:n], session[:n])
         if shaped:
-            at, start = room.shaped[:shaped], room.extras[:shaped] + kl.X_GEOM
+            at, start = shapes[:shaped], extras[:shaped] + kl.X_GEOM
             geom = self._arrays.pool_f
             found = keep_within_polygons(found, at, start, geom, lon, lat, self._polygons)
-        if is_shared:
+        if self._state[kl.SHARED]:
             found = self._list_holding(lsn, found)
         return _order_matches(found, len(lon)) if parts else found  # they are copies
-
-    def _list_no_values(self, objects: int) -> I64:
-        """Returns the offsets of the values of objects that have none."""
-        if objects >= len(self._no_values):
-            self._no_values = sealed(np.zeros(2 * objects, np.int64))
-        return self._no_values[: objects + 1]
 
     def _list_holding(self, lsn: int, found: MatchColumns) -> MatchColumns:
         """Returns the matches with all live holders of the shared slots among them."""
@@ -368,14 +368,14 @@ class RadixGI2:
         kh.list_holding(lsn, *found, *held, *out)
         return out
 
-    def _locate_arrays(self) -> tuple[I64, tuple[int, int, int]]:
+    def _locate_arrays(self) -> I64:
         """Returns the addresses of all arrays of a match, and the sizes that it needs."""
         arrays, scratch, room = of = self._arrays, self._scratch, self._room
         before = self._located
         if arrays is not before[0] or scratch is not before[1] or room is not before[2]:
-            self._located, self._addresses = of, list_addresses(*of)
-            self._sizes = len(arrays.directory), len(scratch.keys), len(room.row)
-        return self._addresses, self._sizes
+            sizes = len(arrays.directory), len(scratch.keys), len(room.row), *self._bits
+            self._located, self._addresses = of, np.append(list_addresses(*of), sizes)
+        return self._addresses
 
     def met(self) -> MetPostings:
         """Returns the candidates of the last `match`: postings at the place of an object; see
@@ -383,17 +383,16 @@ class RadixGI2:
         return MetPostings(*self._met)
 
     def stats(self) -> IndexStats:
-        """Returns the sizes; `bytes` counts what was ever written of the arrays, whose rest takes
-        no memory, but no scratch space."""
-        state, arrays = self._state, self._arrays
-        slots = int(state[kl.SLOT_TOP])
-        held = (arrays.directory, arrays.nodes[: state[kl.NODE_TOP]], arrays.wide,
-                arrays.pool[: state[kl.POOL_TOP]], arrays.slots_f[:slots],
-                arrays.dead[: slots // _BITS], arrays.places, arrays.cells, arrays.counts,
-                arrays.holders[: 2 * state[kl.HOLDER_TOP]])  # fmt: skip
+        """Returns the sizes; `bytes` are those of `list_bytes`."""
+        state = self._state
         return IndexStats(
             live=int(state[kl.LIVE]),
             tombstones=len(self._waiting) + int(state[kl.PURGEABLE]),
             postings=int(state[kl.POSTINGS]),
-            bytes=sum(int(a.nbytes) for a in held),
+            bytes=sum(self.list_bytes().values()),
         )
+
+    def list_bytes(self) -> dict[str, int]:
+        """Returns the bytes of each array that were ever written, as the rest takes no memory, by
+        its name; without scratch space."""
+        return list_written(self._arrays)

@@ -23,8 +23,10 @@ from numba import njit
 
 from ps2stream.workers.radix.band_kernels import mark_bands
 from ps2stream.workers.radix.filter_kernels import filter_groups, scan_leaves
-from ps2stream.workers.radix.layout import NO_WORD
+from ps2stream.workers.radix.layout import NO_WORD, SHARED
 from ps2stream.workers.radix.pointers import (
+    ADDRESSES,
+    advance,
     point_addresses,
     point_met,
     point_objects,
@@ -45,7 +47,7 @@ from ps2stream.workers.radix.verify_kernels import (
 )
 
 KEYS = 2048  # at first, of a block: a term has one, or two where it has a WIDE tree
-MATCHED, MORE_MATCHES, MORE_KEYS = 0, 1, 2
+MORE_MATCHES, MORE_KEYS, NOT_PLAIN, NOT_CONTIGUOUS = -1, -2, -3, -4
 
 # resume vector (int64): next object, next leaf, leaves of the block, block in the leaf, next group,
 # groups, candidates of which all is known, others, hits, matches so far, those whose shape is not
@@ -55,18 +57,33 @@ R_CANDS, R_CHECKS, R_HITS, R_OUT, R_SHAPED, R_BEGIN, R_PARTS = 6, 7, 8, 9, 10, 1
 RESUME = 13
 
 
-@njit(cache=True, nogil=True)
-def match_block(lsn, resume, bits, objects, addresses, sizes, met):
-    """Matches the objects from `resume` on; returns MATCHED, or MORE_MATCHES when there must be
-    more room for matches first, or MORE_KEYS when there must be more for the keys of one object.
+@njit(inline="always")
+def _has_gaps(column):
+    """Returns whether there is something between the elements of a column: whoever calls the code
+    of a kernel has not checked that (see `find_entry`)."""
+    return (column.shape[0] > 1) & (column.strides[0] != column.itemsize)
 
-    bits: of the grid; objects, met: plain tuples of the fields of MatchedObjects and MetPostings;
-    addresses: of the arrays of RadixArrays, RadixScratch and RadixMatches, int64[], and sizes: the
-    buckets of the directory, the room for keys and that for matches. An argument takes Python some
-    80 ns.
+
+@njit(cache=True, nogil=True)
+def match_block(lsn, resume, objects, addresses, met):
+    """Matches the objects from `resume` on; returns the number of matches, or NOT_PLAIN if `resume`
+    says what is still to be done with them, or MORE_MATCHES when there must be more room for
+    matches first, or MORE_KEYS when there must be more for the keys of one object, or
+    NOT_CONTIGUOUS if a column of the objects is not.
+
+    objects, met: plain tuples of the fields of MatchedObjects and MetPostings; addresses: of the
+    arrays of RadixArrays, RadixScratch and RadixMatches, and behind them the buckets of the
+    directory, the room for keys, that for matches, and the bits of the grid, int64[]. An argument
+    takes Python some 80 ns.
     """
+    gaps = _has_gaps(objects[0]) | _has_gaps(objects[1]) | _has_gaps(objects[2])
+    gaps |= _has_gaps(objects[3]) | _has_gaps(objects[4])
+    if gaps | _has_gaps(objects[5]) | _has_gaps(objects[6]):
+        return np.int64(NOT_CONTIGUOUS)
     any_term = objects[4].shape[0] == 0
     index, scratch, found = point_addresses(addresses)
+    more = advance(pointer_to(addresses), ADDRESSES)
+    sizes, bits = (more[0], more[1], more[2]), (more[3], more[4])
     return _match_objects(
         lsn, objects[0].shape[0], sizes, any_term, pointer_to(resume), bits,
         point_objects(objects), index, scratch, found, point_met(met),
@@ -97,7 +114,7 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
                     resume[R_GROUP], resume[R_GROUPS] = group, filled
                     resume[R_CANDS], resume[R_CHECKS] = cands, checks
                     resume[R_HITS], resume[R_OUT] = hits, out
-                    return MORE_MATCHES
+                    return np.int64(MORE_MATCHES)
                 resume[R_SHAPED] = emit_hits(hits, o0, index, scratch, out, resume[R_SHAPED], found)
                 out += hits
                 hits = 0
@@ -112,14 +129,15 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
             if o0 >= end:
                 met.levels[0] = 0  # counted by object
                 resume[R_OUT] = out
-                return MATCHED
+                is_plain = index.state[SHARED] + resume[R_SHAPED] + resume[R_PARTS] == 0
+                return out if is_plain else np.int64(NOT_PLAIN)
             o1, full_at = min(o0 + BATCH, end), term_off[o0] + keys // 2
             while o1 > o0 and term_off[o1] > full_at:
                 o1 -= 1
             if o1 == o0:
                 resume[R_CANDS], resume[R_CHECKS], resume[R_HITS], resume[R_OUT] = 0, 0, 0, out
                 resume[R_GROUP] = resume[R_GROUPS] = resume[R_LEAF] = resume[R_LEAVES] = 0
-                return MORE_KEYS
+                return np.int64(MORE_KEYS)
             place_objects(o0, o1, objects, scratch)
             if index.bands[0] != NO_WORD:
                 mark_bands(o0, o1, objects, index, scratch)

@@ -10,7 +10,7 @@ a two-dimensional array are counted out by hand. The arrays must live as long as
 # mypy: no-check-untyped-defs, no-warn-unreachable
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ from ps2stream.workers.radix.layout import (
 )
 
 _ARRAYS, _SCRATCH = len(RadixArrays._fields), len(RadixScratch._fields)
+ADDRESSES = _ARRAYS + _SCRATCH + len(RadixMatches._fields)
+"""Of the arrays of a match, behind which are its sizes."""
 _intrinsic: Any = intrinsic  # or mypy takes the context for an argument
 
 
@@ -216,6 +218,14 @@ def point_update_addresses(addresses):
         pointer_at(b[6], np.uint64), pointer_at(b[7], np.int64), pointer_at(b[8], np.int64),
     )  # fmt: skip
     return index, scratch
+
+
+def find_entry(kernel: Any, *arguments: Any) -> Callable[..., Any]:
+    """Returns the code of a kernel for arguments of these types, which is compiled or loaded if
+    need be. It is called like the kernel, but looks at no types, which takes 3 us with a dozen
+    arrays: they must be as long an element, and contiguous; they may be writable or not."""
+    code: Callable[..., Any] = kernel.compile(tuple(map(kernel.typeof_pyval, arguments)))
+    return code
 
 
 def list_addresses(*groups: Iterable[Any]) -> I64:

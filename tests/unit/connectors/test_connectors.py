@@ -27,7 +27,7 @@ from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
 from ps2stream.errors import InvalidArgument
 from ps2stream.posts.members import AttributeChoice
-from ps2stream.posts.readers import nest_attributes
+from ps2stream.posts.readers import nest_attributes, read_rows
 from ps2stream.v1 import delivery_pb2
 
 
@@ -152,6 +152,31 @@ def test_members_become_attributes(caplog: pytest.LogCaptureFixture) -> None:
     assert rows_of(bad) == [place | {"attributes": {"mag": 5}}]
     many = place | {f"n{i}": i for i in range(70)}
     assert len(rows_of(convert(fields, many))[0]["attributes"]) == 64
+
+
+def test_a_feature_has_its_properties_as_a_file_has_them(tmp_path: Path) -> None:
+    shared = {"time": 5, "net": "us", "deep": {"a": 1}, "kind": "quake"}
+    features = [
+        {
+            "type": "Feature",
+            "id": f"f{i}",
+            "geometry": {"type": "Point", "coordinates": [8.5, i, 3]},
+            "bbox": [0, 0, 1, 1],
+            "properties": {"text": f"quake {i}", "mag": i + 0.5, **shared},
+        }
+        for i in range(3)
+    ]
+    file = tmp_path / "posts.geojson"
+    file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    (read,) = read_rows(str(file), choice=AttributeChoice())
+    found = convert(RecordFields(), *features)
+    assert rows_of(found) == read
+    assert read[1]["attributes"] == {"mag": 1.5, "net": "us", "kind": "quake"}
+    by_path = RecordFields("text=properties.kind,lat=geometry.coordinates.1")
+    (row, *_) = rows_of(convert(by_path, features[1]))
+    assert (row["text"], row["lat"], row["attributes"]) == ("quake", 1.0, {"mag": 1.5, "net": "us"})
+    bad = features[0] | {"geometry": {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}}
+    assert "lon" in convert(RecordFields(), bad).bad[0]
 
 
 def test_sinks_write_attributes_and_payloads() -> None:

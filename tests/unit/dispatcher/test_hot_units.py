@@ -62,7 +62,7 @@ def report_after(
 ) -> HotUnitsReport:
     for _ in range(round(seconds * 10)):
         counter.tick()
-    return counter.report(HotUnitsRequest(1, 2), 0, 9, 3, texts, analyzer)
+    return counter.report(HotUnitsRequest(1, 2), 0, 9, 3, lambda: texts, analyzer)
 
 
 def publish(counter: HotUnitCounter, on: Gridt, rows: ObjectRows) -> None:

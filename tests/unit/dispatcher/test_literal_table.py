@@ -15,7 +15,7 @@ from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.language.literal_kernels import count_up, find_areas
+from ps2stream.language.literal_kernels import AREA_WORDS, count_up, find_areas
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.protocol.addresses import Out
 from ps2stream.protocol.frame import strings_to_column
@@ -34,14 +34,14 @@ def literals(
     *terms: int,
     size: int = 2,
     kind: LiteralKind = LiteralKind.PHRASE,
-    areas: int = 2**64 - 1,
+    areas: int = 2**256 - 1,
 ) -> WatchedLiterals:
     n = len(terms)
     return WatchedLiterals(
         np.array(terms, np.uint64),
         np.full(n, kind, np.uint8),
         np.full(n, size, np.uint16),
-        np.full(n, areas, np.uint64),
+        np.array([[areas >> 64 * i & 2**64 - 1 for i in range(AREA_WORDS)]] * n, np.uint64),
     )
 
 
@@ -124,7 +124,7 @@ def test_a_literal_of_another_area_has_objects_searched_again() -> None:
     table, rows = LiteralTable(), objects("rising water")
     term = ANALYZER.phrase_hash(["rising", "water"])
     here = int(find_areas(rows.lon, rows.lat)[0])
-    for areas, is_found in ((~(1 << here) % 2**64, False), (1 << here, True)):
+    for areas, is_found in ((~(1 << here) % 2**256, False), (1 << here, True)):
         version = table.view.version
         table.add(literals(term, areas=areas))
         assert table.view.version == version + 1

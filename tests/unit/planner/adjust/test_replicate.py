@@ -20,7 +20,7 @@ from ps2stream.planner.adjust.replicate import (
     replicate,
 )
 from ps2stream.routing.plan import RoutingPlan, Space, text_plan
-from ps2stream.routing.replicas import ReplicatedUnit
+from ps2stream.routing.replicas import MAX_REPLICATED, ReplicatedUnit
 from ps2stream.space.grid import Grid
 
 RULES = ReplicationRules()
@@ -106,6 +106,20 @@ def test_what_is_hot_at_a_worker_with_little_to_do_stays() -> None:
     assert replicate(quarters(), stream_of(units, [0.3, 0.28, 0.24, 0.2]), RULES) is None
     # Worker 3 has too much of what is too small to be listed: nothing can be done.
     assert replicate(quarters(), stream_of(units, [0.1, 0.1, 0.1, 0.7]), RULES) is None
+
+
+def test_a_word_of_replicated_places_is_theirs() -> None:
+    """A group owns it there, so that it is not the word that is hot."""
+    plan = dataclasses.replace(quarters(), replicas=(ReplicatedUnit(17, None, (2, 0, 1, 3)),))
+    stream = stream_of([HotUnit(None, "flood", 0.5, 1024)], [0.7, 0.1, 0.1, 0.1])
+    assert replicate(plan, stream, RULES) is None
+
+
+def test_no_more_units_are_replicated_than_a_plan_may_have() -> None:
+    full = tuple(ReplicatedUnit(None, f"w{i}", (0, 1)) for i in range(MAX_REPLICATED))
+    plan = dataclasses.replace(quarters(), replicas=full)
+    stream = stream_of([cell(17, 0.8)], [0.05, 0.05, 0.85, 0.05])
+    assert replicate(plan, stream, RULES) is None
 
 
 def test_a_group_that_is_still_overloaded_grows() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,36 @@ def test_matches_are_in_order_where_those_of_a_block_come_in_parts() -> None:
     assert (np.diff(found.row.astype(np.int64)) >= 0).all()
     assert len(found.row) > 2 * HITS
     assert pairs_of(found) == brute_force(crowd, HITS, some, has)
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_columns_may_have_gaps(column: int) -> None:
+    rng = np.random.default_rng(column)
+    crowd = draw_crowd(rng, 500, 1.0, 0.5)
+    index = RadixGI2(CROWD_GRID)
+    index.insert(*crowd.rows(0, 500))
+    some, has = draw_objects(rng, crowd, 100)
+    wide = np.zeros((len(some[column]), 3), some[column].dtype)
+    wide[:, 1] = some[column]
+    with_gaps: Any = (*some[:column], wide[:, 1], *some[column + 1 :])
+    found = index.match(500, *with_gaps)
+    assert pairs_of(found) == brute_force(crowd, 500, some, has) != []
+
+
+def test_matches_are_kept_when_others_are_found() -> None:
+    """They are copies, and none where there are none."""
+    rng = np.random.default_rng(2)
+    crowd = draw_crowd(rng, 500, 1.0, 0.5)
+    index = RadixGI2(CROWD_GRID)
+    index.insert(*crowd.rows(0, 500))
+    first, has = draw_objects(rng, crowd, 50)
+    other, _ = draw_objects(rng, crowd, 50)
+    found = index.match(500, *first)
+    index.match(500, *other)
+    assert pairs_of(found) == brute_force(crowd, 500, first, has)
+    nowhere = index.match(500, np.array([170.0]), np.array([-80.0]), np.array([0, 0]), first[3][:0])
+    assert [len(column) for column in nowhere] == [0, 0, 0]
+    assert [column.dtype for column in nowhere] == [column.dtype for column in found]
 
 
 def test_a_match_changes_nothing() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from numba import njit
 
-from ps2stream.workers.radix.pointers import advance, pointer_to, prefetch
+from ps2stream.workers.radix.pointers import advance, find_entry, pointer_to, prefetch
 
 
 @njit
@@ -30,3 +31,21 @@ def test_a_table_is_indexed_row_by_row() -> None:
     table = np.arange(6).reshape(3, 2)
     write_third(table)
     assert table[1, 0] == 5
+
+
+@njit
+def add_columns(number: int, pair: Any) -> Any:
+    return number + pair[0][-1] + pair[1].sum()
+
+
+def test_the_code_of_a_kernel_takes_arrays_that_are_writable_or_not() -> None:
+    pair = np.arange(4), np.array([0.5, 2.0])
+    enter = find_entry(add_columns, 1, pair)
+    for seal in (False, True):
+        for column in pair:
+            column.setflags(write=not seal)
+        assert enter(1, pair) == add_columns(1, pair) == 6.5
+    assert len(add_columns.overloads) == 2  # as the kernel itself looks at their types
+    assert find_entry(add_columns, 1, pair) is not enter
+    with pytest.raises(TypeError):
+        enter(1, (np.arange(4, dtype=np.int32), pair[1]))
