@@ -16,8 +16,7 @@ from numba import carray, njit
 
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind
-from ps2stream.protocol.wire_kernels import read_varint
-from ps2stream.sequencer.pointers import borrow, point_to, prefetch
+from ps2stream.sequencer.pointers import borrow, is_same, point_to, prefetch, put_bytes
 from ps2stream.sequencer.row_kernels import (
     BOX_BYTES,
     DEAD_BIT,
@@ -29,9 +28,8 @@ from ps2stream.sequencer.row_kernels import (
     PLAIN_SOURCE,
     RECT,
     WORLD_BOX,
-    have_same_bytes,
-    put_bytes,
     take_rect,
+    take_varint,
 )
 from ps2stream.sequencer.table_kernels import NONE, find_home, find_part, find_row, prefetch_home
 from ps2stream.sequencer.text_kernels import WORDS, unpack_text
@@ -95,10 +93,10 @@ def find_queries(
         while place[i] != NONE:
             number, row = _find_chunk(table, place[i])
             data, at = _find_bytes(table, number, row)
-            session[i], at = read_varint(data, at, len(data))
-            size, at = read_varint(data, at, len(data))
+            session[i], at = take_varint(data, at)
+            size, at = take_varint(data, at)
             first = off[i]
-            if size == off[i + 1] - first and have_same_bytes(data, at, ids, first, size):
+            if size == off[i + 1] - first and is_same(data, at, ids, first, size):
                 above = carray(point_to(table[number, HANDLE]), table[number, COUNT], np.uint32)
                 handle[i] = table[number, BASE] + np.int64(above[row] & _ABOVE)
                 break
@@ -115,7 +113,7 @@ def read_owners(table: I64, places: I64, handle: I64, session: I64) -> None:
         above = carray(point_to(table[number, HANDLE]), table[number, COUNT], np.uint32)
         handle[i] = table[number, BASE] + np.int64(above[row] & _ABOVE)
         data, at = _find_bytes(table, number, row)
-        session[i], _ = read_varint(data, at, len(data))
+        session[i], _ = take_varint(data, at)
 
 
 @njit(cache=True, nogil=True)
@@ -152,8 +150,8 @@ def find_ids(table: I64, places: I64, off: I64, ids: U8) -> None:
     for i in range(len(places)):
         number, row = _find_chunk(table, places[i])
         data, at = _find_bytes(table, number, row)
-        _, at = read_varint(data, at, len(data))
-        size, at = read_varint(data, at, len(data))
+        _, at = take_varint(data, at)
+        size, at = take_varint(data, at)
         off[i + 1] = off[i] + size
         if len(ids):
             put_bytes(ids, off[i], data, at, at + size)
@@ -164,6 +162,10 @@ def mark_dead(table: I64, places: I64) -> bool:
     """Marks live rows as dead, and counts them and their bytes; returns whether half of a chunk's
     rows, or a part of its bytes, are dead now."""
     stale = False
+    for i in range(len(places)):
+        number, row = _find_chunk(table, places[i])
+        prefetch(table[number, OFF] + 4 * row)
+        prefetch(table[number, HANDLE] + 4 * row)
     for i in range(len(places)):
         number, row = _find_chunk(table, places[i])
         count = table[number, COUNT]
@@ -182,8 +184,8 @@ def _read_region_sizes(data: U8, at: int, head: int) -> tuple[int, int, int]:
     """Returns (numbers of the box, words of the region, where the region begins)."""
     if head & PLAIN_REGION:
         return 4, 4 if (head >> 2) & 3 == RECT else 0, at
-    boxes, at = read_varint(data, at, len(data))
-    words, _ = read_varint(data, at + 8 * boxes, len(data))
+    boxes, at = take_varint(data, at)
+    words, _ = take_varint(data, at + 8 * boxes)
     return boxes, words, at
 
 
@@ -211,30 +213,29 @@ def measure_rows(
         else:
             number, row = _find_chunk(table, place)
             data, at = _find_bytes(table, number, row)
-            end = len(data)
-            _, at = read_varint(data, at, end)
-            ids, at = read_varint(data, at, end)
+            _, at = take_varint(data, at)
+            ids, at = take_varint(data, at)
             at += ids
             head = int(data[at])
-            _, at = read_varint(data, at + 1, end)
-            terms, at = read_varint(data, at, end)
+            _, at = take_varint(data, at + 1)
+            terms, at = take_varint(data, at)
             for _ in range(terms):
-                term, at = read_varint(data, at, end)
+                term, at = take_varint(data, at)
                 prefetch(table[number, TERMS] + 8 * term)
             program = 0
             if head & HAS_PROGRAM:
-                program, at = read_varint(data, at, end)
+                program, at = take_varint(data, at)
                 at += 2 * program
             boxes, words, at = _read_region_sizes(data, at, head)
             if not head & PLAIN_REGION:
-                _, at = read_varint(data, at + 8 * boxes, end)
+                _, at = take_varint(data, at + 8 * boxes)
             if head & PLAIN_REGION and words:
                 at += 17 + (np.int64(data[at + 16]) & 15) + (np.int64(data[at + 16]) >> 4)
             else:
                 at += 8 * words
-            size, at = read_varint(data, at, end)
+            size, at = take_varint(data, at)
             if head & PACKED_TEXT:
-                size, _ = read_varint(data, at, end)
+                size, _ = take_varint(data, at)
             if head & PLAIN_SOURCE:
                 size += 1 + 8 * words
         sizes[ID, i + 1] = sizes[ID, i] + ids
@@ -265,7 +266,7 @@ def write_rows(
     prog_off, prog, box_off, box, geom_off, geom, source_off, source = columns[8:]
     kind, lsn, handle, session = heads
     words, out = room
-    n, texts = len(places), np.empty(2 * WORDS, np.int64)
+    n, texts = len(places), np.empty(3 * WORDS, np.int64)
     for i in range(n):
         out[starts[0] + i] = kind[i]
         words[starts[1] // 8 + i] = np.uint64(lsn[i])
@@ -279,47 +280,56 @@ def write_rows(
         words[starts[15] // 8 + i] = np.uint64(sizes[GEOM, i])
         words[starts[17] // 8 + i] = np.uint64(sizes[SOURCE, i])
     to_form, to_post, to_shape = starts[6], starts[7] // 8, starts[14]
+    follows = 0  # the first row that is not yet copied
     for i in range(n):
+        if i < follows:
+            continue
         keep, row = kind[i] == _INSERT, rows[i]
         to_id, to_term = starts[5] + sizes[ID, i], starts[9] // 8 + sizes[TERM, i]
         to_prog, to_box = starts[11] + 2 * sizes[PROGRAM, i], starts[13] + 8 * sizes[BOX, i]
         to_geom, to_source = starts[16] + 8 * sizes[GEOM, i], starts[18] + sizes[SOURCE, i]
         if places[i] == NONE:
-            out[to_form + i], out[to_shape + i] = form[row], shape[row]
-            words[to_post + i] = post[row]
-            put_bytes(out, to_id, id, id_off[row], id_off[row + 1])
-            put_bytes(words, to_term, term, term_off[row], term_off[row + 1])
-            put_bytes(out, to_prog, prog, 2 * prog_off[row], 2 * prog_off[row + 1])
-            put_bytes(out, to_box, box, 8 * box_off[row], 8 * box_off[row + 1])
-            put_bytes(out, to_geom, geom, 8 * geom_off[row], 8 * geom_off[row + 1])
+            # Rows that lie behind each other are copied at once.
+            follows, last = i + 1, row + 1
+            while follows < n and places[follows] == NONE and rows[follows] == last:
+                if kind[follows] != kind[i]:
+                    break
+                follows, last = follows + 1, last + 1
+            put_bytes(out, to_form + i, form, row, last)
+            put_bytes(out, to_shape + i, shape, row, last)
+            put_bytes(words, to_post + i, post, row, last)
+            put_bytes(out, to_id, id, id_off[row], id_off[last])
+            put_bytes(words, to_term, term, term_off[row], term_off[last])
+            put_bytes(out, to_prog, prog, 2 * prog_off[row], 2 * prog_off[last])
+            put_bytes(out, to_box, box, 8 * box_off[row], 8 * box_off[last])
+            put_bytes(out, to_geom, geom, 8 * geom_off[row], 8 * geom_off[last])
             if keep:
-                put_bytes(out, to_source, source, source_off[row], source_off[row + 1])
+                put_bytes(out, to_source, source, source_off[row], source_off[last])
             continue
         number, row = _find_chunk(table, places[i])
         data, at = _find_bytes(table, number, row)
         terms = carray(point_to(table[number, TERMS]), table[number, TERM_COUNT], np.uint64)
-        end = len(data)
-        _, at = read_varint(data, at, end)
-        size, at = read_varint(data, at, end)
+        _, at = take_varint(data, at)
+        size, at = take_varint(data, at)
         put_bytes(out, to_id, data, at, at + size)
         at += size
         head = int(data[at])
         shape_of = np.uint8(head >> 2 & 3)
         out[to_form + i], out[to_shape + i] = head & 3, shape_of
-        value, at = read_varint(data, at + 1, end)
+        value, at = take_varint(data, at + 1)
         words[to_post + i] = np.uint64(value)
-        size, at = read_varint(data, at, end)
+        size, at = take_varint(data, at)
         for k in range(size):
-            known, at = read_varint(data, at, end)
+            known, at = take_varint(data, at)
             words[to_term + k] = terms[known]
         if head & HAS_PROGRAM:
-            size, at = read_varint(data, at, end)
+            size, at = take_varint(data, at)
             put_bytes(out, to_prog, data, at, at + 2 * size)
             at += 2 * size
         boxes, region, at = _read_region_sizes(data, at, head)
         if not head & PLAIN_REGION:
             put_bytes(out, to_box, data, at, at + 8 * boxes)
-            _, at = read_varint(data, at + 8 * boxes, end)
+            _, at = take_varint(data, at + 8 * boxes)
             put_bytes(out, to_geom, data, at, at + 8 * region)
             at += 8 * region
         elif region:
@@ -328,13 +338,13 @@ def write_rows(
         else:
             put_bytes(out, to_box, WORLD_BOX, 0, BOX_BYTES)
         if keep:
-            size, at = read_varint(data, at, end)
+            size, at = take_varint(data, at)
             if head & PLAIN_SOURCE:
                 out[to_source] = shape_of
                 region_end = to_geom + 8 * region
                 to_source = put_bytes(out, to_source + 1, out, to_geom, region_end)
             if head & PACKED_TEXT:
-                _, at = read_varint(data, at, end)
+                _, at = take_varint(data, at)
                 unpack_text(data, at, at + size, out, to_source, texts)
             else:
                 put_bytes(out, to_source, data, at, at + size)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, U64, sealed
+from ps2stream.protocol.frame import I64, U8, U64, FrameError, sealed
 from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import NamedUpdates
 from ps2stream.protocol.rows import QueryRows, UpdateKind
@@ -23,70 +23,70 @@ from ps2stream.sequencer.decide_kernels import (
     ASKED,
     ASKED_PAIRS,
     HASHES,
+    NO_FRAME,
     NUMBER,
     NUMBERS,
     OUT,
-    OUT_HANDLE,
-    OUT_LSN,
     OUT_PLACE,
     OUT_SESSION,
     OUT_SOURCE,
     STORED_PLACE,
     STORED_SOURCE,
+    WANTS_ROOM,
     WANTS_SESSIONS,
     WANTS_SOURCES,
     decide_batch,
     decide_found,
     write_batch,
 )
-from ps2stream.sequencer.packed_rows import allocate_rows, list_columns
 from ps2stream.sequencer.registry import PreparedRows, QueryRegistry
 from ps2stream.sequencer.remembered import RememberedUpdates
 from ps2stream.sequencer.table_kernels import NONE
 
 
 class UpdateVerdict(NamedTuple):
-    """The decisions about n rows, with final LSNs. `rows` are those to commit, encoded, and
-    `room` has them behind the head of a LedgerBatch, which is yet to be written; `prepared` has
-    the same with what the registry needs to apply them; `session` and `kind` of each of them;
-    `requests` the request ids to remember, None without any, and `durable` those of the rows
-    that changed something; `keys` the hashes of `requests`, as recent.find returns them."""
+    """The decisions about n rows, with final LSNs, of which `refused` are not OK. `committed` rows
+    are to be committed, up to the LSN `last`: `room` has them as an encoded LedgerBatch, and
+    `prepared` with what the registry needs to apply them. `requests`: the `kept` request ids to
+    remember, None without any; `durable`: those of the rows that changed something; `out`: what
+    decide_batch wrote."""
 
     status: U8
     lsn: I64
+    refused: int
+    committed: int
+    last: int
     room: U64
     prepared: PreparedRows
-    session: I64
     sessions: dict[bytes, int]
+    kept: int
     requests: NamedUpdates | None
     durable: NamedUpdates | None
-    keys: U64
+    out: tuple[U8, I64, U8, U64, I64, I64]
 
     @property
     def is_inserted(self) -> NDArray[np.bool_]:
         """Returns bool[n]: which rows made a query, and not merely repeat what made one."""
-        source, made = self.prepared.source, np.zeros(len(self.status), np.bool_)
+        source, made = (
+            self.out[4][OUT_SOURCE, : self.committed],
+            np.zeros(len(self.status), np.bool_),
+        )
         made[source[source != NONE]] = True
         return made
 
     @property
-    def kind(self) -> U8:
-        """The kinds of the rows to commit."""
-        return self.prepared.kind
-
-    @property
     def rows(self) -> U8:
-        """The rows to commit, as encoded QueryRows."""
-        return self.room.view(np.uint8)[LedgerBatch.head_bytes() :]
+        """The rows to commit, as encoded QueryRows; empty without any."""
+        return self.prepared.rows
 
     @property
-    def last(self) -> int:
-        """The last LSN of the rows to commit, of which there is one at least."""
-        return int(self.prepared.lsn[-1])
+    def keys(self) -> U64:
+        """The hashes of `requests`, as recent.find returns them."""
+        return self.out[3][ASKED_PAIRS, : self.kept]
 
 
 def decide(
-    rows: QueryRows,
+    rows: U8,
     names: StringColumn,
     request_ids: StringColumn,
     *,
@@ -95,12 +95,15 @@ def decide(
     sessions: Mapping[bytes, int],
     top: int,
     recent: RememberedUpdates,
+    owner: int = 0,
 ) -> UpdateVerdict:
     """Decides about the rows in their order, each as if those before it were committed. Nothing
     is changed.
 
-    `names` are the session names of the rows; `base` is the last LSN; `sessions` has the session
-    numbers in use, of which `top` is the highest; `recent` has the LSNs of remembered requests.
+    `rows` are encoded QueryRows; `names` are the session names of the rows; `base` is the last LSN;
+    `sessions` has the session numbers in use, of which `top` is the highest; `recent` has the LSNs
+    of remembered requests; `owner` is that of the LedgerBatch. Raises FrameError for damaged rows,
+    and ValueError for one that cannot be kept.
 
     An insert of a new id is OK. An insert of the same id, canonical query and session as before
     is OK with the first LSN and changes nothing, even if it is typed differently. Any other one is
@@ -110,67 +113,57 @@ def decide(
     remembered (id, request_id) is OK with the LSN of that and changes nothing. Those that are OK
     are remembered, also a REPLACE that finds its query live.
     """
-    n = len(rows)
-    kind, columns = sealed(rows.kind), list_columns(rows)
-    strings = (sealed(names[0]), sealed(names[1])), (sealed(request_ids[0]), sealed(request_ids[1]))
-    more = n + int(np.count_nonzero(kind == _REPLACE))
-    out = status, lsn, kinds, hashes, numbers, sizes = _make_room(n, more)
+    n = len(names[0]) - 1
+    rows, names = sealed(rows), (sealed(names[0]), sealed(names[1]))
+    request_ids = sealed(request_ids[0]), sealed(request_ids[1])
+    known, found = recent.known, (live.parts, live.columns)
+    out = _make_room(n, n)
     fresh: dict[bytes, int] = {}
-
-    def decide_named(session: int) -> tuple[int, ...]:
-        found: tuple[int, ...] = decide_batch(
-            base, columns, kind, (*strings[0], session), strings[1], live.keys,
-            (live.parts, live.columns), recent.known, out,
-        )  # fmt: skip
-        return found
-
-    session = _find_one_session(names, kind, sessions)
-    counts = decide_named(session) if session != NONE else (WANTS_SESSIONS,)
-    if counts[0] == WANTS_SESSIONS:
-        numbers[NUMBER, :n], fresh = _number_sessions(names, live, kind, sessions, top)
-        counts = decide_named(NONE)
+    session = sessions.get(names[1][: int(names[0][1])].tobytes(), 0) if n else 0
+    while True:
+        counts = decide_batch(base, rows, names, session, request_ids, live.keys, found, known, out)
+        if counts[0] == WANTS_ROOM:
+            out = _make_room(n, 2 * n)
+        elif counts[0] == WANTS_SESSIONS:
+            numbers, fresh = _number_sessions(names, live, _read_kinds(rows), sessions, top)
+            out[4][NUMBER, :n], session = numbers, NONE
+        else:
+            break
+    status, lsn, _, hashes, numbers, _ = out
     if counts[0] == WANTS_SOURCES:
         # Sources are compared only if an insert names a live query.
         place = numbers[STORED_PLACE, :n]
         is_live = place != NONE
         numbers[STORED_SOURCE, :n] = np.cumsum(is_live) - 1
         sources = _list_sources(live.take(place[is_live]))
-        counts = decide_found(
-            base, columns, kind, strings[0][0], strings[1][0], sources, live.columns, out
-        )
-    count, kept, changing, id_bytes, request_bytes, bad = counts
+        counts = decide_found(base, rows, names, request_ids, sources, live.columns, out)
+    if counts[0] == NO_FRAME:
+        raise FrameError(f"{len(QueryRows.decode(rows.data))} rows and {n} names of sessions")
+    count, kept, changing, refused, words, named_words, bad = counts
     if bad != NONE:
         raise ValueError(f"row {bad} has an unknown form or shape, or a negative session")
-    room, starts = allocate_rows(count, sizes, LedgerBatch.head_bytes())
-    named, named_starts = NamedUpdates.allocate([kept, kept + 1, id_bytes, kept + 1, request_bytes])
-    frames = (room, np.array(starts)), (named, np.array(named_starts))
-    write_batch(live.columns, columns, strings[1], out, (count, kept), *frames)
-    requests = CommittedRequests.view(named) if kept else None
+    room, named, last, last_asked = (
+        np.empty(words, np.uint64),
+        np.empty(named_words, np.uint64),
+        0,
+        0,
+    )
+    if count or kept:
+        last, last_asked = write_batch(
+            owner, live.columns, rows, request_ids, out, (count, kept), room, named
+        )
+    requests = CommittedRequests.view(named, last_asked) if kept else None
     durable: NamedUpdates | None = requests
     if requests is not None and changing < kept:
         durable = _take_changing(requests, lsn, numbers[ASKED, :kept], base)
-    owners = numbers[OUT_SESSION, :count]
-    used = set(owners.tolist()) if fresh else set()
-    prepared = PreparedRows(
-        room.view(np.uint8)[LedgerBatch.head_bytes() :],
-        kinds[:count],
-        numbers[OUT_LSN, :count],
-        numbers[OUT_HANDLE, :count],
-        (sealed(numbers[NUMBER]), *columns[1:]),
-        numbers[OUT_SOURCE, :count],
-        hashes[OUT, :count],
-        numbers[OUT_PLACE, :count],
-    )
+    if fresh:
+        used = set(numbers[OUT_SESSION, :count].tolist())
+        fresh = {name: k for name, k in fresh.items() if k in used}
+    encoded = room.view(np.uint8)[_ROWS_AT:] if count else rows[:0]
+    encoded.setflags(False)  # type: ignore[call-arg] # not writable, see `sealed`
+    prepared = PreparedRows(encoded, hashes[OUT, :count], numbers[OUT_PLACE, :count])
     return UpdateVerdict(
-        status,
-        lsn,
-        room,
-        prepared,
-        owners,
-        {name: k for name, k in fresh.items() if k in used},
-        requests,
-        durable,
-        hashes[ASKED_PAIRS, :kept],
+        status, lsn, refused, count, last, room, prepared, fresh, kept, requests, durable, out
     )
 
 
@@ -186,12 +179,10 @@ def _make_room(n: int, most: int) -> tuple[U8, I64, U8, U64, I64, I64]:
     )
 
 
-def _find_one_session(names: StringColumn, kind: U8, sessions: Mapping[bytes, int]) -> int:
-    """Returns the number of the session of the first row, 0 if rows that are all deletes may name
-    one that does not exist; NONE if some row may make it."""
-    off, data = names
-    known = sessions.get(data[: int(off[1])].tobytes(), 0) if len(off) > 1 else 0
-    return known if known or not np.count_nonzero(kind != _DELETE) else NONE
+def _read_kinds(rows: U8) -> U8:
+    """Returns the kinds of encoded rows."""
+    kinds: U8 = QueryRows.decode(rows.data).kind
+    return kinds
 
 
 def _number_sessions(
@@ -241,5 +232,5 @@ def _take_changing(requests: NamedUpdates, lsn: I64, at: I64, base: int) -> Name
     return NamedUpdates(requests.lsn[rows], *ids, *asked)
 
 
-# Members of an enumeration compare slowly with a column.
-_DELETE, _REPLACE = np.uint8(UpdateKind.DELETE), np.uint8(UpdateKind.REPLACE)
+_DELETE = np.uint8(UpdateKind.DELETE)  # members of an enumeration compare slowly with a column
+_ROWS_AT = LedgerBatch.head_bytes()

@@ -11,17 +11,35 @@ from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.sequencer.chunk_kernels import find_queries, measure_rows, write_rows
+from ps2stream.sequencer.encoded_rows import (
+    BATCH_HEAD,
+    BATCH_ROWS,
+    FIELDS,
+    ID,
+    ID_OFF,
+    KIND,
+    REQUESTS_HEAD,
+    REQUESTS_WIDTHS,
+    ROWS_HEAD,
+    ROWS_WIDTHS,
+    count_words,
+    find_rows,
+    lay_out,
+    read_bytes,
+    read_columns,
+    read_numbers,
+    size_rows,
+)
 from ps2stream.sequencer.kernels import (
     find_first,
     find_repeats,
     has_one_string,
     hash_keys,
-    is_same,
     make_slots,
     mix_pair,
     write_requests,
 )
-from ps2stream.sequencer.pointers import borrow
+from ps2stream.sequencer.pointers import borrow, is_same
 from ps2stream.sequencer.table_kernels import NONE
 
 # Rows of the numbers that decide_batch finds; from OUT_LSN on those of the rows to commit.
@@ -33,10 +51,11 @@ NUMBERS = 13
 IDS, PAIRS, OUT, ASKED_PAIRS = range(4)
 HASHES = 4
 # What decide_batch returns instead of the number of rows to commit.
-WANTS_SOURCES, WANTS_SESSIONS = NONE, NONE - 1
+WANTS_SOURCES, WANTS_SESSIONS, WANTS_ROOM, NO_FRAME = range(NONE, NONE - 4, -1)
 
 _INSERT = np.uint8(UpdateKind.INSERT)
 _DELETE = np.uint8(UpdateKind.DELETE)
+_REPLACE = np.uint8(UpdateKind.REPLACE)
 _OK = np.uint8(UpdateStatus.OK)
 _EXISTS = np.uint8(UpdateStatus.ALREADY_EXISTS)
 _MISSING = np.uint8(UpdateStatus.NOT_FOUND)
@@ -205,18 +224,22 @@ def decide_rows(
 @njit(cache=True, nogil=True)
 def decide_found(
     base: int,
-    columns: tuple[Any, ...],
-    kind: U8,
-    name_off: I64,
-    request_off: I64,
+    rows: U8,
+    names: tuple[I64, U8],
+    requests: tuple[I64, U8],
     stored_sources: tuple[I64, U8, I64],
     table: I64,
     out: tuple[U8, I64, U8, U64, I64, I64],
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int, int, int]:
     """Decides (decide_rows) about rows of which decide_batch has found what they name, and measures
     those to commit (measure_rows); the rest as decide_batch. stored_sources: of QuerySources, by
     the numbers STORED_SOURCE, or no source."""
+    starts = np.empty((2, FIELDS), np.int64)
+    if not find_rows(rows, starts):
+        return NO_FRAME, 0, 0, 0, 0, 0, NONE
     status, lsn, kinds, hashes, numbers, sizes = out
+    kind, columns = read_bytes(rows, starts, KIND), read_columns(rows, starts)
+    name_off, request_off = names[0], requests[0]
     update = (
         kind, columns[4], columns[5], hashes[IDS], name_off, numbers[NUMBER], numbers[REPEATED],
         numbers[REQUEST],
@@ -232,57 +255,78 @@ def decide_found(
     sources = columns[14], columns[15], columns[12]
     count, kept = decide_rows(base, update, stored, stored_sources, sources, verdict)
     if count == NONE:
-        return WANTS_SOURCES, 0, 0, 0, 0, NONE
-    places, rows = numbers[OUT_PLACE, :count], numbers[OUT_SOURCE]
-    bad = measure_rows(table, places, (numbers[NUMBER], *columns[1:]), rows, kinds, sizes)
-    asked, highest, k, changing, ids, requests = numbers[ASKED], base, 0, 0, 0, 0
+        return WANTS_SOURCES, 0, 0, 0, 0, 0, NONE
+    places = numbers[OUT_PLACE, :count]
+    bad = measure_rows(table, places, columns, numbers[OUT_SOURCE], kinds, sizes)
+    for i in range(count):
+        if places[i] == NONE and numbers[OUT_SESSION, i] < 0 and bad == NONE:
+            bad = numbers[OUT_SOURCE, i]
+    asked, highest, k, changing, refused = numbers[ASKED], base, 0, 0, 0
+    elements = np.zeros(len(REQUESTS_WIDTHS), np.int64)
     for i in range(len(kind)):
         if k < kept and asked[k] == i:
             k += 1
             changing += lsn[i] > highest  # those of what changes nothing are of earlier rows
-            ids += columns[4][i + 1] - columns[4][i]
-            requests += request_off[i + 1] - request_off[i]
+            elements[2] += columns[4][i + 1] - columns[4][i]
+            elements[4] += request_off[i + 1] - request_off[i]
         highest = max(highest, lsn[i])
-    return count, kept, changing, ids, requests, bad
+        refused += status[i] != _OK
+    elements[0], elements[1], elements[3] = kept, kept + 1, kept + 1
+    named = count_words(REQUESTS_HEAD, REQUESTS_WIDTHS, elements)
+    room = len(BATCH_HEAD) + size_rows(count, sizes, np.empty(FIELDS, np.int64))
+    return count, kept, changing, refused, room, named, bad
 
 
 @njit(cache=True, nogil=True)
 def decide_batch(
     base: int,
-    columns: tuple[Any, ...],
-    kind: U8,
-    names: tuple[I64, U8, int],
+    rows: U8,
+    names: tuple[I64, U8],
+    session: int,
     requests: tuple[I64, U8],
     keys: U64,
     live: tuple[I64, I64],
     known: tuple[Any, ...],
     out: tuple[U8, I64, U8, U64, I64, I64],
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int, int, int]:
     """Finds what n rows name and decides about them: all of a batch in one call, since each call
     costs as much as many rows. Returns (the number of rows to commit; that of requests to remember,
-    of those of them that change something, and of the bytes of their ids and request ids; the
-    first row of `columns` that cannot be packed, or NONE).
+    and of those of them that change something; that of the rows that are not OK; the words of a
+    LedgerBatch of the rows and of the requests as encoded NamedUpdates; the first row that cannot
+    be packed, or NONE).
 
-    columns: RowColumns; names: of the sessions, and the number of the one that all rows name; NONE
-    if numbers[NUMBER] has that of each; requests: the request ids; keys: of the hashes; live: the
-    table of the ids' hashes and that of the chunks; known: as find_repeats has it. out, writable:
-    status, lsn, n each; kinds uint8[m], hashes uint64[HASHES, m], numbers int64[NUMBERS, m] and
-    sizes int64[COLUMNS, m + 1], where m is more than n by the replacements: each may be two rows to
-    commit. WANTS_SESSIONS instead of a
-    number: the rows name several; WANTS_SOURCES: as in decide_rows, for decide_found.
+    rows: as encoded QueryRows; names: of the sessions; session: the number of the one that all rows
+    name, 0 if it does not exist; NONE if numbers[NUMBER] has that of each; requests: the request
+    ids; keys: of the hashes; live: the table of the ids' hashes and that of the chunks; known: as
+    find_repeats has it. out, writable: status, lsn, n each; kinds uint8[m], hashes uint64[HASHES,
+    m], numbers int64[NUMBERS, m] and sizes int64[COLUMNS, m + 1], where m is more than n by the
+    replacements: each may be two rows to commit.
+
+    Instead of a number, WANTS_SESSIONS: the rows name several, or make one; WANTS_SOURCES: as in
+    decide_rows, for decide_found; WANTS_ROOM: m is too small; NO_FRAME: the rows are damaged.
     """
-    columns, kind, names, requests = borrow(columns), borrow(kind), borrow(names), borrow(requests)
+    rows, names, requests = borrow(rows), borrow(names), borrow(requests)
     keys, live, known, out = borrow(keys), borrow(live), borrow(known), borrow(out)
-    n, id_off, id = len(kind), columns[4], columns[5]
+    n, starts = len(names[0]) - 1, np.empty((2, FIELDS), np.int64)
+    if not find_rows(rows, starts) or starts[1, KIND] - starts[0, KIND] != n:
+        return NO_FRAME, 0, 0, 0, 0, 0, NONE
+    kind = read_bytes(rows, starts, KIND)
+    id_off, id = read_numbers(rows, starts, ID_OFF), read_bytes(rows, starts, ID)
     hashes, numbers = out[3], out[4]
-    if names[2] != NONE:
-        if not has_one_string(names[0], names[1]):
-            return WANTS_SESSIONS, 0, 0, 0, 0, NONE
-        numbers[NUMBER, :n] = names[2]
+    deletes, most = 0, n
+    for i in range(n):
+        deletes += kind[i] == _DELETE
+        most += kind[i] == _REPLACE
+    if most > len(out[2]):
+        return WANTS_ROOM, 0, 0, 0, 0, 0, NONE
+    if session != NONE:
+        if (session == 0 and deletes < n) or (n and not has_one_string(names[0], names[1])):
+            return WANTS_SESSIONS, 0, 0, 0, 0, 0, NONE
+        numbers[NUMBER, :n] = session
     ids, pairs = hashes[IDS, :n], hashes[PAIRS, :n]
     hash_keys(id_off, id, keys, ids)
-    place, handle, session = numbers[STORED_PLACE], numbers[STORED_HANDLE], numbers[STORED_SESSION]
-    find_queries(live[0], live[1], ids, id_off, id, place, handle, session)
+    place, handle, owner = numbers[STORED_PLACE], numbers[STORED_HANDLE], numbers[STORED_SESSION]
+    find_queries(live[0], live[1], ids, id_off, id, place, handle, owner)
     if len(requests[1]):
         hash_keys(requests[0], requests[1], keys, pairs)
         for i in range(n):
@@ -293,36 +337,57 @@ def decide_batch(
     else:
         numbers[REQUEST, :n], numbers[REPEATED, :n] = NONE, 0
     # Fewer offsets than a row has: there are no sources.
-    none = id_off[:1], id[:0], id_off[:1]
-    return decide_found(base, columns, kind, names[0], requests[0], none, live[1], out)
+    none = requests[0][:1], requests[1][:0], requests[0][:1]
+    return decide_found(base, rows, names, requests, none, live[1], out)
 
 
 @njit(cache=True, nogil=True)
 def write_batch(
+    owner: int,
     table: I64,
-    columns: tuple[Any, ...],
+    rows: U8,
     requests: tuple[I64, U8],
     out: tuple[U8, I64, U8, U64, I64, I64],
     counts: tuple[int, int],
-    rows: tuple[U64, I64],
-    named: tuple[U64, I64],
-) -> None:
-    """Writes the rows to commit as encoded QueryRows and the requests to remember as encoded
-    NamedUpdates, with the hashes of their pairs. counts: of both; rows, named: the room of each,
-    and where its columns begin; the rest as decide_batch."""
-    table, columns, requests, out = borrow(table), borrow(columns), borrow(requests), borrow(out)
-    rows, named = borrow(rows), borrow(named)
+    room: U64,
+    named: U64,
+) -> tuple[int, int]:
+    """Writes the rows to commit, if any, as an encoded LedgerBatch, and the requests to remember as
+    encoded NamedUpdates, with the hashes of their pairs. counts: of both; room, named: as many
+    words as decide_batch says; owner: that of the batch; the rest as decide_batch. Returns the last
+    LSN of both, 0 without any."""
+    table, rows, requests, out = borrow(table), borrow(rows), borrow(requests), borrow(out)
+    room, named = borrow(room), borrow(named)
+    starts = np.empty((2, FIELDS), np.int64)
+    find_rows(rows, starts)
+    columns = read_columns(rows, starts)
     _, lsn, kinds, hashes, numbers, sizes = out
     count, kept = counts
-    heads = (
-        kinds[:count], numbers[OUT_LSN, :count], numbers[OUT_HANDLE, :count],
-        numbers[OUT_SESSION, :count],
-    )  # fmt: skip
-    room = rows[0], rows[0].view(np.uint8)
-    places, source = numbers[OUT_PLACE, :count], numbers[OUT_SOURCE, :count]
-    write_rows(table, places, columns, source, heads, sizes, room, rows[1])
-    ids = columns[4], columns[5]
-    for i in range(kept):
-        hashes[ASKED_PAIRS, i] = hashes[PAIRS, numbers[ASKED, i]]
+    if count:
+        words, elements = len(BATCH_HEAD), np.empty(FIELDS, np.int64)
+        room[:words] = BATCH_HEAD
+        room[3], room[5] = np.uint64(numbers[OUT_LSN, 0]), np.uint64(numbers[OUT_LSN, count - 1])
+        room[7] = np.uint64(owner)
+        size = 8 * size_rows(count, sizes, elements)
+        room[3 + 2 * BATCH_ROWS] = np.uint64(size)
+        to = np.empty(FIELDS, np.int64)
+        lay_out(room, words, ROWS_HEAD, ROWS_WIDTHS, elements, to)
+        heads = (
+            kinds[:count], numbers[OUT_LSN, :count], numbers[OUT_HANDLE, :count],
+            numbers[OUT_SESSION, :count],
+        )  # fmt: skip
+        places, source = numbers[OUT_PLACE, :count], numbers[OUT_SOURCE, :count]
+        write_rows(table, places, columns, source, heads, sizes, (room, room.view(np.uint8)), to)
     if kept:
-        write_requests(numbers[ASKED, :kept], lsn, ids, requests, *named)
+        asked, ids, request_off = numbers[ASKED, :kept], columns[4], requests[0]
+        few = np.zeros(len(REQUESTS_WIDTHS), np.int64)
+        few[0], few[1], few[3] = kept, kept + 1, kept + 1
+        for i in range(kept):
+            hashes[ASKED_PAIRS, i] = hashes[PAIRS, asked[i]]
+            few[2] += ids[asked[i] + 1] - ids[asked[i]]
+            few[4] += request_off[asked[i] + 1] - request_off[asked[i]]
+        begin = np.empty(len(few), np.int64)
+        lay_out(named, 0, REQUESTS_HEAD, REQUESTS_WIDTHS, few, begin)
+        write_requests(asked, lsn, (columns[4], columns[5]), requests, named, begin)
+    last = numbers[OUT_LSN, count - 1] if count else 0
+    return last, lsn[numbers[ASKED, kept - 1]] if kept else 0

@@ -11,7 +11,13 @@ from ps2stream.language.hash_kernels import KEYS, finish_hash, start_hash
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import UpdateKind
-from ps2stream.sequencer.pointers import borrow, prefetch
+from ps2stream.sequencer.encoded_rows import (
+    REQUESTS_HEAD,
+    REQUESTS_WIDTHS,
+    find_columns,
+    read_numbers,
+)
+from ps2stream.sequencer.pointers import borrow, find_address, is_same, prefetch, put_bytes
 from ps2stream.sequencer.table_kernels import NONE, find_home
 
 _HALF = np.uint64(32)
@@ -21,15 +27,6 @@ _SHIFT = np.uint64(29)
 PAIR = np.uint64(3)
 _SHORT = 16  # bytes that are hashed as fast as they are compared
 _INSERT = np.uint8(UpdateKind.INSERT)
-
-
-@njit(inline="always")
-def is_same(data: U8, a: int, other: U8, b: int, size: int) -> bool:
-    """Returns whether size bytes are the same in two places."""
-    k, first, second = np.uint64(0), np.uint64(a), np.uint64(b)
-    while k < np.uint64(size) and data[first + k] == other[second + k]:
-        k += np.uint64(1)
-    return bool(k == np.uint64(size))
 
 
 @njit(inline="always")
@@ -154,9 +151,14 @@ def find_repeats(
     row 0, and the first row that counts, as append_keys has them."""
     heads, links, known_off, known_keys, known_lsn, number, begin = known
     (off, data), (request_off, request) = ids, requests
-    size, address, mask = len(heads), heads.ctypes.data, len(links) - 1
+    size, address, mask = len(heads), find_address(heads), len(links) - 1
+    at_links, at_off = find_address(links), find_address(known_off)
     for i in range(len(kind)):
         prefetch(address + 8 * find_home(hashes[i], size))
+    for i in range(len(kind)):
+        row = heads[find_home(hashes[i], size)] - 1
+        prefetch(at_links + 8 * (row & mask))
+        prefetch(at_off + 8 * (row - number))
     here = make_slots(len(kind))
     slots = np.int64(len(here) - 1)
     for i in range(len(kind)):
@@ -193,21 +195,12 @@ def find_repeats(
             row -= step
 
 
-@njit(inline="always")
-def _put_bytes(out: U8, at: int, data: U8, begin: int, end: int) -> int:
-    """Copies bytes; returns where they end."""
-    to, first = np.uint64(at), np.uint64(begin)
-    for k in range(np.uint64(end - begin)):
-        out[to + k] = data[first + k]
-    return at + end - begin
-
-
 @njit(cache=True, nogil=True)
 def take_strings(off: I64, data: U8, rows: I64, out_off: I64, out: U8) -> int:
     """Copies rows of a column of strings; returns the bytes that they have."""
     to = out_off[0] = 0
     for i in range(len(rows)):
-        to = _put_bytes(out, to, data, off[rows[i]], off[rows[i] + 1])
+        to = put_bytes(out, to, data, off[rows[i]], off[rows[i] + 1])
         out_off[i + 1] = to
     return to
 
@@ -227,31 +220,32 @@ def write_requests(
         to = first
         room[at] = 0
         for i in range(n):
-            to = _put_bytes(out, to, data, off[rows[i]], off[rows[i] + 1])
+            to = put_bytes(out, to, data, off[rows[i]], off[rows[i] + 1])
             room[at + i + 1] = np.uint64(to - first)
 
 
 @njit(cache=True, nogil=True)
 def has_one_string(off: I64, data: U8) -> bool:
     """Returns whether all rows of a column of strings, of which there is one, are the same."""
-    size = off[1] - off[0]
-    for i in range(1, len(off) - 1):
-        if off[i + 1] - off[i] != size or not is_same(data, off[0], data, off[i], size):
-            return False
-    return True
+    size, begin, n = off[1] - off[0], off[0], len(off) - 1
+    wrong = 0
+    for i in range(n):
+        wrong |= off[i + 1] - begin - size * (i + 1)
+    # Each is the same as the one before if all are moved by one.
+    return bool(not wrong and is_same(data, begin, data, begin + size, size * (n - 1)))
 
 
 @njit(cache=True, nogil=True)
 def part_updates(
-    kind: U8, source: I64, handle: I64, hashes: U64, places: I64, born: I64, gone: I64, out: U64
+    kind: U8, handle: I64, hashes: U64, places: I64, born: I64, gone: I64, out: U64
 ) -> tuple[int, int]:
-    """Parts committed rows. born int64[2, n]: the sources and handles of the inserts; gone: the
-    rows and places of the deletes; out uint64[2, n]: the hashes of both. Returns the number of
-    inserts, and that of the deletes whose place is NONE."""
+    """Parts committed rows. born int64[2, n]: the inserts, as rows, and their handles; gone: the
+    deletes, and their places; out uint64[2, n]: the hashes of both. Returns the number of inserts,
+    and that of the deletes whose place is NONE."""
     inserts, deletes, unknown = 0, 0, 0
     for i in range(len(kind)):
         if kind[i] == _INSERT:
-            born[0, inserts], born[1, inserts], out[0, inserts] = source[i], handle[i], hashes[i]
+            born[0, inserts], born[1, inserts], out[0, inserts] = i, handle[i], hashes[i]
             inserts += 1
         else:
             gone[0, deletes], gone[1, deletes], out[1, deletes] = i, places[i], hashes[i]
@@ -263,11 +257,11 @@ def part_updates(
 @njit(cache=True, nogil=True)
 def append_keys(
     heads: I64, links: U64, hashes: U64, first: int, number: int,
-    columns: tuple[I64, I64, U8], new: tuple[I64, I64, U8, I64, U8],
+    columns: tuple[I64, I64, U8], new: U8,
 ) -> None:  # fmt: skip
     """Appends the pairs of ids and request ids to the known keys as rows from `first` on, for which
     there is room in the columns. columns: the LSNs, offsets and bytes of all; new: LSNs, ids
-    and request ids.
+    and request ids as encoded NamedUpdates.
 
     A key is in a list with those of the same home, the latest one first: heads has one more than
     its number, links (2 ** k of them, by number) the upper half of its hash and how many numbers
@@ -275,9 +269,13 @@ def append_keys(
     are no longer known need not be removed: they are the end of each list.
     """
     all_lsn, all_off, all_keys = borrow(columns)
-    lsn, off, ids, request_off, requests = borrow(new)
-    heads, links, hashes = borrow(heads), borrow(links), borrow(hashes)
-    size, address, mask = len(heads), heads.ctypes.data, len(links) - 1
+    heads, links, hashes, new = borrow(heads), borrow(links), borrow(hashes), borrow(new)
+    starts = np.empty((2, len(REQUESTS_WIDTHS)), np.int64)
+    if not find_columns(new, REQUESTS_HEAD, REQUESTS_WIDTHS, starts):
+        raise ValueError("not encoded NamedUpdates")
+    lsn, off, ids = read_numbers(new, starts, 0), read_numbers(new, starts, 1), starts[0, 2]
+    request_off, requests = read_numbers(new, starts, 3), starts[0, 4]
+    size, address, mask = len(heads), find_address(heads), len(links) - 1
     for i in range(len(hashes)):
         prefetch(address + 8 * find_home(hashes[i], size))
     to = all_off[first]
@@ -285,8 +283,8 @@ def append_keys(
         length = off[i + 1] - off[i]
         for k in range(4):
             all_keys[to + k] = (length >> (8 * k)) & 0xFF
-        to = _put_bytes(all_keys, to + 4, ids, off[i], off[i + 1])
-        to = _put_bytes(all_keys, to, requests, request_off[i], request_off[i + 1])
+        to = put_bytes(all_keys, to + 4, new, ids + off[i], ids + off[i + 1])
+        to = put_bytes(all_keys, to, new, requests + request_off[i], requests + request_off[i + 1])
         all_lsn[first + i] = lsn[i]
         all_off[first + i + 1] = to
         mine, home = number + first + i, find_home(hashes[i], size)
@@ -300,9 +298,9 @@ def append_keys(
 @njit(cache=True, nogil=True)
 def count_updates(kind: U8, session: I64, tenant_of: I64, live: I64) -> int:
     """Adds the inserts of each tenant to its live queries and subtracts its deletes; returns the
-    number of inserts."""
+    number of inserts. Nothing is counted without tenants."""
     inserts = 0
-    for i in range(len(kind)):
+    for i in range(len(kind) if len(tenant_of) else 0):
         if session[i] < 0 or session[i] >= len(tenant_of):
             raise IndexError("a session has no tenant")
         tenant = tenant_of[session[i]]

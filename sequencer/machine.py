@@ -16,7 +16,7 @@ import numpy as np
 
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import ROLES, Address, Send
-from ps2stream.protocol.frame import U8, Frame, take_ragged
+from ps2stream.protocol.frame import U8, Frame
 from ps2stream.protocol.messages.plan import (
     PlanChangeRequest,
     PostingCounts,
@@ -39,20 +39,20 @@ from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, St
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensRequest
-from ps2stream.protocol.validity import stamp_inserts
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
 from ps2stream.security import NO_QUOTAS, QuotaTable
-from ps2stream.sequencer.columns import StringColumn, join_strings
+from ps2stream.sequencer.columns import StringColumn
 from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, find_left_out, packed
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.query_ends import QueryEnds
-from ps2stream.sequencer.registry import QueryRegistry
+from ps2stream.sequencer.registry import QueryRegistry, encode
 from ps2stream.sequencer.remembered import RememberedAnswers, RememberedUpdates, RequestKey
 from ps2stream.sequencer.sessions import SessionRegistry
+from ps2stream.sequencer.taken_requests import take_requests
 from ps2stream.sequencer.token_table import TokenTable
 
 log = logging.getLogger("ps2stream.store")
@@ -96,9 +96,8 @@ class SequencerMachine:
             if len(batch.strategy):
                 self._plans.replay(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
-            self._live.apply(rows)
+            self._live.apply(rows, batch.rows, self._sessions.tenants.counts)
             self._ends.note(rows, rows.kind == UpdateKind.INSERT, rows.lsn)
-            self._sessions.tenants.count_rows(rows.kind, rows.session)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, find_left_out(batch, rows))
@@ -233,58 +232,54 @@ class SequencerMachine:
         self, requests: dict[RequestKey, UpdateRequest], decisions: dict[RequestKey, UpdateDecision]
     ) -> list[Send]:
         """Decides and commits; adds to `decisions`, and returns what every dispatcher is sent."""
-        parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
-        names = join_strings([(r.name_off, r.name) for r in requests.values()])
-        request_ids = join_strings([(r.request_off, r.request) for r in requests.values()])
-        rows = stamp_inserts(QueryRows.concat(parts), self._now_ms)
-        over = self._sessions.tenants.find_over_quota(
-            rows,
-            names,
-            self._live,
-            self._sessions.numbers,
-            lambda hashes: self._remembered.find(rows, hashes, request_ids),
-        )
-        if over is not None:
-            fit = np.setdiff1d(np.arange(len(rows)), over.at)
-            rows = rows.take(fit)
-            names, request_ids = take_ragged(*names, fit), take_ragged(*request_ids, fit)
-        verdict = self._decide_rows(rows, names, request_ids)
+        tenants, over = self._sessions.tenants, None
+        taken = take_requests(list(requests.values()), self._now_ms, tenants.limited)
+        if tenants.limited and (rows := taken.read) is not None:
+            names, request_ids = taken.names, taken.request_ids
+            over = tenants.find_over_quota(
+                rows,
+                names,
+                self._live,
+                self._sessions.numbers,
+                lambda hashes: self._remembered.find(rows, hashes, request_ids),
+            )
+            taken = taken if over is None else taken.without(over.at)
+        owner = next(iter(requests))[0]
+        verdict = self._decide_rows(taken.rows, taken.names, taken.request_ids, owner)
         status, lsn = verdict.status, verdict.lsn
         if over is not None:
             status, lsn = over.merge_into(status, lsn)
         answers, first = [], 0
-        for key, part in zip(requests, parts, strict=True):
-            end = first + len(part)
-            decision = CommittedDecision(key.seq, status[first:end], lsn[first:end])
+        for key, count in zip(requests, taken.counts, strict=True):
+            end = first + count
+            decision = CommittedDecision.make(key[2], status[first:end], lsn[first:end])
             answers.append(self._answers.make_answer(key, decision))
             first = end
         try:
-            applied = self._commit_verdict(next(iter(requests))[0], verdict, answers)
+            applied = self._commit_verdict(owner, verdict, answers)
         except StoreFailed:
             raise
         except Unavailable:
-            for key, part in zip(requests, parts, strict=True):
-                status = np.full(len(part), UpdateStatus.UNAVAILABLE, np.uint8)
-                decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
-            self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
+            for key, count in zip(requests, taken.counts, strict=True):
+                status = np.full(count, UpdateStatus.UNAVAILABLE, np.uint8)
+                decisions[key] = UpdateDecision(key.seq, status, np.zeros(count, np.int64))
+            self._outcomes[UpdateStatus.UNAVAILABLE] += sum(taken.counts)
             return []
-        if len(rows.prog):  # only programs say that a query ends
-            self._ends.note(rows, verdict.is_inserted, verdict.lsn)
-        if np.count_nonzero(status):
+        if taken.read is not None:  # only programs say that a query ends
+            self._ends.note(taken.read, verdict.is_inserted, verdict.lsn)
+        if verdict.refused or over is not None:
             self._outcomes += np.bincount(status, minlength=len(self._outcomes))
-        else:
-            self._outcomes[UpdateStatus.OK] += len(status)
-        decisions.update(zip(requests, (a.decision for a in answers), strict=True))
+        for key, answer in zip(requests, answers, strict=True):
+            decisions[key] = answer.decision
         return [Send(to, applied) for to in self._dispatchers] if applied else []
 
     def _decide_rows(
-        self, rows: QueryRows, names: StringColumn, request_ids: StringColumn
+        self, rows: U8, names: StringColumn, request_ids: StringColumn, owner: int
     ) -> UpdateVerdict:
-        live, sessions, top = self._live, self._sessions.numbers, self._sessions.top
-        columns, recent = (rows, names, request_ids), self._remembered
         return decide(
-            *columns, base=self._lsn, live=live, sessions=sessions, top=top, recent=recent
-        )
+            rows, names, request_ids, base=self._lsn, live=self._live, recent=self._remembered,
+            sessions=self._sessions.numbers, top=self._sessions.top, owner=owner,
+        )  # fmt: skip
 
     def _end_queries(self, now_ms: int) -> list[Send]:
         """Deletes the queries whose end has come, as if somebody had requested it; returns what
@@ -295,8 +290,9 @@ class SequencerMachine:
         rows = self._live.rows(due).replace(kind=np.full(len(due), UpdateKind.DELETE, np.uint8))
         none = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
         try:
-            verdict = self._decide_rows(rows, none, none)
-            applied = self._commit_verdict(self._followers.first, verdict, [])
+            owner = self._followers.first
+            verdict = self._decide_rows(encode(rows), none, none, owner)
+            applied = self._commit_verdict(owner, verdict, [])
         except StoreFailed:
             raise
         except Unavailable:
@@ -312,8 +308,9 @@ class SequencerMachine:
     ) -> LedgerBatch | None:
         """Commits the accepted rows and the answers; returns the rows as a message, if any."""
         applied = None
-        if count := len(verdict.kind):
-            applied = CommittedBatch.finish(verdict.room, self._lsn + 1, verdict.last, owner)
+        if count := verdict.committed:
+            span = self._lsn + 1, verdict.last
+            applied = CommittedBatch.view(verdict.room, verdict.rows, *span, owner)
         sessions = [(number, name) for name, number in verdict.sessions.items()]
         self._store.commit(
             LedgerChange(
@@ -327,12 +324,13 @@ class SequencerMachine:
         )
         if applied is not None:
             self._lsn = applied.lsn_to
-        self._live.apply_prepared(verdict.prepared)
-        self._sessions.add_sessions(sessions)
-        inserts = self._sessions.tenants.count_rows(verdict.kind, verdict.session)
+        if sessions:
+            self._sessions.add_sessions(sessions)
+        inserts = self._live.apply_prepared(verdict.prepared, self._sessions.tenants.counts)
         self._inserts += inserts
         self._deleted += count - inserts
-        self._remembered.add(verdict.requests, verdict.keys)
+        if verdict.requests is not None:
+            self._remembered.add(verdict.requests, verdict.keys)
         self._answers.keep(answers)
         return applied
 

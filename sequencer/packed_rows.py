@@ -102,14 +102,15 @@ class QueryChunk:
         """The terms as a plain tuple of the fields of ChunkTerms."""
         return self._terms, self._slots
 
-    def make_state(self, most: int) -> I64:
-        """Returns the state that apply_kernels.py appends by, at most to so many rows."""
+    def place(self, most: int) -> tuple[int, int, int, int, int]:
+        """Returns where apply_kernels.py appends, at most to so many rows."""
         most = most if len(self._slots) else 0
-        return np.array([self._count, self._term_count, self.base, 0, self.number, most])
+        return self._count, self._term_count, self.base, self.number, most
 
-    def take_state(self, state: I64) -> None:
-        """Takes the numbers of rows and of terms after rows were appended."""
-        self._count, self._term_count = state[:2].tolist()
+    def count_appended(self, rows: int, terms: int) -> None:
+        """Notes that so many rows were appended, and how many terms there are now."""
+        self._count += rows
+        self._term_count = terms
 
     def move_live_rows(self, chunks: Sequence[QueryChunk]) -> None:
         """Takes over the live rows of these chunks, one behind the other; this one is empty."""

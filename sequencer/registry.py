@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import F64, I64, U8, U64
+from ps2stream.protocol.frame import F64, I64, U8, U64, sealed
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import packed_rows
 from ps2stream.sequencer.apply_kernels import STALE, WAIT, apply_updates
@@ -25,46 +25,39 @@ from ps2stream.sequencer.packed_rows import QueryChunk, list_columns, unpack_ins
 from ps2stream.sequencer.table_kernels import NONE
 
 CHUNK = 1 << ROW_BITS  # rows
+NO_TENANTS = np.zeros(0, np.int64), np.zeros(0, np.int64)
 _NO_CHUNK = QueryChunk(0, 0)
 _REWRITTEN = 12  # rows that are rewritten for each deleted one, beyond a first chunk
 
 
 class PreparedRows(NamedTuple):
-    """n committed rows in LSN order, and what is needed to apply them. rows: as QueryRows, or
-    encoded ones; kind, lsn, handle: of each row; columns, source: for inserts, RowColumns and the
-    rows there; hashes uint64[n]: of the ids; places int64[n]: of the queries that they delete,
-    NONE for inserts and where it is not known."""
+    """n committed rows in LSN order, and what is needed to apply them. rows: encoded QueryRows;
+    hashes uint64[n]: of the ids; places int64[n]: of the queries that they delete, NONE for inserts
+    and where it is not known."""
 
-    rows: QueryRows | U8
-    kind: U8
-    lsn: I64
-    handle: I64
-    columns: tuple[Any, ...]
-    source: I64
+    rows: U8
     hashes: U64
     places: I64
 
 
 class DyingQueries(NamedTuple):
-    """The queries that one batch deleted, up to the LSN `last`: the rows `at` of it, which may be
+    """The queries that one batch deleted, up to the LSN `last`: the rows `at` of it, which are
     encoded. A delete has the columns of its insert except the source."""
 
-    rows: QueryRows | U8
+    rows: U8
     at: I64
     last: int
 
     def list_updates(self) -> QueryRows:
         """Returns their inserts and deletes."""
-        rows = self.rows
-        gone = (rows if isinstance(rows, QueryRows) else QueryRows.decode(rows.data)).take(self.at)
+        gone = QueryRows.decode(self.rows.data).take(self.at)
         born = gone.replace(kind=np.full_like(gone.kind, UpdateKind.INSERT), lsn=gone.handle)
         return QueryRows.concat([born, gone])
 
     def copy(self) -> DyingQueries:
         """Returns them without the other rows of the batch."""
-        rows = self.rows
-        rows = (rows if isinstance(rows, QueryRows) else QueryRows.decode(rows.data)).take(self.at)
-        return DyingQueries(rows, np.arange(len(self.at)), self.last)
+        rows = QueryRows.decode(self.rows.data).take(self.at)
+        return DyingQueries(encode(rows), np.arange(len(self.at)), self.last)
 
 
 class StatePiece(NamedTuple):
@@ -165,53 +158,56 @@ class QueryRegistry:
         """Returns which of these handles, which rise, are of live queries."""
         return packed_rows.find_live_handles(self._chunks, self._first, handles)
 
-    def apply(self, rows: QueryRows) -> None:
-        """Applies committed rows in LSN order, above all earlier ones."""
-        n = len(rows)
-        hashes, unknown = self.hash(rows.id_off, rows.id), np.full(n, NONE, np.int64)
-        columns = list_columns(rows), np.arange(n)
-        # Writable as in decide.py, so that kernels have one form.
-        heads = rows.kind.copy(), rows.lsn, rows.handle.copy()
-        self.apply_prepared(PreparedRows(rows, *heads, *columns, hashes, unknown))
+    def apply(
+        self, rows: QueryRows, encoded: U8 | None = None, tenants: tuple[I64, I64] = NO_TENANTS
+    ) -> None:
+        """Applies committed rows in LSN order, above all earlier ones. encoded: the same ones;
+        tenants: as apply_prepared has them."""
+        hashes, unknown = self.hash(rows.id_off, rows.id), np.full(len(rows), NONE, np.int64)
+        encoded = encode(rows) if encoded is None else sealed(encoded)
+        self.apply_prepared(PreparedRows(encoded, hashes, unknown), tenants)
 
-    def apply_prepared(self, rows: PreparedRows) -> None:
+    def apply_prepared(self, rows: PreparedRows, tenants: tuple[I64, I64] = NO_TENANTS) -> int:
         """Applies committed rows in LSN order, above all earlier ones, as decide.py prepares
-        them."""
-        n = len(rows.kind)
-        (born, handles), (gone, places) = parts = np.empty((2, 2, n), np.int64)
-        fresh, hashes = out = np.empty((2, n), np.uint64)
+        them. tenants: of each session, and the live queries of each, which are counted here as
+        kernels.count_updates does. Returns the number of inserts."""
+        encoded, hashes, places = rows
+        n = len(hashes)
+        if not n:
+            return 0
+        parted = np.empty((6, n), np.int64)
         chunk = self._chunks[-1] if self._chunks else _NO_CHUNK
-        state = chunk.make_state(CHUNK)
-        inserts, missing, appended, added, outcome = apply_updates(
-            (rows.kind, rows.source, rows.handle, rows.hashes, rows.places),
-            rows.columns, chunk.room, chunk.dictionary, state, self._table.parts, self.columns,
-            parts[0], parts[1], out,
+        inserts: int
+        inserts, missing, appended, added, terms, outcome, last = apply_updates(
+            encoded, hashes, places, chunk.room, chunk.dictionary, chunk.place(CHUNK),
+            self._table.parts, self._places.columns, tenants, parted,
         )  # fmt: skip
         if appended:
-            chunk.take_state(state)
+            chunk.count_appended(appended, terms)
         if added < inserts:
             # Something has to grow.
+            born, handles, fresh = parted[0], parted[1], parted[4].view(np.uint64)
             self._table.insert(fresh[added:appended], born[added:appended])
-            rest = slice(appended, inserts)
-            self._append(rows.columns, born[rest], handles[rest], fresh[rest])
-        gone, places, hashes = gone[: n - inserts], places[: n - inserts], hashes[: n - inserts]
-        if len(gone):
-            dying = DyingQueries(rows.rows, gone, int(rows.lsn[gone[-1]]))
+            rest, columns = slice(appended, inserts), list_columns(QueryRows.decode(encoded.data))
+            self._append(columns, born[rest], handles[rest], fresh[rest])
+        if deletes := n - inserts:
+            gone, places = parted[2, :deletes], parted[3, :deletes]
+            dying = DyingQueries(encoded, gone, last)
             # A batch that is kept for few of its rows costs too much.
-            few = 4 * len(gone) < n
-            self._dying.append(dying.copy() if few else dying)
+            self._dying.append(dying.copy() if 4 * deletes < n else dying)
             if missing:
                 unknown = np.flatnonzero(places == NONE)
-                lost = rows.handle[gone[unknown]]
+                lost = QueryRows.decode(encoded.data).handle[gone[unknown]]
                 places[unknown] = self._places.find_handles(self._order, lost)
             if outcome < WAIT:
                 raise KeyError(int(places[WAIT - 1 - outcome]))
             if outcome == WAIT:
-                self._table.remove(hashes, places)
+                self._table.remove(parted[5].view(np.uint64)[:deletes], places)
                 self._is_stale |= self._places.mark_dead(places)
             self._is_stale |= outcome == STALE
         if self._is_stale:
-            self._rewrite_stale_chunks(len(gone))
+            self._rewrite_stale_chunks(deletes)
+        return inserts
 
     def forget(self, watermark: int) -> None:
         """Drops the queries deleted up to `watermark`: no object is matched as of a lower LSN."""
@@ -377,6 +373,11 @@ class QueryRegistry:
         """Lists the first handle and the number of each chunk."""
         self._first = np.array([chunk.base for chunk in self._chunks], np.int64)
         self._order = np.array([chunk.number for chunk in self._chunks], np.int64)
+
+
+def encode(rows: QueryRows) -> U8:
+    """Returns rows as kernels take them."""
+    return np.frombuffer(rows.encode(), np.uint8)
 
 
 def _find_piece_ends(lsn: I64, size: int) -> I64:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ class RememberedAnswers:
     """The answers that the store keeps, and the number below which each dispatcher needs none."""
 
     def __init__(self, kept: Iterable[SettledAnswer]) -> None:
-        self._answers: dict[RequestKey, SettledAnswer] = {}
+        self._answers: dict[tuple[int, int, int], SettledAnswer] = {}
         self._settled: dict[int, tuple[int, int]] = {}  # epoch, seq
         self.keep(kept)
 
@@ -59,11 +58,13 @@ class RememberedAnswers:
 
     def keep(self, answers: Iterable[SettledAnswer]) -> None:
         """Keeps committed answers, and drops those that they settle, as the store has done."""
+        known, settled = self._answers, self._settled
         for answer in answers:
-            self._answers[RequestKey(*answer[:3])] = answer
-            self._settle_answers(answer.dispatcher, answer.epoch, answer.settled)
-        old = [key for key in self._answers if key[1:] < self._settled[key.dispatcher]]
-        deque(map(self._answers.pop, old), maxlen=0)
+            dispatcher, epoch, _, seq, _ = answer
+            known[answer[:3]] = answer
+            self._settle_answers(dispatcher, epoch, seq)
+        for key in [key for key in known if key[1:] < settled[key[0]]]:
+            del known[key]
 
     def _settle_answers(self, dispatcher: int, epoch: int, seq: int) -> None:
         """Notes that a dispatcher needs no answer below this number."""
@@ -132,20 +133,16 @@ class RememberedUpdates:
         if hashes is None:
             hashes = self._hash.hash(requests.id_off, requests.id)
             hashes = self._hash_pairs(hashes, (requests.request_off, requests.request))
-        n, old = len(requests.lsn), self._end
-        begin, self._end = int(self._off[old]), old + n
-        size = 4 * n + len(requests.id) + len(requests.request)
-        self._lsn = _make_room(self._lsn, old, old + n)
-        self._off = _make_room(self._off, old + 1, old + n + 1)
-        self._keys = _make_room(self._keys, begin, begin + size)
-        kernels.append_keys(
-            self._heads, self._links, hashes, old, self._number,
-            (self._lsn, self._off, self._keys),
-            (
-                sealed(requests.lsn), sealed(requests.id_off), sealed(requests.id),
-                sealed(requests.request_off), sealed(requests.request),
-            ),
-        )  # fmt: skip
+        frame = np.frombuffer(requests.encode(), np.uint8)
+        old = self._end
+        begin, self._end = int(self._off[old]), old + len(hashes)
+        # The frame has more bytes than its keys.
+        if self._end >= len(self._lsn) or begin + len(frame) > len(self._keys):
+            self._lsn = _make_room(self._lsn, old, self._end + 1)
+            self._off = _make_room(self._off, old + 1, len(self._lsn))
+            self._keys = _make_room(self._keys, begin, begin + len(frame))
+        columns = self._lsn, self._off, self._keys
+        kernels.append_keys(self._heads, self._links, hashes, old, self._number, columns, frame)
         self._first = max(self._first, self._end - self._bound)
         if self._first > self._bound // 4:
             self._drop_forgotten()
@@ -159,8 +156,11 @@ class RememberedUpdates:
         """Moves what is remembered to the beginning of the columns."""
         first, end, n = self._first, self._end, self._end - self._first
         self._number += first
-        begin, size = int(self._off[first]), int(self._off[end] - self._off[first])
-        self._keys[:size] = self._keys[begin : begin + size]
+        begin, last = int(self._off[first]), int(self._off[end])
+        # Piece by piece, none of which overlaps its place: NumPy would make a copy else.
+        for at in range(begin, last, begin):
+            stop = min(at + begin, last)
+            self._keys[at - begin : stop - begin] = self._keys[at:stop]
         self._off[: n + 1] = self._off[first : end + 1]
         self._off[: n + 1] -= begin
         self._lsn[:n] = self._lsn[first:end]

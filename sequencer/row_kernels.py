@@ -9,7 +9,7 @@ Everything else is copied bit by bit, so that a row is read back as it was.
 """
 
 # Numba takes any integer for any other one, and gives an intrinsic its first argument.
-# mypy: disable-error-code="arg-type, assignment, call-arg, return-value"
+# mypy: disable-error-code="arg-type, assignment, call-arg, return-value", no-warn-unreachable
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
@@ -19,8 +19,16 @@ from numba import njit
 
 from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.rows import RegionShape
-from ps2stream.protocol.wire_kernels import read_varint
-from ps2stream.sequencer.pointers import borrow, prefetch
+from ps2stream.sequencer.pointers import (
+    borrow,
+    count_high_zeros,
+    find_address,
+    is_same,
+    load_word,
+    prefetch,
+    put_bytes,
+    store_word,
+)
 from ps2stream.sequencer.table_kernels import NONE
 from ps2stream.sequencer.text_kernels import WORDS, pack_text
 
@@ -35,7 +43,7 @@ _WORLD = np.uint8(RegionShape.WORLD)
 _RECT = np.uint8(RECT)
 WORLD_BOX = np.array([-180.0, -90.0, 180.0, 90.0]).view(np.uint8)
 BOX_BYTES: Final = 32
-_HEAD_BYTES: Final = 96  # more than all sizes and numbers of a row have, and _AHEAD
+_HEAD_BYTES: Final = 104  # more than all sizes and numbers of a row have, _AHEAD, and a word
 _AHEAD: Final = 16  # bytes that a text is packed ahead, until its size is known
 TERM_BYTES: Final = 5  # the most that the number of a term has
 DEAD_BIT: Final = 1 << 31
@@ -94,29 +102,17 @@ def _put_varint(out: U8, at: int, value: np.uint64) -> int:
     return at + 1
 
 
-# Unsigned indices: signed ones could count from the end, which keeps loops from being vectorised.
-
-
-@njit(inline="always")
-def put_bytes(out: U8, at: int, data: U8, begin: int, end: int) -> int:
-    """Copies bytes; returns where they end."""
-    to, first = np.uint64(at), np.uint64(begin)
-    for k in range(np.uint64(end - begin)):
-        out[to + k] = data[first + k]
-    return at + end - begin
-
-
 @njit(inline="always")
 def _put_rect(out: U8, at: int, geom: U8, begin: int) -> int:
-    """Writes a rectangle; returns where it ends."""
+    """Writes a rectangle, and perhaps eight bytes more; returns where it ends."""
     sizes_at = put_bytes(out, at, geom, begin, begin + 16)
-    at, sizes = sizes_at + 1, 0
+    at, sizes, numbers, to = sizes_at + 1, 0, find_address(geom) + begin, find_address(out)
     for k in range(2):
-        low, high = begin + 8 * k, begin + 8 * k + 16
-        size = 8
-        while size > 0 and geom[low + size - 1] == geom[high + size - 1]:
-            size -= 1
-        at = put_bytes(out, at, geom, high, high + size)
+        low, high = load_word(numbers + 8 * k), load_word(numbers + 8 * k + 16)
+        # Of the high bytes, which come last, those that differ; eight are written at once.
+        size = 8 - np.int64(count_high_zeros(low ^ high) >> np.uint64(3))
+        store_word(to + at, high)
+        at += size
         sizes |= size << (4 * k)
     out[sizes_at] = np.uint8(sizes)
     return at
@@ -134,15 +130,6 @@ def take_rect(data: U8, at: int, out: U8, to: int) -> int:
         put_bytes(out, end, out, to + 8 * k + size, to + 8 * k + 8)
         at += size
     return at
-
-
-@njit(inline="always")
-def have_same_bytes(data: U8, at: int, other: U8, begin: int, size: int) -> bool:
-    """Returns whether size bytes are the same in two places."""
-    a, b, difference = np.uint64(at), np.uint64(begin), np.uint8(0)
-    for k in range(np.uint64(size)):
-        difference |= data[a + k] ^ other[b + k]
-    return bool(difference == 0)
 
 
 @njit(inline="always")
@@ -165,17 +152,42 @@ def _number_term(term: np.uint64, terms: U64, slots: U32, count: int) -> int:
 
 
 @njit(inline="always")
-def _prefetch_terms(rows: I64, term_off: I64, term: U64, terms: U64, slots: U32) -> None:
-    """Asks for the slots of the terms of some rows, and then for what is compared with them, so
-    that the cache misses overlap."""
-    at_slots, at_terms = slots.ctypes.data, terms.ctypes.data
+def _guess_terms(rows: I64, term_off: I64, term: U64, terms: U64, slots: U32) -> U32:
+    """Returns what the slots have at which the search for each term of the rows begins: mostly its
+    number plus one. They are all asked for first, and so are the terms, so that the cache misses
+    overlap."""
+    at_slots, at_terms, count = find_address(slots), find_address(terms), 0
     for i in range(len(rows)):
         for k in range(term_off[rows[i]], term_off[rows[i] + 1]):
             prefetch(at_slots + 4 * np.int64(_find_term_slot(term[k], slots)))
+            count += 1
+    guesses, count = np.empty(count, np.uint32), 0
     for i in range(len(rows)):
         for k in range(term_off[rows[i]], term_off[rows[i] + 1]):
-            number = np.int64(slots[_find_term_slot(term[k], slots)])
-            prefetch(at_terms + 8 * (number - 1))
+            guesses[count] = slots[_find_term_slot(term[k], slots)]
+            prefetch(at_terms + 8 * (np.int64(guesses[count]) - 1))
+            count += 1
+    return guesses
+
+
+@njit(cache=True, nogil=True)
+def _take_long_varint(data: U8, at: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while data[np.uint64(at)] >= 0x80:
+        value |= (np.int64(data[np.uint64(at)]) & 0x7F) << shift
+        shift += 7
+        at += 1
+    return int(value | np.int64(data[np.uint64(at)]) << shift), at + 1
+
+
+@njit(inline="always")
+def take_varint(data: U8, at: int) -> tuple[int, int]:
+    """Returns a varint and where it ends; one of this module, most of which have one byte."""
+    byte = int(data[np.uint64(at)])
+    if byte < 0x80:
+        return byte, at + 1
+    end: tuple[int, int] = _take_long_varint(data, at)
+    return end
 
 
 @njit(cache=True, nogil=True)
@@ -200,8 +212,8 @@ def append_rows(
     terms, slots = dictionary
     count, known, base = state[0], state[1], state[2]
     at = np.int64(off[count])
-    words = np.empty(2 * WORDS, np.int64)
-    _prefetch_terms(rows, term_off, term, terms, slots)
+    words = np.empty(3 * WORDS, np.int64)
+    guesses, guess = _guess_terms(rows, term_off, term, terms, slots), 0
     for i in range(len(rows)):
         row = rows[i]
         ids = id_off[row + 1] - id_off[row]
@@ -225,19 +237,19 @@ def append_rows(
             (
                 shape[row] == _RECT
                 and region == BOX_BYTES
-                and have_same_bytes(box, box_at, geom, geom_at, BOX_BYTES)
+                and is_same(box, box_at, geom, geom_at, BOX_BYTES)
             )
             or (
                 shape[row] == _WORLD
                 and region == 0
-                and have_same_bytes(box, box_at, WORLD_BOX, 0, BOX_BYTES)
+                and is_same(box, box_at, WORLD_BOX, 0, BOX_BYTES)
             )
         ):
             head |= PLAIN_REGION
         if (
             end - begin > region
             and source[begin] == shape[row]
-            and have_same_bytes(source, begin + 1, geom, geom_at, region)
+            and is_same(source, begin + 1, geom, geom_at, region)
         ):
             head |= PLAIN_SOURCE
             begin += 1 + region
@@ -248,8 +260,11 @@ def append_rows(
         at = _put_varint(data, at + 1, post[row])
         at = _put_varint(data, at, np.uint64(last - first))
         for k in range(first, last):
-            number = _number_term(term[k], terms, slots, known)
-            known += number == known
+            number = np.int64(guesses[guess]) - 1
+            guess += 1
+            if number < 0 or terms[np.uint64(number)] != term[k]:
+                number = _number_term(term[k], terms, slots, known)
+                known += number == known
             at = _put_varint(data, at, np.uint64(number))
         if program:
             head |= HAS_PROGRAM
@@ -293,10 +308,9 @@ def fill_slots(terms: U64, count: int, slots: U32) -> None:
 @njit(inline="always")
 def find_terms(data: U8, at: int) -> int:
     """Returns where the number of terms lies of the row that begins at `at`."""
-    end = len(data)
-    _, at = read_varint(data, at, end)
-    size, at = read_varint(data, at, end)
-    _, at = read_varint(data, at + size + 1, end)
+    _, at = take_varint(data, at)
+    size, at = take_varint(data, at)
+    _, at = take_varint(data, at + size + 1)
     return at
 
 
@@ -322,10 +336,10 @@ def move_rows(
         if old_handle[row] & _DEAD:
             continue
         begin, end = np.int64(old_off[row]), np.int64(old_off[row + 1])
-        number, at = read_varint(old_data, find_terms(old_data, begin), end)
+        number, at = take_varint(old_data, find_terms(old_data, begin))
         to = put_bytes(data, to, old_data, begin, at)
         for _ in range(number):
-            term, at = read_varint(old_data, at, end)
+            term, at = take_varint(old_data, at)
             if number_of[term] < 0:
                 number_of[term] = _number_term(old_terms[term], terms, slots, known)
                 known += number_of[term] == known

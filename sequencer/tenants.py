@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U8, U64, sealed, take_ragged
+from ps2stream.protocol.frame import I64, U8, U64, take_ragged
 from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.security import QuotaTable, TenantQuota
-from ps2stream.sequencer import kernels
 from ps2stream.sequencer.columns import StringColumn, find_first_rows, split
 from ps2stream.sequencer.registry import QueryRegistry
 from ps2stream.sequencer.remembered import FoundRepeats
@@ -50,6 +49,11 @@ class TenantCounts:
         self._of = np.zeros(64, np.int64)  # session number -> tenant number
         self._live = np.zeros(1, np.int64)
 
+    @property
+    def limited(self) -> bool:
+        """Whether any tenant has a quota."""
+        return self._quotas.limited
+
     def name_sessions(self, sessions: Iterable[tuple[int, bytes]]) -> None:
         """Adds new sessions: (number, name)."""
         for number, name in sessions:
@@ -61,11 +65,11 @@ class TenantCounts:
             self._of[number] = tenant.number
             tenant.sessions += 1
 
-    def count_rows(self, kind: U8, session: I64) -> int:
-        """Counts committed inserts and deletes, each with the session of its query; returns the
-        number of inserts."""
-        inserts: int = kernels.count_updates(sealed(kind), sealed(session), self._of, self._live)
-        return inserts
+    @property
+    def counts(self) -> tuple[I64, I64]:
+        """The tenant of each session, and the live queries of each tenant, for
+        kernels.count_updates."""
+        return self._of, self._live
 
     def count_live(self, key: bytes) -> int:
         """Returns the number of a tenant's live queries."""

@@ -6,6 +6,8 @@ WORDS canonical ones is its number. The bytes 2 to 31 mean these, so a text that
 not packed. Byte 1 is that of validity (protocol/validity.py).
 """
 
+# Numba takes any integer for any other one.
+# mypy: disable-error-code="arg-type, assignment"
 from __future__ import annotations
 
 from typing import Final
@@ -14,72 +16,105 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import I64, U8
-from ps2stream.sequencer.kernels import is_same
+from ps2stream.sequencer.pointers import (
+    count_low_zeros,
+    find_address,
+    is_same,
+    load_word,
+    put_bytes,
+    store_word,
+)
 from ps2stream.sequencer.table_kernels import NONE
 
 _AND, _OR, _WORD, _SPACE = 2, 3, 4, 32
 WORDS: Final = _SPACE - _WORD
 _AND_TEXT = np.frombuffer(b" AND ", np.uint8)
 _OR_TEXT = np.frombuffer(b" OR ", np.uint8)
+_AND_WORD, _AND_BITS = np.uint64(int.from_bytes(b" AND ", "little")), np.uint64((1 << 40) - 1)
+_OR_WORD, _OR_BITS = np.uint64(int.from_bytes(b" OR ", "little")), np.uint64((1 << 32) - 1)
+_ABOVE_SPACE = np.uint64(0x2121212121212121)
+_TOP_BITS = np.uint64(0x8080808080808080)
+_BYTE = np.uint64(0xFF)
+
+
+@njit(inline="always")
+def _load_bytes(text: U8, at: int, end: int) -> np.uint64:
+    """Returns text[at:end], of which eight bytes at most, as a number."""
+    size = min(end - at, 8)
+    if at + 8 <= len(text):
+        word = load_word(find_address(text) + at)
+        return word & (~np.uint64(0) >> np.uint64(64 - 8 * size)) if size else np.uint64(0)
+    word = np.uint64(0)
+    for k in range(size):
+        word |= np.uint64(text[np.uint64(at + k)]) << np.uint64(8 * k)
+    return word
 
 
 @njit(inline="always")
 def _find_word_end(text: U8, at: int, end: int) -> int:
     """Returns where a word ends: at a space, a NUL or a byte that means something."""
-    while at < end and (text[np.uint64(at)] > _SPACE or text[np.uint64(at)] == 1):
+    while at < end:
+        word = _load_bytes(text, at, end)
+        # The lowest byte up to that of a space has the lowest bit.
+        small = (word - _ABOVE_SPACE) & ~word & _TOP_BITS
+        if not small:
+            at += 8
+            continue
+        at += np.int64(count_low_zeros(small) >> np.uint64(3))
+        if at >= end or text[np.uint64(at)] != 1:
+            break
         at += 1
-    return at
+    return min(at, end)
 
 
 @njit(cache=True, nogil=True)
 def pack_text(text: U8, begin: int, end: int, out: U8, at: int, words: I64) -> int:
-    """Packs text[begin:end] into `out`, which has room for as many bytes; returns where it ends, or
-    NONE for a text that cannot be packed. words int64[2 * WORDS]: room."""
+    """Packs text[begin:end] into `out`, which has room for as many bytes and eight more; returns
+    where it ends, or NONE for a text that cannot be packed. words int64[3 * WORDS]: room."""
     known, is_typed, i = 0, False, begin
     while i < end:
-        byte = text[np.uint64(i)]
-        if 1 < byte < _SPACE:
-            return NONE
-        if byte == _SPACE and end - i >= 5 and is_same(text, i, _AND_TEXT, 0, 5):
-            out[np.uint64(at)] = _AND
-            i += 5
-        elif byte == _SPACE and end - i >= 4 and is_same(text, i, _OR_TEXT, 0, 4):
-            out[np.uint64(at)] = _OR
-            i += 4
-        elif byte == _SPACE or byte == 0:
-            out[np.uint64(at)] = byte
-            is_typed |= byte == 0
-            i += 1
-        else:
+        word = _load_bytes(text, i, end)
+        byte = np.int64(word & _BYTE)
+        if byte > _SPACE or byte == 1:
             stop = _find_word_end(text, i, end)
             size, k = stop - i, 0
+            if size < 8:
+                word &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+            start = np.int64(word)
             if is_typed:
                 while k < known and not (
-                    words[2 * k + 1] == size and is_same(text, i, text, words[2 * k], size)
+                    words[3 * k + 1] == size
+                    and words[3 * k + 2] == start
+                    and (size <= 8 or is_same(text, i, text, words[3 * k], size))
                 ):
                     k += 1
             elif known < WORDS:
-                words[2 * known], words[2 * known + 1] = i, size
+                words[3 * known], words[3 * known + 1], words[3 * known + 2] = i, size, start
                 known += 1
             if is_typed and k < known:
                 out[np.uint64(at)] = _WORD + k
-                i = stop
+                at += 1
+            elif size <= 8:
+                store_word(find_address(out) + at, word)
+                at += size
             else:
-                while i < stop:
-                    out[np.uint64(at)] = text[np.uint64(i)]
-                    at += 1
-                    i += 1
-                continue
+                at = put_bytes(out, at, text, i, stop)
+            i = stop
+            continue
+        if word & _AND_BITS == _AND_WORD:
+            byte = _AND
+            i += 5
+        elif word & _OR_BITS == _OR_WORD:
+            byte = _OR
+            i += 4
+        elif byte == _SPACE or byte == 0:
+            is_typed |= byte == 0
+            i += 1
+        else:
+            return NONE
+        out[np.uint64(at)] = byte
         at += 1
     return at
-
-
-@njit(inline="always")
-def _copy(out: U8, to: int, data: U8, begin: int, size: int) -> int:
-    """Copies bytes; returns where they end."""
-    for k in range(size):
-        out[np.uint64(to + k)] = data[np.uint64(begin + k)]
-    return to + size
 
 
 @njit(cache=True, nogil=True)
@@ -89,12 +124,12 @@ def unpack_text(data: U8, begin: int, end: int, out: U8, to: int, words: I64) ->
     while i < end:
         byte = np.int64(data[np.uint64(i)])
         if byte == _AND:
-            to = _copy(out, to, _AND_TEXT, 0, 5)
+            to = put_bytes(out, to, _AND_TEXT, 0, 5)
         elif byte == _OR:
-            to = _copy(out, to, _OR_TEXT, 0, 4)
+            to = put_bytes(out, to, _OR_TEXT, 0, 4)
         elif _WORD <= byte < _SPACE:
-            at = words[2 * (byte - _WORD)]
-            to = _copy(out, to, out, at, words[2 * (byte - _WORD) + 1])
+            at = words[3 * (byte - _WORD)]
+            to = put_bytes(out, to, out, at, at + words[3 * (byte - _WORD) + 1])
         elif byte == _SPACE or byte == 0:
             out[np.uint64(to)] = np.uint8(byte)
             is_typed |= byte == 0
@@ -102,9 +137,9 @@ def unpack_text(data: U8, begin: int, end: int, out: U8, to: int, words: I64) ->
         else:
             stop = _find_word_end(data, i, end)
             if not is_typed and known < WORDS:
-                words[2 * known], words[2 * known + 1] = to, stop - i
+                words[3 * known], words[3 * known + 1] = to, stop - i
                 known += 1
-            to = _copy(out, to, data, i, stop - i)
+            to = put_bytes(out, to, data, i, stop)
             i = stop
             continue
         i += 1

@@ -249,7 +249,8 @@ class RecordFields:
 def _unfold_feature(feature: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a Feature with its properties, and the position of its Point, beside its members, as
     the readers of files have them."""
-    record = feature["properties"] | {name: feature[name] for name in _FEATURE & feature.keys()}
+    record: dict[str, Any] = dict(feature["properties"])
+    record |= {name: feature[name] for name in _FEATURE & feature.keys()}
     if feature.get("id") is not None:
         record["id"] = feature["id"]
     geometry = feature.get("geometry")

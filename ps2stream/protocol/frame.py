@@ -41,6 +41,7 @@ _ANNOTATED = {
 _MAGIC = 0x53325350  # "PS2S"
 _VERSION = 1
 _HEAD = struct.Struct("<IHHI")  # magic, version, kind, number of fields
+_SIZE = struct.Struct("<q")
 _INT = 255
 _PADS = [bytes(n) for n in range(8)]
 _EMPTY = {dtype: np.frombuffer(b"", dtype) for dtype in _DTYPES}
@@ -60,6 +61,7 @@ class Frame:
     _codes: ClassVar[tuple[int, ...]]
     _widths: ClassVar[tuple[int, ...]]  # bytes of an element
     _heads: ClassVar[list[int]]  # code and size of each field, the sizes yet 0
+    _sizes_at: ClassVar[dict[str, int]]  # where the size of each field is in the head
     _layout: ClassVar[struct.Struct]  # of all that comes before the columns
     _by_kind: ClassVar[dict[int, type[Frame]]] = {}
 
@@ -81,12 +83,25 @@ class Frame:
         cls._codes = tuple(_INT if dtype is None else _CODES[dtype] for _, dtype in schema)
         cls._widths = tuple(8 if dtype is None else dtype.itemsize for _, dtype in schema)
         cls._heads = [number for code in cls._codes for number in (code, 0)]
+        cls._sizes_at = {name: 24 + 16 * i for i, (name, _) in enumerate(schema)}
         cls._layout = struct.Struct("<IHHI4x" + "B7xq" * len(schema))
 
     @classmethod
     def head_bytes(cls) -> int:
         """Returns the bytes that come before the columns, a multiple of eight."""
         return cls._layout.size
+
+    @classmethod
+    def element_bytes(cls) -> tuple[int, ...]:
+        """Returns the bytes of an element of each column, and of each integer."""
+        return cls._widths
+
+    @classmethod
+    def count_elements(cls, data: bytes | memoryview, name: str) -> int:
+        """Returns the number of elements of a column of an encoded frame, or an integer, from the
+        head alone, which must be that of a frame of this class."""
+        number: int = _SIZE.unpack_from(data, cls._sizes_at[name])[0]
+        return number
 
     def encode(self) -> bytes:
         """Returns one contiguous byte string; columns start at multiples of eight."""

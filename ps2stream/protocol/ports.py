@@ -24,6 +24,11 @@ class NamedUpdates(Frame):
     request_off: I64
     request: U8
 
+    @property
+    def last(self) -> int:
+        """The LSN of the last one, of which there is one at least."""
+        return int(self.lsn[-1])
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogReached(Frame):

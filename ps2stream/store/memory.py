@@ -70,7 +70,7 @@ class MemoryStore:
         self._sessions.update(change.sessions)
         if change.requests is not None:
             self._requests = [r for r in self._requests if r[0] >= change.forget]
-            self._requests.append((int(change.requests.lsn[-1]), change.requests.encode()))
+            self._requests.append((change.requests.last, change.requests.encode()))
         for dispatcher, epoch, _, settled, _ in change.answers:
             for key in [
                 k for k in self._answers if k[0] == dispatcher and k[1:] < (epoch, settled)

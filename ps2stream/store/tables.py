@@ -33,7 +33,7 @@ def session_row(number: int, name: bytes) -> Row:
 def requests_row(seen: NamedUpdates) -> Row:
     """Returns (lsn_to, crc32, blob)."""
     blob = seen.encode()
-    return int(seen.lsn[-1]), zlib.crc32(blob), blob
+    return seen.last, zlib.crc32(blob), blob
 
 
 def answer_row(answer: SettledAnswer) -> Row:

@@ -45,7 +45,14 @@ from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import StreamDelivery
-from ps2stream.protocol.rows import NEVER, ObjectRows, UpdateKind, no_offsets, no_queries
+from ps2stream.protocol.rows import (
+    NEVER,
+    ObjectRows,
+    QueryRows,
+    UpdateKind,
+    no_offsets,
+    no_queries,
+)
 from ps2stream.routing import plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
@@ -520,7 +527,7 @@ def replacements_are_done_again() -> Iterator[None]:
 
     def forgetful(rows: Any, names: Any, request_ids: Any, **rest: Any) -> Any:
         off, data = request_ids
-        counts = rows.kind != UpdateKind.REPLACE
+        counts = QueryRows.decode(rows.data).kind != UpdateKind.REPLACE
         kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(off) * counts)])
         return whole(rows, names, (kept, data[np.repeat(counts, np.diff(off))]), **rest)
 
@@ -581,27 +588,28 @@ def ids_are_compared_by_hash_alone() -> Iterator[None]:
 
     def careless(
         base: int,
-        columns: Any,
-        kind: Any,
+        rows: Any,
         names: Any,
+        session: int,
         requests: Any,
         keys: Any,
         live: Any,
         *rest: Any,
     ) -> Any:
-        counts = batch(base, columns, kind, names, requests, keys, live, *rest)
-        hashes, numbers = rest[-1][3], rest[-1][4][:, : len(kind)]
+        counts = batch(base, rows, names, session, requests, keys, live, *rest)
+        hashes, numbers = rest[-1][3], rest[-1][4][:, : len(names[0]) - 1]
         stored = decide_kernels.STORED_PLACE, decide_kernels.STORED_HANDLE
-        place, handle, session = numbers[[*stored, decide_kernels.STORED_SESSION]]
-        if counts[0] == decide_kernels.WANTS_SESSIONS or not _take_first(
-            *live, hashes[decide_kernels.IDS], place, handle, session
+        place, handle, owner = numbers[[*stored, decide_kernels.STORED_SESSION]]
+        wants = decide_kernels.WANTS_SESSIONS, decide_kernels.WANTS_ROOM
+        if counts[0] in wants or not _take_first(
+            *live, hashes[decide_kernels.IDS], place, handle, owner
         ):
             return counts
         for column, values in zip(stored, (place, handle), strict=True):
             numbers[column] = values
-        numbers[decide_kernels.STORED_SESSION] = session
-        none = columns[4][:1], columns[5][:0], columns[4][:1]
-        return found(base, columns, kind, names[0], requests[0], none, live[1], rest[-1])
+        numbers[decide_kernels.STORED_SESSION] = owner
+        none = requests[0][:1], requests[1][:0], requests[0][:1]
+        return found(base, rows, names, requests, none, live[1], rest[-1])
 
     with cut_hashes(2), patch(decide, "decide_batch", careless):
         yield

@@ -155,14 +155,14 @@ def test_members_become_attributes(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_feature_has_its_properties_as_a_file_has_them(tmp_path: Path) -> None:
-    shared = {"time": 5, "net": "us", "deep": {"a": 1}, "kind": "quake"}
-    features = [
+    shared: dict[str, Any] = {"time": 5, "net": "us", "deep": {"a": 1}, "kind": "quake"}
+    features: list[dict[str, Any]] = [
         {
             "type": "Feature",
             "id": f"f{i}",
             "geometry": {"type": "Point", "coordinates": [8.5, i, 3]},
             "bbox": [0, 0, 1, 1],
-            "properties": {"text": f"quake {i}", "mag": i + 0.5, **shared},
+            "properties": shared | {"text": f"quake {i}", "mag": i + 0.5},
         }
         for i in range(3)
     ]

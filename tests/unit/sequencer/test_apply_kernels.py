@@ -12,7 +12,6 @@ from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.sequencer import registry
 from ps2stream.sequencer.apply_kernels import REMOVED, STALE, WAIT, apply_updates
-from ps2stream.sequencer.packed_rows import list_columns
 from tests.support.sequencing import cut_hashes
 from tests.support.updates import delete, insert, query_rows
 
@@ -29,7 +28,7 @@ def test_rows_are_applied_in_one_call_or_as_things_grow(bits: int, chunk: int) -
     def watch(*args: Any) -> tuple[int, ...]:
         nonlocal grown
         found: tuple[int, ...] = apply_updates(*args)
-        seen.add(found[4])
+        seen.add(found[5])
         grown += found[3] < found[0]
         return found
 
@@ -64,9 +63,7 @@ def prepare(queries: registry.QueryRegistry, rows: QueryRows) -> registry.Prepar
     """Rows with the places of the queries that they delete, as decide.py prepares them."""
     hashes = queries.hash(rows.id_off, rows.id)
     places = queries.find(rows.id_off, rows.id, hashes).place
-    heads = rows.kind, rows.lsn, rows.handle
-    columns = list_columns(rows), np.arange(len(rows))
-    return registry.PreparedRows(rows, *heads, *columns, hashes, places)
+    return registry.PreparedRows(registry.encode(rows), hashes, places)
 
 
 def test_a_delete_of_what_is_not_there_is_an_error() -> None:

@@ -29,17 +29,18 @@ def test_it_is_encoded_once_as_what_it_is(committed: Frame, plain: Frame) -> Non
 
 
 def test_what_is_written_in_place_is_the_message_that_it_is() -> None:
-    head = LedgerBatch.head_bytes()
-    room = np.concatenate([np.zeros(head // 8, np.uint64), ROWS.view(np.uint64)])
-    batch = CommittedBatch.finish(room, 4, 9, 2)
     plain = LedgerBatch(4, 9, 2, 0, 0, ROWS)
+    batch = CommittedBatch.view(np.frombuffer(plain.encode(), np.uint64), ROWS, 4, 9, 2)
     assert bytes(batch.encode()) == plain.encode()
     assert {name: bytes(np.asarray(value)) for name, value in vars(plain).items()} == {
         name: bytes(np.asarray(getattr(batch, name))) for name in vars(plain)
     }
     requests = NamedUpdates(np.array([4]), np.array([0, 1]), ROWS[:1], np.array([0, 2]), ROWS[:2])
     encoded = np.frombuffer(requests.encode(), np.uint64)
-    view = CommittedRequests.view(encoded)
+    view = CommittedRequests.view(encoded, 1)
+    assert view.lsn.tolist() == [4]
+    with pytest.raises(AttributeError, match="owner"):
+        _ = view.owner
     assert bytes(view.encode()) == requests.encode()
     assert view.request.tolist() == [0, 1]
     with pytest.raises(ValueError, match="read-only"):

@@ -12,10 +12,10 @@ from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.protocol.messages.updates import UpdateStatus
-from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.machine import SequencerMachine
-from ps2stream.sequencer.registry import QueryRegistry
+from ps2stream.sequencer.registry import QueryRegistry, encode
 from ps2stream.sequencer.remembered import RememberedUpdates
 from ps2stream.space.regions import World
 from ps2stream.store.memory import MemoryStore
@@ -90,7 +90,7 @@ def check_against_the_twin(groups: list[list[Row]]) -> None:
         before, logged = twin.lsn, len(twin.log)
         want = [twin.decide(row) for row in rows]
         verdict = decide(
-            query_rows(rows),
+            encode(query_rows(rows)),
             strings_to_column(row[2] for row in rows),
             strings_to_column(row[4] for row in rows),
             base=before,
@@ -101,7 +101,7 @@ def check_against_the_twin(groups: list[list[Row]]) -> None:
         )
         status = map(UpdateStatus, verdict.status.tolist())
         assert list(zip(status, verdict.lsn.tolist(), strict=True)) == want
-        out = QueryRows.decode(verdict.rows.data)
+        out = QueryRows.decode(verdict.rows.data) if verdict.committed else no_queries()
         columns = out.lsn.tolist(), out.kind.tolist(), out.handle.tolist(), ids_of(out)
         assert list(zip(*columns, strict=True)) == twin.log[logged:]
         assert list_durable(verdict) == list_changing(rows, want, before)
@@ -138,7 +138,7 @@ def list_changing(
 
 def decided(rows: list[Row], live: QueryRegistry, base: int) -> UpdateVerdict:
     return decide(
-        query_rows(rows),
+        encode(query_rows(rows)),
         strings_to_column(row[2] for row in rows),
         strings_to_column(row[4] for row in rows),
         base=base,
@@ -176,8 +176,8 @@ def test_a_query_that_is_typed_differently_is_the_same_one() -> None:
     names, none = strings_to_column(["s"] * 2), strings_to_column([""] * 2)
     recent = RememberedUpdates([], 10)
     verdict = decide(
-        again, names, none, base=1, live=live, sessions={b"s": 1}, top=1, recent=recent
+        encode(again), names, none, base=1, live=live, sessions={b"s": 1}, top=1, recent=recent
     )
     assert verdict.status.tolist() == [UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS]
     assert verdict.lsn.tolist() == [1, 0]
-    assert len(verdict.kind) == 0
+    assert verdict.committed == 0

@@ -63,7 +63,7 @@ def test_repeats_are_found_by_the_bytes_of_their_keys(
         first = len(lsn_of)
         lsns = sealed(np.arange(len(fresh)) + 100 + first)
         _, ids, requests = columns(fresh)
-        new_columns = (lsns, *ids, *requests)
+        new_columns = np.frombuffer(NamedUpdates(lsns, *ids, *requests).encode(), np.uint8)
         kernels.append_keys(heads, links, hashes(fresh), first, number, known, new_columns)
         lsn_of += [pair[1:] for pair in fresh]
     begin = data.draw(st.integers(0, len(lsn_of)))
@@ -108,11 +108,10 @@ def test_updates_are_parted_into_inserts_and_deletes(rows: list[tuple[int, int]]
     n = len(rows)
     kind = np.array([kind for kind, _ in rows], np.uint8)
     places = np.array([place for _, place in rows], np.int64)
-    source, handle, hashes = np.arange(n) + 50, np.arange(n) + 90, np.arange(n, dtype=np.uint64)
+    handle, hashes = np.arange(n) + 90, np.arange(n, dtype=np.uint64)
     parts, out = np.full((2, 2, n), -7), np.full((2, n), 99, np.uint64)
     inserts, unknown = kernels.part_updates(
         sealed(kind),
-        sealed(source),
         sealed(handle),
         sealed(hashes),
         sealed(places),
@@ -122,7 +121,7 @@ def test_updates_are_parted_into_inserts_and_deletes(rows: list[tuple[int, int]]
     )
     born = [i for i in range(n) if kind[i] == 1]
     gone = [i for i in range(n) if kind[i] == 2]
-    assert parts[0, :, :inserts].tolist() == [[50 + i for i in born], [90 + i for i in born]]
+    assert parts[0, :, :inserts].tolist() == [born, [90 + i for i in born]]
     assert parts[1, :, : len(gone)].tolist() == [gone, places[gone].tolist()]
     assert (out[0, :inserts].tolist(), out[1, : len(gone)].tolist()) == (born, gone)
     assert (inserts, unknown) == (len(born), places[gone].tolist().count(NONE))

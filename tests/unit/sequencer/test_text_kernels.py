@@ -19,8 +19,8 @@ PIECES = st.sampled_from(
 def pack(text: bytes) -> bytes | None:
     """The packed text, behind and before bytes that are not its own; None if it is not packed."""
     source = sealed(np.frombuffer(b"<" + text + b">", np.uint8))
-    out = np.full(len(text) + 2, 60, np.uint8)
-    end = pack_text(source, 1, 1 + len(text), out, 1, np.empty(2 * WORDS, np.int64))
+    out = np.full(len(text) + 10, 60, np.uint8)
+    end = pack_text(source, 1, 1 + len(text), out, 1, np.empty(3 * WORDS, np.int64))
     assert out[0] == out[-1] == 60
     return None if end == NONE else out[1:end].tobytes()
 
@@ -28,7 +28,7 @@ def pack(text: bytes) -> bytes | None:
 def unpack(packed: bytes, size: int) -> bytes:
     out = np.full(size + 2, 60, np.uint8)
     data = np.frombuffer(packed, np.uint8).copy()
-    end = unpack_text(data, 0, len(data), out, 1, np.full(2 * WORDS, -9))
+    end = unpack_text(data, 0, len(data), out, 1, np.full(3 * WORDS, -9))
     assert end == 1 + size
     assert out[0] == out[-1] == 60
     return out[1:end].tobytes()
