@@ -177,7 +177,7 @@ class Settings(BaseModel):
         "exceeds sigma",
     )
     hot: Literal["off", "replicate"] = Field(
-        default="replicate",
+        default="off",
         description="what becomes of places and words that a good part of the stream meets; "
         "replicate: with several workers, they are spread over them within seconds",
     )

@@ -37,7 +37,7 @@ OTHER: dict[str, Any] = {
     "planner.image": "registry:5000/spark:2", "planner.sparkMaster": "local[3]",
     "planner.schedule": "1 1 * * *", "planner.fall": "0.2",
     "planner.driverMemory": "3g", "monitoring.interval": "1m", "settings.log_format": "text",
-    "settings.adjust": "off", "settings.hot": "off", "settings.index": "gi2-radix",
+    "settings.adjust": "off", "settings.hot": "replicate", "settings.index": "gi2-radix",
     "ray.version": "2.61.0", "ray.sharedMemory": "1Gi",
     "ray.redis.address": "redis://redis:6379",
     "ray.temporary": "1Gi", "ray.linkPorts": "30000-30999", "tokens": [],

@@ -1,4 +1,7 @@
-"""Loads and rebalancing through the public client, over the real machines."""
+"""Loads and rebalancing through the public client, over the real machines.
+
+Nothing is replicated, or it would be done before a load period has ended.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ HOT = [(-60.2 + x, -30.2 + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RunningService]:
     settings = Settings(
-        runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5
-    )
+        runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5,
+        hot="off",
+    )  # fmt: skip
     with start(settings) as running:
         yield running
 
@@ -181,7 +185,7 @@ def test_parts_move_by_themselves_where_that_is_wanted(tmp_path: Path) -> None:
     costs.write_text('{"c1": 20, "c2": 20, "c3": 1, "c4": 1}', "utf-8")  # of a slow machine
     settings = Settings(
         runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5,
-        adjust="local", costs=costs,
+        adjust="local", costs=costs, hot="off",
     )  # fmt: skip
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
         insert_all(client)
@@ -243,7 +247,7 @@ def dear(tmp_path: Path) -> dict[str, Any]:
     costs.write_text('{"c1": 50, "c2": 10, "c3": 1, "c4": 1}', "utf-8")
     return {
         "runtime": "local", "port": 0, "workers": 2, "data_dir": tmp_path / "data",
-        "load_period_s": 0.5, "costs": costs,
+        "load_period_s": 0.5, "costs": costs, "hot": "off",
     }  # fmt: skip
 
 
