@@ -29,7 +29,6 @@ LEAST_SHARE = 0.001
 LEAST_WORD_SHARE = 0.02
 PATIENCE_TICKS = 50
 """Ticks after the last request for which units are counted."""
-TEXTS = 4_096
 OPTIONS = CounterOptions(alpha=0.2, epoch=2_000, capacity=1_000)
 _OWNER = np.uint64(0xFFFF)
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _IMPORTED = re.compile(r"^\s*from ps2stream\.([\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)
-_KERNEL = re.compile(r"^\s*@(?:njit|vectorize|intrinsic|overload)\b", re.MULTILINE)
+_KERNEL = re.compile(r"^\s*@(?:njit|vectorize|intrinsic|overload|kernel)\b", re.MULTILINE)
+"""A decorator of Numba, or that of ps2stream/keyed/compiling.py."""
 
 
 def digest_kernels(package: Path, tops: Iterable[Path]) -> dict[str, str]:

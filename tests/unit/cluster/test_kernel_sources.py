@@ -23,6 +23,8 @@ def make_package(folder: Path) -> Path:
     (package / "other.py").write_text("from ps2stream.absent import x\n" + KERNEL)
     (package / "space" / "shape.py").write_text("SIDES = 4\n")
     (package / "whole.py").write_text("from ps2stream.space import shape\n" + KERNEL)
+    counter = KERNEL.replace("@njit(cache=True)", "@kernel")
+    (package / "counter.py").write_text("from ps2stream.space import shape\n" + counter)
     (package / "plain.py").write_text("from ps2stream.far import LIMIT\n")
     return package
 
@@ -40,7 +42,7 @@ def name_changed(package: Path, before: dict[str, str]) -> list[str]:
         ("space.inner", ["inner", "outer"]),
         ("outer", ["outer"]),
         ("other", ["other"]),
-        ("space.shape", ["whole"]),
+        ("space.shape", ["counter", "whole"]),
         ("plain", []),
     ],
 )
@@ -49,7 +51,8 @@ def test_a_kernel_is_made_from_all_that_its_module_imports_in_turn(
 ) -> None:
     package = make_package(tmp_path)
     before = digest_kernels(package, [package])
-    assert sorted(Path(path).stem for path in before) == ["inner", "other", "outer", "whole"]
+    kernels = ["counter", "inner", "other", "outer", "whole"]
+    assert sorted(Path(path).stem for path in before) == kernels
     assert name_changed(package, before) == []
     source = package.joinpath(*changed.split(".")).with_suffix(".py")
     source.write_text(source.read_text() + "# changed\n")
