@@ -56,7 +56,8 @@ def list_met_units(
         most = n + 2 + ALL * (term_off[i + 1] - term_off[i])
         if most > len(keys):
             grown = np.empty(2 * most, np.uint64)
-            grown[:n] = keys[:n]
+            for j in range(n):
+                grown[j] = keys[j]
             keys = grown
         own = n
         keys[n] = EVERY

@@ -365,7 +365,8 @@ def write_batch(
     count, kept = counts
     if count:
         words, elements = len(BATCH_HEAD), np.empty(FIELDS, np.int64)
-        room[:words] = BATCH_HEAD
+        for i in range(words):
+            room[i] = BATCH_HEAD[i]
         room[3], room[5] = np.uint64(numbers[OUT_LSN, 0]), np.uint64(numbers[OUT_LSN, count - 1])
         room[7] = np.uint64(owner)
         size = 8 * size_rows(count, sizes, elements)

@@ -100,7 +100,8 @@ def read_columns(frame: U8, starts: I64) -> tuple[Any, ...]:
 def size_rows(count: int, sizes: I64, elements: I64) -> int:
     """Finds the elements of each column, int64[FIELDS], of so many rows as encoded QueryRows whose
     offsets measure_rows has found. Returns the words of the frame."""
-    elements[:] = count
+    for field in range(FIELDS):
+        elements[field] = count
     for field in (ID_OFF, TERM_OFF, PROG_OFF, BOX_OFF, GEOM_OFF, SOURCE_OFF):
         elements[field] = count + 1
     # In the order of chunk_kernels.py.

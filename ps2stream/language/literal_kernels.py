@@ -107,7 +107,8 @@ def find_areas(lon: F64, lat: F64) -> U16:
 def _mark_boxes(box: F64, begin: int, end: int, mask: U64) -> None:
     """Sets the bits of the areas of points in the boxes box[begin:end], closed, in uint64[4]; of
     all where there is no box."""
-    mask[:] = _FREE if begin < end else ~_FREE
+    for i in range(len(mask)):
+        mask[i] = _FREE if begin < end else ~_FREE
     for at in range(begin, end, 4):
         x0, y0 = _find_tile(box[at], 180.0), _find_tile(box[at + 1], 90.0)
         x1, y1 = _find_tile(box[at + 2], 180.0), _find_tile(box[at + 3], 90.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -117,11 +117,12 @@ def hold_tags(
     for g in range(len(others[0]) - 1):
         most = max(most, others[0][g + 1] - others[0][g])
     held = np.empty(2 * most, np.uint16)
+    none: Any = np.int64(0)  # a constant would be a type of its own
     off = np.zeros(len(tag_off), np.int64)
     n = 0
     for r in range(len(tag_off) - 1):
         for k in range(tag_off[r], tag_off[r + 1]):
-            found = _list_holders(owner[k], groups, held, 0)
+            found = _list_holders(owner[k], groups, held, none)
             if len(other):
                 found = _list_holders(other[k], others, held, found)
             n += found
@@ -130,7 +131,7 @@ def hold_tags(
     worker = np.empty(n, np.uint16)
     at = 0
     for k in range(len(owner)):
-        found = _list_holders(owner[k], groups, held, 0)
+        found = _list_holders(owner[k], groups, held, none)
         if len(other):
             found = _list_holders(other[k], others, held, found)
         for j in range(found):

@@ -77,7 +77,7 @@ def test_bulk_by_arrow_brings_every_row(
     root: Path, target: str, client: Client, tmp_path: Path
 ) -> None:
     rows = [*posts(10_000, seed=2), {"id": "far", "lon": 200.0, "lat": 0.0, "text": "flood"}]
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    columns = {name: [row[name] for row in rows] for name in ("id", "lon", "lat", "text")}
     pq.write_table(
         pa.table(columns | {"other": list(range(len(rows)))}), tmp_path / "posts.parquet"
     )

@@ -186,6 +186,17 @@ CASES: dict[str, tuple[Series, Series, dict[str, str]]] = {
         },
         {"job": "j"},
     ),
+    "Ps2streamHotSpot": (
+        {
+            f"ps2stream_hot_balance{{{CONTROLLER}}}": "1.2x30 2x30",
+            f'ps2stream_worker_load_seconds{{{CONTROLLER}, worker="0"}}': "4x60",
+        },
+        {
+            f"ps2stream_hot_balance{{{CONTROLLER}}}": "1.2x58 2x2",  # a jump that was just met
+            f'ps2stream_worker_load_seconds{{{CONTROLLER}, worker="0"}}': "4x60",
+        },
+        {"job": "j"},
+    ),
     "Ps2streamMigrationStuck": (
         {f"ps2stream_migration_active{{{SEQUENCER}}}": "1x60"},
         {f"ps2stream_migration_active{{{SEQUENCER}}}": "1x20 0 1x60"},

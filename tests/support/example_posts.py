@@ -41,7 +41,7 @@ def posts(n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def expected(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    """(query, object) of every match."""
+    """(query, object) of every match; rows need not have attributes."""
     found = set()
     for name, (expression, circle) in QUERIES.items():
         region: dict[str, Any] | None = None
@@ -54,7 +54,7 @@ def expected(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
             (name, row["id"])
             for row in rows
             if naive.matches(
-                query, naive.Obj(row["lon"], row["lat"], row["text"], row["attributes"])
+                query, naive.Obj(row["lon"], row["lat"], row["text"], row.get("attributes") or {})
             )
         }
     return found

@@ -359,7 +359,7 @@ def test_ticks_remove_what_was_deleted_when_no_more_updates_come() -> None:
     for _ in range(100):
         machine.tick()
     assert machine.stats()[:2] == (1, 0)
-    assert handles(machine.on(objects(12_000))) == [6_000]
+    assert handles(machine.on(objects(11_999))) == [6_000]
 
 
 def test_a_replaced_peer_changes_nothing() -> None:
