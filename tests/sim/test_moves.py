@@ -150,7 +150,7 @@ def test_a_restart_after_a_move_goes_on_from_the_snapshots() -> None:
 def test_the_controller_splits_cells_among_faults() -> None:
     """Seeds in which cells become too hot to move."""
     splits = 0
-    for seed in (1012, 1126, 1162, 1347):
+    for seed in (1006, 1060, 1095, 1162):
         found = run(seed)
         assert not found.violations, seed
         splits += found.events["splits"]
