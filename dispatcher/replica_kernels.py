@@ -26,9 +26,12 @@ def choose_replicas(
     bit is of the term and not of the level. So it must be the one, or the pair would be found
     twice. Only where two such workers are in one group are pairs found twice: the mergers make
     them one. Otherwise the worker is one to which the object goes anyhow, or else one of least
-    waiting time.
+    waiting time; or the one chosen before in this batch, as long as it waits longer by no more than
+    all workers did on average before the batch. So objects of a busy stream stay together, which
+    workers match faster, and those of a quiet one are divided.
     """
     group_off, group_worker = groups
+    last, lead = -1, waits.mean()
     words = by_term.shape[1]
     sent_to = np.zeros(words, np.uint64)
     first = term_off[0]
@@ -49,13 +52,18 @@ def choose_replicas(
                 if not by_group[level, k]:
                     continue
                 g = by_group[level, k] - 1
-                best, rank = -1, 0
+                best, rank, is_last = -1, 0, False
                 for j in range(group_off[g], group_off[g + 1]):
                     w = int(group_worker[j])
                     bit = _ONE << np.uint64(w & 63)
+                    is_last |= w == last
                     own = 2 if by_term[k, w >> 6] & bit else (1 if sent_to[w >> 6] & bit else 0)
                     if best < 0 or own > rank or (own == rank and waits[w] < waits[best]):
                         best, rank = w, own
+                if rank == 0:
+                    if is_last and waits[last] <= waits[best] + lead:
+                        best = last
+                    last = best
                 bit = _ONE << np.uint64(best & 63)
                 by_term[k, best >> 6] |= bit
                 if rank == 0:

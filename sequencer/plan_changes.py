@@ -153,7 +153,8 @@ class PlanChangeDriver:
 
     def answer_transfer(self, request: TransferRequest) -> list[Send]:
         """Answers a worker's request for a chunk of the queries that it gains."""
-        rows, last = self._live.load(request.after, request.begun, request.box, TRANSFER_ROWS)
+        wanted = request.box, request.term
+        rows, last = self._live.load(request.after, request.begun, *wanted, TRANSFER_ROWS)
         loaded = TransferChunk(request.begun, request.after, last, packed(rows))
         return [Send(Address("worker", request.worker), loaded)]
 

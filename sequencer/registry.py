@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import F64, I64, U8, U64, sealed
-from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
+from ps2stream.protocol.rows import QueryRows, UpdateKind, has_term, no_queries
 from ps2stream.sequencer import packed_rows
 from ps2stream.sequencer.apply_kernels import STALE, WAIT, apply_updates
 from ps2stream.sequencer.chunk_kernels import BYTES, COUNT, DEAD, DEAD_BYTES, PARTS, ROW_BITS
@@ -248,10 +248,10 @@ class QueryRegistry:
         """Returns how many live queries have a handle up to this one."""
         return sum(int(c.live[: c.count_through(upto)].sum()) for c in self._chunks)
 
-    def load(self, after: int, upto: int, box: F64, size: int) -> tuple[QueryRows, int]:
-        """Returns (rows with after < handle <= last: live ones that meet the box, and all dying
-        ones with their deletes; last, which is `upto` when no more follow). At most `size` rows
-        and the dying ones are examined."""
+    def load(self, after: int, upto: int, box: F64, term: U64, size: int) -> tuple[QueryRows, int]:
+        """Returns (rows with after < handle <= last: live ones that meet the box and have one of
+        these terms, or any if there is none, and all dying ones with their deletes; last, which is
+        `upto` when no more follow). At most `size` rows and the dying ones are examined."""
         parts: list[QueryRows] = []
         last, left = upto, size
         start = max(int(np.searchsorted(self._first, after, "right")) - 1, 0)
@@ -260,7 +260,7 @@ class QueryRegistry:
             at = np.arange(a, min(b, a + left))
             left -= len(at)
             rows = chunk.take(at[chunk.live[at]])
-            parts.append(rows.take(np.flatnonzero(meets_box(rows, box))))
+            parts.append(rows.take(np.flatnonzero(meets_box(rows, box) & has_term(rows, term))))
             if b - a > len(at) or not left:
                 last = int(chunk.handles(at[-1:])[0]) if len(at) else last
                 break

@@ -103,7 +103,7 @@ class OwnedUnits:
         anew."""
         if self._strategist is None:
             raise TypeError("this worker does not support plan changes")
-        before, transfer = self.routes, self._transfer
+        before, transfer, plans = self.routes, self._transfer, self._strategist.strategy
         routes = self._strategist.take(updates.strategy, updates.lsn_to)
         self._gained, self._end_report = (0, 0), []
         self._use_routes(routes)
@@ -120,13 +120,14 @@ class OwnedUnits:
         if routes.other is None:
             self._transfer = None
             if before.other is not None and routes.young is None:
-                store.drop(self._is_owned)
+                if self._strategist.has_lost(self._index, plans):
+                    store.drop(self._is_owned)
                 self._end_report = self._report_postings(updates.lsn_to, store, watermark)
             return out + self._end_report
         if routes.switched or state:
             return out
-        box = self._strategist.gained(self._index)
-        self._transfer = QueryTransfer(self._index, routes.upto, box)
+        gained = self._strategist.gained(self._index)
+        self._transfer = QueryTransfer(self._index, routes.upto, gained)
         return out + (self._transfer.ask() or self._report_transfer_done())
 
     def take_chunk(self, frame: TransferChunk, store: Index) -> list[Send]:

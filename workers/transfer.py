@@ -1,9 +1,9 @@
 """The transfer of queries that a following plan gives a worker.
 
 They come from the ledger, never from their present owner (contract.md 3), in chunks, while the
-worker goes on matching. The worker requests those that meet the box of the cells whose leaf
-changes. Their deletes come in LSN order with everything else, perhaps before the query itself:
-they are kept and applied again after it.
+worker goes on matching. The worker requests those that meet the box of the cells whose owners
+change, and of the words alone if only words are replicated. Their deletes come in LSN order with
+everything else, perhaps before the query itself: they are kept and applied again after it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.protocol.addresses import SEQUENCER, Send
-from ps2stream.protocol.frame import F64, I64
+from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.plan import TransferChunk, TransferRequest
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.protocol.ticks import TRANSFER_TICKS
+from ps2stream.routing.plan_follower import GainedUnits
 
 
 class QueryTransfer:
     """The transfer to one worker of queries that were inserted up to the LSN `begun`. Complete
-    at once when `box` is None: nothing is gained."""
+    at once when `gained` is None: nothing is gained."""
 
-    def __init__(self, worker: int, begun: int, box: F64 | None) -> None:
+    def __init__(self, worker: int, begun: int, gained: GainedUnits | None) -> None:
         self._worker = worker
         self._begun = begun
-        self._box = box
-        self._after = begun if box is None else 0
+        self._gained = gained
+        self._after = begun if gained is None else 0
         self._deleted: list[tuple[I64, I64]] = []  # handles, LSNs
         self._ticks = 0
 
@@ -36,10 +37,11 @@ class QueryTransfer:
 
     def ask(self) -> list[Send]:
         """Requests the next chunk, unless there is none."""
-        if self.done or self._box is None:
+        if self.done or self._gained is None:
             return []
         self._ticks = 0
-        return [Send(SEQUENCER, TransferRequest(self._worker, self._begun, self._after, self._box))]
+        request = TransferRequest(self._worker, self._begun, self._after, *self._gained)
+        return [Send(SEQUENCER, request)]
 
     def tick(self) -> list[Send]:
         """Requests the chunk again if nothing came for long."""

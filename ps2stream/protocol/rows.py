@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import (
@@ -270,3 +271,11 @@ class ObjectRows(Frame):
         columns["opaque_off"], columns["opaque"] = opaque
         until = concat_ends([(part.until, len(part)) for part in parts])
         return cls(**columns, searched=searched, until=until)
+
+
+def has_term(rows: QueryRows, term: U64) -> NDArray[np.bool_]:
+    """Returns bool[n]: which rows have one of these terms, uint64[m]; all of them if m is 0."""
+    if not len(term):
+        return np.ones(len(rows), np.bool_)
+    count = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.isin(rows.term, term))])
+    return count[rows.term_off[1:]] > count[rows.term_off[:-1]]

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.protocol.frame import F64, I64, U8
+from ps2stream.protocol.frame import F64, I64, U8, U64
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.leaves import Leaf, Moved, holders
-from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan import RoutingPlan, hash_units
 from ps2stream.routing.plan_changes import PlanState, route_of
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.space_kernels import CELL_MASK
@@ -61,6 +61,14 @@ class CompiledRoutes(NamedTuple):
         return self.apart or self.begun
 
 
+class GainedUnits(NamedTuple):
+    """What a worker may gain. box: around its cells (west, south, east, north; degrees); term: the
+    posting terms of its units, uint64[n], in order; empty if they may have any."""
+
+    box: F64
+    term: U64
+
+
 class PlanFollower:
     """Follows the records of the ledger and compiles the strategy after each."""
 
@@ -105,16 +113,24 @@ class PlanFollower:
             old=(before, apart),
         )
 
-    def gained(self, worker: int) -> F64 | None:
-        """Returns a box (west, south, east, north; degrees) around all cells of which the
-        following plan may assign units to this worker that the present one does not; None if
-        there are none."""
+    def gained(self, worker: int) -> GainedUnits | None:
+        """Returns what the following plan may assign to this worker that the present one does
+        not; None for nothing."""
         plan, follow = self.strategy.plan, self.strategy.following
         if follow is None:
             return None
-        if follow.workers != plan.workers:  # owners on the coarse levels change
-            return WORLD
-        return changed_box(plan, follow, worker)
+        if (box := _find_gains(plan, follow, worker)) is None:
+            return None
+        terms = _list_gained_terms(plan, follow, worker)
+        return GainedUnits(box, np.unique(hash_units(self._analyzer, terms)))
+
+    def has_lost(self, worker: int, before: PlanState) -> bool:
+        """Returns whether a worker that holds what both plans of `before` assign to it may hold
+        anything that the present plan, one of them, does not."""
+        plan, ended = self.strategy.plan, before.plan
+        if before.following is not None and _is_same_plan(plan, ended):
+            ended = before.following
+        return _find_gains(plan, ended, worker) is not None
 
     def reset(self) -> CompiledRoutes:
         """Goes back to the first plan; the state that is received next says what changed."""
@@ -127,17 +143,22 @@ class PlanFollower:
         return self.routes()
 
 
+def _is_same_plan(one: RoutingPlan, other: RoutingPlan) -> bool:
+    return one is other or (one.version, route_of(one)) == (other.version, route_of(other))
+
+
+def _find_gains(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
+    """Returns a box (west, south, east, north; degrees) around all cells of which `follow` may
+    assign units to this worker that `plan` does not; None if there are none."""
+    if follow.workers != plan.workers:  # owners on the coarse levels change
+        return WORLD
+    return changed_box(plan, follow, worker)
+
+
 def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
     """Returns a box around the cells whose leaf differs in `follow` and can assign a term to
     `worker`; None if there are none."""
-    mine = np.array([worker in named for named in holders(follow.leaves)])
-    n = len(follow.leaves)
-    pair = plan.cells.astype(np.int64) * n + follow.cells
-    run = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])  # far fewer than cells
-    pairs, which = np.unique(pair[run], return_inverse=True)
-    other = np.array([not _is_same_leaf(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
-    there = np.repeat(other[which], np.diff(run, append=len(pair)))
-    cells = np.flatnonzero(there & mine[follow.cells])
+    cells = _find_changed_cells(plan, follow, worker)
     if (gained := _find_replicated_cells(plan, follow, worker)) is None:
         return WORLD
     cells = np.r_[cells, gained]
@@ -152,17 +173,24 @@ def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | No
     return np.array([west, south, east, north], np.float64)
 
 
+def _find_changed_cells(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> I64:
+    """Returns the base-level cells whose leaf differs in `follow` and can assign a term to
+    `worker`, int64[n]."""
+    mine = np.array([worker in named for named in holders(follow.leaves)])
+    n = len(follow.leaves)
+    pair = plan.cells.astype(np.int64) * n + follow.cells
+    run = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])  # far fewer than cells
+    pairs, which = np.unique(pair[run], return_inverse=True)
+    other = np.array([not _is_same_leaf(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
+    there = np.repeat(other[which], np.diff(run, append=len(pair)))
+    return np.flatnonzero(there & mine[follow.cells])
+
+
 def _find_replicated_cells(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> I64 | None:
     """Returns base-level cells around all units that `follow` may give this worker because their
     replicas change: the corners of coarser cells, int64[n]; None if they may be anywhere."""
-    before, after = ({(u.cell, u.term): u.workers for u in p.replicas} for p in (plan, follow))
-    gained = {
-        unit[0] for unit, workers in after.items()
-        if worker in workers and worker not in before.get(unit, ())
-    }  # fmt: skip
-    ended = {unit[0] for unit in before.keys() - after.keys()}
     cells: list[int] = []
-    for cell in gained | ended:
+    for cell in {cell for cell, _ in _list_gained_replicas(plan, follow, worker)}:
         if cell is None:
             return None
         level = cell >> LEVEL_SHIFT
@@ -172,6 +200,29 @@ def _find_replicated_cells(plan: RoutingPlan, follow: RoutingPlan, worker: int) 
         first = row * tall * plan.grid.columns() + column * wide
         cells += [first, first + (tall - 1) * plan.grid.columns() + wide - 1]
     return np.array(cells, np.int64)
+
+
+def _list_gained_replicas(
+    plan: RoutingPlan, follow: RoutingPlan, worker: int
+) -> set[tuple[int | None, str | None]]:
+    """Returns the cells and terms of the units that `follow` may give this worker because it
+    replicates them to it, or no longer replicates them."""
+    before, after = ({(u.cell, u.term): u.workers for u in p.replicas} for p in (plan, follow))
+    gained = {
+        unit for unit, workers in after.items()
+        if worker in workers and worker not in before.get(unit, ())
+    }  # fmt: skip
+    return gained | (before.keys() - after.keys())
+
+
+def _list_gained_terms(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> list[str]:
+    """Returns the posting terms of all units that `follow` may give this worker; an empty list if
+    they may have any."""
+    if follow.workers != plan.workers or len(_find_changed_cells(plan, follow, worker)):
+        return []
+    terms = [term for _, term in _list_gained_replicas(plan, follow, worker)]
+    named = [term for term in terms if term is not None]
+    return named if len(named) == len(terms) else []
 
 
 def _is_same_leaf(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:

@@ -903,8 +903,8 @@ def part_of_what_moves_is_not_loaded() -> Iterator[None]:
     gained = plan_follower.PlanFollower.gained
 
     def half(self: Any, worker: int) -> Any:
-        box = gained(self, worker)
-        return box if box is None else box * 0.5
+        found = gained(self, worker)
+        return found if found is None else found._replace(box=found.box * 0.5)
 
     with patch(plan_follower.PlanFollower, "gained", half):
         yield

@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 from enum import IntEnum
 
-from ps2stream.protocol.frame import F64, I64, U8, Frame
+from ps2stream.protocol.frame import F64, I64, U8, U64, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransferRequest(Frame):
     """worker -> sequencer: requests, of the queries inserted up to the LSN `begun`, those with
-    handle > after that meet the box (west, south, east, north; degrees, west <= east), with
-    their deletes. Answered by one Loaded; a repeat is answered anew."""
+    handle > after that meet the box (west, south, east, north; degrees, west <= east) and have one
+    of these terms, or any if there is none, with their deletes. Answered by one TransferChunk; a
+    repeat is answered anew."""
 
     KIND = 33
     worker: int
     begun: int
     after: int
     box: F64
+    term: U64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from ps2stream.dispatcher import replica_kernels as kernels
+from ps2stream.protocol.frame import F64
 
 WORKERS = 70
 GROUPS = [(3, 69), (0, 1, 64), (2, 3, 4, 5)]
@@ -19,6 +23,7 @@ def choose_by_hand(
     time: float,
 ) -> None:
     """Adds to the workers that each term of each object has chosen those of the groups it met."""
+    last, lead = -1, sum(waits) / len(waits)
     for terms, groups in zip(chosen, met, strict=True):
         sent = set[int]().union(*terms)
         for worker in sorted(sent):
@@ -30,6 +35,10 @@ def choose_by_hand(
                     continue
                 some = [w for w in group if w in sent] or list(group)
                 best = min(some, key=lambda w: waits[w])
+                if best not in sent:
+                    if last in group and waits[last] <= waits[best] + lead:
+                        best = last
+                    last = best
                 own.add(best)
                 if best not in sent:
                     sent.add(best)
@@ -73,12 +82,26 @@ def test_each_object_goes_to_one_of_a_group(seed: int) -> None:
     assert waits.tolist() == known
 
 
-def test_objects_of_one_unit_go_where_they_wait_least() -> None:
-    """Until all wait equally long, and then in turns."""
-    n = 300
+def list_choices(n: int, waits: F64) -> list[int]:
+    """Returns the worker of group 1 to which each of n objects of its unit goes."""
     by_term, by_group = np.zeros((n, 2), np.uint64), np.full((1, n), 2, np.uint16)
+    kernels.choose_replicas(by_term, by_group, np.arange(n + 1), (OFF, MEMBERS), waits, 2.0)
+    bits = {w: by_term[:, w >> 6] >> np.uint64(w & 63) & np.uint64(1) for w in GROUPS[1]}
+    assert sum(bits.values()).tolist() == [1] * n  # type: ignore[union-attr]
+    return [next(w for w, of in bits.items() if of[i]) for i in range(n)]
+
+
+def test_objects_of_one_unit_go_where_they_wait_least() -> None:
+    """Until all wait about equally long, and then in turns."""
     waits = np.zeros(WORKERS)
     waits[64] = 120.0
-    kernels.choose_replicas(by_term, by_group, np.arange(n + 1), (OFF, MEMBERS), waits, 2.0)
-    bits = [by_term[:, w >> 6] >> np.uint64(w & 63) for w in GROUPS[1]]
-    assert [int((of & np.uint64(1)).sum()) for of in bits] == [120, 120, 60]
+    found = Counter(list_choices(300, waits))
+    assert all(abs(found[w] - n) <= 1 for w, n in zip(GROUPS[1], (120, 120, 60), strict=True))
+
+
+def test_objects_of_a_busy_stream_stay_together() -> None:
+    waits = np.full(WORKERS, 500.0)
+    found = list_choices(1000, waits)
+    runs = 1 + sum(a != b for a, b in itertools.pairwise(found))
+    assert runs <= 1 + 1000 * 2.0 / 500.0
+    assert float(np.ptp(waits[list(GROUPS[1])])) <= 500.0 + 2.0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.routing.plan import Moved, RoutingPlan, Space
+from ps2stream.protocol.frame import U64
+from ps2stream.routing.plan import Moved, RoutingPlan, Space, hash_units
 from ps2stream.routing.plan_changes import PlanState, step_record
 from ps2stream.routing.plan_follower import PlanFollower, changed_box
 from ps2stream.routing.plan_states import PlanStep
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.grid import Grid
 from tests.sim.hostile import ANALYSIS, some_plan
 
@@ -101,6 +104,69 @@ def test_all_that_a_worker_gains_lies_in_the_box(seed: int) -> None:
                 assert box[3] >= south + height
 
 
+def test_what_workers_gain_and_lose_is_found() -> None:
+    """Compared with the holders of all units of some terms, by plans with replicas."""
+    found = Counter[str]()
+    analyzer = Analyzer(ANALYSIS)
+    words = ["flood", "river", "fire", "the", ""]
+    for seed in range(60):
+        rng = random.Random(seed)
+        grid = Grid(rng.choice([0, 3, 4]), rng.choice([0, 3, 4]), max_cells=rng.choice([1, 4]))
+        old, other = some_plan(rng, grid), some_plan(rng, grid)
+        if rng.random() < 0.7:  # the same leaves
+            kept = [unit for unit in other.replicas if max(unit.workers) < old.workers]
+            other = dataclasses.replace(old, replicas=tuple(kept))
+        new = dataclasses.replace(other, version=old.version + 1, base_version=old.version)
+        end = rng.choice([PlanStep.FINISH, PlanStep.ABORT])
+        found += compare_with_holders(old, new, end, hash_units(analyzer, words))
+    assert min(found[kind] for kind in ("gained", "lost", "nothing", "kept", "terms")) > 5
+
+
+def compare_with_holders(
+    old: RoutingPlan, new: RoutingPlan, end: PlanStep, term: U64
+) -> Counter[str]:
+    """Checks what each worker is said to gain by `new`, and to lose at the end of the change;
+    returns how often it was what."""
+    found, analyzer = Counter[str](), Analyzer(ANALYSIS)
+    one, two = old.compile(analyzer), new.compile(analyzer)
+    cells = [
+        level << LEVEL_SHIFT | cell
+        for level in range(old.grid.levels)
+        for cell in range(old.grid.columns(level) * old.grid.rows(level))
+    ]
+    cell, terms = np.repeat(np.array(cells, np.uint32), len(term)), np.tile(term, len(cells))
+    follower = PlanFollower(old, analyzer)
+    follower.take(PlanState(old).begin(new), 4)
+    workers = range(max(old.workers, new.workers))
+    held = [[h1.held_by(w, h1.holders(cell, terms)) for h1 in (one, two)] for w in workers]
+    for worker in workers:
+        before, after = held[worker]
+        more, gained = after & ~before, follower.gained(worker)
+        if gained is None:
+            found["nothing"] += 1
+            assert not more.any()
+            continue
+        found["gained"] += 1
+        found["terms"] += len(gained.term) > 0
+        assert not len(gained.term) or np.isin(terms[more], gained.term).all()
+        for tag in np.unique(cell[more]).tolist():
+            west, south, width, height = old.grid.bounds(tag)
+            assert gained.box[0] <= west
+            assert gained.box[1] <= south
+            assert gained.box[2] >= west + width
+            assert gained.box[3] >= south + height
+    plans = follower.strategy
+    for step in (PlanStep.SWITCH,) * (end is PlanStep.FINISH) + (end,):
+        follower.take(step_record(step), 5)
+    for worker in workers:
+        kept = held[worker][end is PlanStep.FINISH]
+        lost = (held[worker][0] | held[worker][1]) & ~kept
+        has_lost = follower.has_lost(worker, plans)
+        found["lost" if has_lost else "kept"] += 1
+        assert has_lost or not lost.any()
+    return found
+
+
 def test_another_number_of_workers_changes_coarse_levels_everywhere() -> None:
     old = plan(2)
     more = dataclasses.replace(old, workers=3, version=2, base_version=1)
@@ -108,9 +174,10 @@ def test_another_number_of_workers_changes_coarse_levels_everywhere() -> None:
     assert strategist.gained(0) is None
     strategist.take(PlanState(old).begin(more), 4)
     for worker in range(3):
-        box = strategist.gained(worker)
-        assert box is not None
-        assert box.tolist() == [-180.0, -90.0, 180.0, 90.0]
+        gained = strategist.gained(worker)
+        assert gained is not None
+        assert gained.box.tolist() == [-180.0, -90.0, 180.0, 90.0]
+        assert not len(gained.term)
 
 
 def test_leaves_that_say_the_same_of_other_numbers_are_alike() -> None:

@@ -18,6 +18,8 @@ from ps2stream.sequencer import registry
 from tests.support.sequencing import cut_hashes
 from tests.support.updates import Row, delete, ids_of, insert, query_rows
 
+ANY = np.zeros(0, np.uint64)
+
 
 def test_chunks_are_few_and_a_small_one_spares_the_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "CHUNK", 64)
@@ -89,7 +91,7 @@ def load(queries: registry.QueryRegistry, upto: int, size: int) -> list[QueryRow
     found, after = [], 0
     everywhere = np.array([-180.0, -90.0, 180.0, 90.0])
     while after < upto:
-        rows, last = queries.load(after, upto, everywhere, size)
+        rows, last = queries.load(after, upto, everywhere, ANY, size)
         assert after < last <= upto
         assert ((rows.handle > after) & (rows.handle <= last)).all()
         found.append(rows)
@@ -183,7 +185,7 @@ def test_a_worker_is_told_the_queries_that_meet_a_box() -> None:
     box = np.stack([west, south, west + 10, south + 10], 1).ravel()
     queries = registry.QueryRegistry()
     queries.apply(rows.replace(box_off=off, box=box))
-    found, last = queries.load(0, 200, np.array([0.0, 0.0, 40.0, 30.0]), 1000)
+    found, last = queries.load(0, 200, np.array([0.0, 0.0, 40.0, 30.0]), ANY, 1000)
     assert last == 200
     want = [
         str(i)
@@ -195,6 +197,23 @@ def test_a_worker_is_told_the_queries_that_meet_a_box() -> None:
     ]
     assert 0 < len(want) < 100
     assert ids_of(found) == want
+
+
+def test_a_worker_is_told_the_queries_with_one_of_some_terms() -> None:
+    rng = np.random.default_rng(5)
+    rows = query_rows([insert(str(i), "w" * int(rng.integers(1, 4))) for i in range(200)], 1)
+    term = rng.integers(1, 60, len(rows.term)).astype(np.uint64)
+    queries = registry.QueryRegistry()
+    boxes = {"box_off": 4 * np.arange(201), "box": np.tile([0.0, 0.0, 1.0, 1.0], 200)}
+    queries.apply(rows.replace(term=term, **boxes))
+    everywhere = np.array([-180.0, -90.0, 180.0, 90.0])
+    for wanted in ([7, 9], [60], [3]):
+        some = np.array(wanted, np.uint64)
+        found, _ = queries.load(0, 200, everywhere, some, 1000)
+        off = rows.term_off.tolist()
+        want = [str(i) for i in range(200) if {*wanted} & {*term[off[i] : off[i + 1]].tolist()}]
+        assert ids_of(found) == want
+        assert bool(want) == (wanted != [60])
 
 
 def test_ids_that_share_a_hash_are_told_apart() -> None:

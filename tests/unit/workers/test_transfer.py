@@ -9,6 +9,7 @@ from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.plan import TransferChunk, TransferRequest
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.protocol.ticks import TRANSFER_TICKS
+from ps2stream.routing.plan_follower import GainedUnits
 from ps2stream.workers.transfer import QueryTransfer
 from tests.support.routing import Row, query_rows
 
@@ -16,7 +17,7 @@ BOX = np.array([0.0, 0.0, 1.0, 1.0])
 
 
 def loading(upto: int = 9) -> QueryTransfer:
-    return QueryTransfer(2, upto, BOX)
+    return QueryTransfer(2, upto, GainedUnits(BOX, np.zeros(0, np.uint64)))
 
 
 def asked(sends: list[Send]) -> list[tuple[int, int, int]]:
