@@ -22,6 +22,8 @@ from ps2stream.protocol.messages.loads import NO_CELL, HotUnitsReport, HotUnitsR
 from ps2stream.protocol.rows import ObjectRows
 
 LOOKED_AT_PER_S = 4_000
+LOOKED_AT_ONCE = 32
+"""The objects of a batch at which is looked, or all of a small one: fewer would cost as much."""
 MOST_UNITS = 256
 MOST_WORDS = 8
 """The most words of a report: each is searched for in recent texts."""
@@ -49,6 +51,7 @@ class HotUnitCounter:
         self._counters = HotKeyCounters(1, OPTIONS)
         self._patience = 0
         self._stride, self._turn = 1, 0
+        self._due = 0  # objects for which none was looked at yet, one in `stride`
         self._objects = 0
         self._sent: dict[int, int] = {}
         self._since = 0  # ticks since the last report
@@ -69,10 +72,15 @@ class HotUnitCounter:
             self._sent[share.worker] = self._sent.get(share.worker, 0) + len(share.row)
         n = len(rows)
         self._objects += n
-        first, self._turn = self._turn, (self._turn - n) % self._stride
-        if first < n:
-            columns = rows.lon, rows.lat, rows.term_off, rows.term
-            self._counters.count(gridt.list_met_units(*columns, first, self._stride))
+        self._due += n
+        looked_at = min(self._due // self._stride, n)
+        if looked_at < min(LOOKED_AT_ONCE, n):
+            return
+        self._due = min(self._due - looked_at * self._stride, n * self._stride)
+        stride = n // looked_at
+        first, self._turn = self._turn % stride, self._turn + 1
+        columns = rows.lon, rows.lat, rows.term_off, rows.term
+        self._counters.count(gridt.list_met_units(*columns, first, stride))
 
     def find_shares(self) -> MetShares:
         """Returns what the recent part of the stream met most."""
@@ -103,7 +111,6 @@ class HotUnitCounter:
             np.array([owner[i] for i in kept], np.uint32),
         )  # fmt: skip
         self._stride = max(1, round(self._objects / seconds / LOOKED_AT_PER_S))
-        self._turn %= self._stride
         self._patience, self._since, self._objects = PATIENCE_TICKS, 0, 0
         self._sent.clear()
         return report

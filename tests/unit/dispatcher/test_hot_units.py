@@ -112,7 +112,7 @@ def test_a_jump_is_seen_after_some_hundred_objects() -> None:
 
 
 def test_fast_streams_are_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every object counts as sent, one in ten is looked at, in batches of any size."""
+    """Every object counts as sent, one in ten is looked at, many of a batch or all at once."""
     counter, on, none = HotUnitCounter(), gridt(), ObjectReservoir(0).held().joined()
     looked_at: list[int] = []
     list_met_units = Gridt.list_met_units
@@ -128,11 +128,14 @@ def test_fast_streams_are_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -> 
         publish(counter, on, rows)
     report_after(counter, 1.0, none)
     looked_at.clear()
-    for n in (1, 2, 3, 1, 13, 40, 140):
+    for n in (1, 2, 3, 1, 33, 60, 400):
         publish(counter, on, rows.take(np.arange(n)))
-    assert sum(looked_at) == 20
+    assert looked_at == [50]
+    for _ in range(30):
+        publish(counter, on, rows.take(np.arange(1)))
+    assert looked_at == [50, 1, 1, 1]
     report = report_after(counter, 1.0, none)
-    assert (report.objects, report.sent.tolist()) == (200, [200, 0, 0])
+    assert (report.objects, report.sent.tolist()) == (530, [530, 0, 0])
 
 
 def test_units_are_counted_while_reports_are_requested() -> None:
