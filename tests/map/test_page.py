@@ -310,7 +310,7 @@ def test_replicated_cells_are_outlined_and_listed_with_their_workers(
             said = page.locator(".maplibregl-popup-content")
             for _ in range(40):  # what is new is drawn a moment later
                 page.mouse.click(x + 30, y - 10)
-                if "this cell" in said.inner_text():
+                if any("this cell" in text for text in said.all_inner_texts()):
                     break
                 page.wait_for_timeout(250)
             expect(said).to_contain_text("objects meet this cell: they go to one of workers 1, 0")

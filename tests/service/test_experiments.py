@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.commands.experiment import NAMES
-from ps2stream.experiments import f14, f15, worlds
+from ps2stream.experiments import f14, f15, hot, worlds
 from ps2stream.experiments.plans import ExperimentSettings
 from ps2stream.experiments.worlds import StreamSize
 
@@ -42,6 +42,8 @@ def test_an_experiment_prints_rows_and_verdicts_and_draws(
 ) -> None:
     if name != QUICK:
         monkeypatch.setattr(worlds, "QUICK", ENOUGH.get(name, SMALLER))
+    for seconds, few in {"CALM_S": 2, "JUMPED_S": 5, "STATIONARY_S": 50}.items():
+        monkeypatch.setattr(hot, seconds, few)
     workers = "4,8" if name in ("f11", "salb") else "4"
     code, out, err = run(
         name, "--posts", "none", "--workers", workers, "--out", str(tmp_path), "--json"
