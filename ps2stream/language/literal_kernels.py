@@ -18,6 +18,7 @@ _HALF: Final = np.uint64(32)
 _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 _SIX: Final = np.uint64(6)
+_TWELVE: Final = np.uint64(12)
 _LAST_BIT: Final = np.uint64(63)
 
 RECENT: Final = 256  # phrases, a power of 2
@@ -190,17 +191,20 @@ def find_literal(table: U64, term: Integer) -> Integer:
 
 
 @njit(inline="always")
-def _place_bit(seen: U64, term: np.uint64, area: Integer) -> np.uint64:
-    """Returns the number of the bit of a term in an area."""
+def _place_bits(seen: U64, term: np.uint64, area: Integer) -> tuple[np.uint64, np.uint64]:
+    """Returns the number of the word of a term in an area, and its three bits there: with as many
+    words as there are, hardly any term that is not watched has all three, and one word is read."""
     mixed = (term ^ np.uint64(area + 1) * _STEP) * _SPREAD
-    return (mixed >> _HALF) & np.uint64(64 * seen.shape[0] - 1)
+    bits = _ONE << (mixed & _LAST_BIT) | _ONE << (mixed >> _SIX & _LAST_BIT)
+    bits |= _ONE << (mixed >> _TWELVE & _LAST_BIT)
+    return (mixed >> _HALF) & np.uint64(seen.shape[0] - 1), bits
 
 
 @njit(inline="always")
 def may_be_watched(seen: U64, term: np.uint64, area: Integer) -> bool:
     """Returns whether a term may be watched in an area; if not, it surely is not."""
-    bit = _place_bit(seen, term, area)
-    return bool(seen[bit >> _SIX] >> (bit & _LAST_BIT) & _ONE)
+    word, bits = _place_bits(seen, term, area)
+    return bool(seen[word] & bits == bits)
 
 
 @njit(inline="always")
@@ -226,11 +230,11 @@ def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: U64) -> N
         is_wider = True
         for area in range(64):
             if fresh >> np.uint64(area) & _ONE != _FREE:
-                bit = _place_bit(seen, term, 64 * word + area)
-                seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
+                at_word, bits = _place_bits(seen, term, 64 * word + area)
+                seen[np.int64(at_word)] |= bits
     if is_wider:
-        bit = _place_bit(seen, term, ANYWHERE)
-        seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
+        at_word, bits = _place_bits(seen, term, ANYWHERE)
+        seen[np.int64(at_word)] |= bits
 
 
 @njit(cache=True, nogil=True)
