@@ -225,10 +225,10 @@ def search_rows(
             has_phrase, last = False, word_end[row]
             for i in range(off[row], last if longest else off[row]):
                 sum_ = start_phrase()
-                for length in range(1, min(longest, last - i) + 1):
-                    sum_ = extend_phrase(sum_, term[i + length - 1])
-                    if of_size[length]:
-                        has_phrase |= may_be_watched(seen, finish_phrase(sum_, length), here)
+                for words in range(1, min(longest, last - i) + 1):
+                    sum_ = extend_phrase(sum_, term[i + words - 1])
+                    if of_size[words]:
+                        has_phrase |= may_be_watched(seen, finish_phrase(sum_, words), here)
             if has_phrase:
                 top = add_phrases(watched, here, term, off[row], last, recent, out, n)
                 while top < 0:

@@ -209,7 +209,9 @@ def test_what_another_dispatcher_forwards_is_one_publication_with_what_clients_s
     assert desk.router.batches == [2]
 
 
-def test_what_is_forwarded_is_searched_for_literals_again(desk: Desk) -> None:
+def test_what_is_forwarded_is_searched_for_literals_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The version that another dispatcher has searched objects for says nothing here."""
     sent = rows(2)
     sent = sent.with_terms(sent.term_off, sent.term, searched=9)
@@ -220,7 +222,7 @@ def test_what_is_forwarded_is_searched_for_literals_again(desk: Desk) -> None:
         reserved.append(given.searched)
         return reserve(given)
 
-    desk.router.reserve = note_searched  # type: ignore[method-assign]
+    monkeypatch.setattr(desk.router, "reserve", note_searched)
     desk.edge.on(replace(forward(1), rows=np.frombuffer(sent.encode(), np.uint8)))
     desk.edge.sync()
     assert reserved == [0]
