@@ -114,6 +114,8 @@ class IdentifiedPublications:
         producer, digest = forward.producer.tobytes().decode(), forward.digest.tobytes()
         identity = PublicationIdentity(producer, int(forward.seq[0]), digest)
         rows = ObjectRows.decode(forward.rows.data)
+        # The other counts versions of literals of its own.
+        rows = rows.with_terms(rows.term_off, rows.term, searched=0)
         self._take_in(caller, rows, identity, now, forward.wait_ms / 1000)
 
     def settle(self, reply: PublishReply) -> None:

@@ -3,24 +3,37 @@
 A literal is watched from when an insert that has it is applied until the last query with it is
 removed from H2. So an object has been searched for the literals of every query that it may be
 matched with, also when it is replayed.
+
+An object that was analysed before an insert and is routed after it is searched again only if it is
+in a box of that query: nowhere else can they match. The boxes of the last inserts are kept for
+that.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.language.literal_kernels import count_down, count_up
+from ps2stream.language.literal_kernels import count_down, count_up, find_inside
 from ps2stream.language.literals import (
     NO_LITERALS,
     LiteralView,
     WatchedLiterals,
 )
-from ps2stream.language.object_terms import NO_VALUES, ComparedValues, list_compared, search_rows
-from ps2stream.protocol.frame import I64, U8, U16, sealed
+from ps2stream.language.object_terms import (
+    NO_VALUES,
+    ComparedValues,
+    list_compared,
+    search_rows,
+    search_some,
+)
+from ps2stream.protocol.frame import F64, I64, U8, U16, sealed
 from ps2stream.protocol.rows import ObjectRows
 
 _LEAST = 64  # places of a table
+_RECENT = 512  # boxes of inserts; objects that are older than these are searched wherever they are
 
 
 class LiteralTable:
@@ -35,6 +48,9 @@ class LiteralTable:
         self._size: U16 = np.zeros(0, np.uint16)
         self._held = 0  # terms in the table, those that no query has among them
         self._used = 0
+        # The boxes of each insert after the version `_since`, by the version that it made.
+        self._recent: deque[tuple[int, F64]] = deque()
+        self._since, self._boxes = 0, 0
 
     def __len__(self) -> int:
         """Returns the number of literals that some query has."""
@@ -53,6 +69,8 @@ class LiteralTable:
         version = self.view.version
         self.view, self._held, self._used = NO_LITERALS._replace(version=version), 0, 0
         self._count, self._kind, self._size = self._count[:0], self._kind[:0], self._size[:0]
+        self._recent.clear()
+        self._since, self._boxes = version + 1, 0
 
     def add(self, literals: WatchedLiterals) -> None:
         """Counts the literals of queries that were inserted."""
@@ -60,10 +78,13 @@ class LiteralTable:
             return
         if 2 * (self._held + len(literals.term)) > len(self.view.term):
             self._make_room(len(literals.term))
-        fresh, wider = self._count_up(self.view, literals, np.ones(len(literals.term), np.int64))
-        self._held += fresh
-        if wider:
-            self.view = self.view._replace(version=self.view.version + 1)
+        self._held += self._count_up(self.view, literals, np.ones(len(literals.term), np.int64))
+        self.view = self.view._replace(version=self.view.version + 1)
+        self._recent.append((self.view.version, literals.box))
+        self._boxes += len(literals.box)
+        while self._boxes > _RECENT:
+            self._since, box = self._recent.popleft()
+            self._boxes -= len(box)
 
     def retire(self, literals: WatchedLiterals) -> None:
         """Takes the literals of deleted queries back. What no query has any more stays in the
@@ -73,13 +94,18 @@ class LiteralTable:
 
     def search(self, rows: ObjectRows, analyzer: Analyzer | None) -> ObjectRows:
         """Returns objects with all watched literals that hold for them; the same objects if they
-        were searched since a literal was last added."""
+        were searched since literals were last added."""
         view = self.view
         if rows.searched >= view.version:
             return rows
         if analyzer is None:
             raise TypeError("this dispatcher has no analyzer, and so does not support literals")
-        return search_rows(rows, analyzer, view)
+        if rows.searched < self._since or not len(rows.term_off):
+            return search_rows(rows, analyzer, view)
+        later = [box for version, box in self._recent if version > rows.searched]
+        place = sealed(rows.lon), sealed(rows.lat)
+        met = find_inside(*place, sealed(np.concatenate(later)))
+        return search_some(rows, met, analyzer, view)
 
     def list_compared(self, rows: ObjectRows, analyzer: Analyzer | None) -> ComparedValues:
         """Returns the values of objects that queries compare."""
@@ -101,18 +127,15 @@ class LiteralTable:
         self._count_up(view, literals, count)
         self.view = view  # only now: others may read it meanwhile, and its version says it is whole
 
-    def _count_up(
-        self, view: LiteralView, literals: WatchedLiterals, count: I64
-    ) -> tuple[int, int]:
-        """Adds to the counts of literals; returns how many the view's table did not hold, and how
-        many were not watched in one of their areas."""
-        term, kind, size, area = (sealed(column) for column in literals)
+    def _count_up(self, view: LiteralView, literals: WatchedLiterals, count: I64) -> int:
+        """Adds to the counts of literals; returns how many the view's table did not hold."""
+        term, kind, size, area = (sealed(column) for column in literals[:4])
         view.mark(kind, size)
-        fresh, wider, begun = count_up(
+        fresh, begun = count_up(
             (view.term, view.area, view.seen),
             (self._count, self._kind, self._size),
             (term, kind, size, area),
             sealed(count),
         )
         self._used += begun
-        return int(fresh), int(wider)
+        return int(fresh)

@@ -18,6 +18,7 @@ _HALF: Final = np.uint64(32)
 _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 _SIX: Final = np.uint64(6)
+_TWELVE: Final = np.uint64(12)
 _LAST_BIT: Final = np.uint64(63)
 
 RECENT: Final = 256  # phrases, a power of 2
@@ -119,11 +120,26 @@ def _mark_boxes(box: F64, begin: int, end: int, mask: U64) -> None:
 
 
 @njit(cache=True, nogil=True)
+def find_inside(lon: F64, lat: F64, box: F64) -> I64:
+    """Returns which of the points are in one of the boxes, float64[m, 4], closed, in rising
+    order."""
+    out, n = np.empty(lon.shape[0], np.int64), 0
+    for i in range(lon.shape[0]):
+        x, y = lon[i], lat[i]
+        for j in range(box.shape[0]):
+            if box[j, 0] <= x <= box[j, 2] and box[j, 1] <= y <= box[j, 3]:
+                out[n] = i
+                n += 1
+                break
+    return out[:n].copy()
+
+
+@njit(cache=True, nogil=True)
 def list_watched(
     term_off: I64, term: U64, prog_off: I64, prog: I16, box_off: I64, box: F64
-) -> tuple[U64, U8, U16, U64]:
-    """Returns the watched literals of queries, by the notes behind their programs (rows.py), and
-    the areas of their boxes."""
+) -> tuple[U64, U8, U16, U64, F64]:
+    """Returns the watched literals of queries, by the notes behind their programs (rows.py), the
+    areas of their boxes, and these boxes; that of a query without any is the world."""
     room = prog.shape[0] // 2 + 1
     found, kind, size, area = (
         np.empty(room, np.uint64),
@@ -132,7 +148,8 @@ def list_watched(
         np.empty((room, AREA_WORDS), np.uint64),
     )
     mask = np.empty(AREA_WORDS, np.uint64)
-    n = 0
+    boxes = np.empty((box.shape[0] // 4 + term_off.shape[0], 4), np.float64)
+    n = m = 0
     for row in range(term_off.shape[0] - 1):
         last = prog_off[row + 1] - 1
         if last < prog_off[row] or prog[last] > PROG_NOTES:
@@ -146,11 +163,20 @@ def list_watched(
             kind[n] = prog[at] >> 8
             size[n] = prog[at + 1] & 0xFFFF
             if not is_marked:
-                _mark_boxes(box, box_off[row], box_off[row + 1], mask)
+                begin, end = box_off[row], box_off[row + 1]
+                _mark_boxes(box, begin, end, mask)
+                for k in range(begin, end, 4):
+                    for corner in range(4):
+                        boxes[m, corner] = box[k + corner]
+                    m += 1
+                if begin == end:
+                    boxes[m, 0], boxes[m, 1], boxes[m, 2], boxes[m, 3] = -180.0, -90.0, 180.0, 90.0
+                    m += 1
                 is_marked = True
             area[n] = mask
             n += 1
-    return found[:n].copy(), kind[:n].copy(), size[:n].copy(), area[:n].copy()
+    columns = found[:n].copy(), kind[:n].copy(), size[:n].copy(), area[:n].copy()
+    return (*columns, boxes[:m].copy())
 
 
 @njit(inline="always")
@@ -166,17 +192,20 @@ def find_literal(table: U64, term: Integer) -> Integer:
 
 
 @njit(inline="always")
-def _place_bit(seen: U64, term: np.uint64, area: Integer) -> np.uint64:
-    """Returns the number of the bit of a term in an area."""
+def _place_bits(seen: U64, term: np.uint64, area: Integer) -> tuple[np.uint64, np.uint64]:
+    """Returns the number of the word of a term in an area, and its three bits there: with as many
+    words as there are, hardly any term that is not watched has all three, and one word is read."""
     mixed = (term ^ np.uint64(area + 1) * _STEP) * _SPREAD
-    return (mixed >> _HALF) & np.uint64(64 * seen.shape[0] - 1)
+    bits = _ONE << (mixed & _LAST_BIT) | _ONE << (mixed >> _SIX & _LAST_BIT)
+    bits |= _ONE << (mixed >> _TWELVE & _LAST_BIT)
+    return (mixed >> _HALF) & np.uint64(seen.shape[0] - 1), bits
 
 
 @njit(inline="always")
 def may_be_watched(seen: U64, term: np.uint64, area: Integer) -> bool:
     """Returns whether a term may be watched in an area; if not, it surely is not."""
-    bit = _place_bit(seen, term, area)
-    return bool(seen[bit >> _SIX] >> (bit & _LAST_BIT) & _ONE)
+    word, bits = _place_bits(seen, term, area)
+    return bool(seen[word] & bits == bits)
 
 
 @njit(inline="always")
@@ -191,9 +220,8 @@ def is_watched(table: U64, areas: U64, seen: U64, term: np.uint64, area: Integer
 
 
 @njit(cache=True, nogil=True)
-def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: U64) -> bool:
-    """Adds areas, uint64[4], to those of the term at a place; returns whether there are new
-    ones."""
+def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: U64) -> None:
+    """Adds areas, uint64[4], to those of the term at a place."""
     is_wider = False
     for word in range(AREA_WORDS):
         fresh = more[word] & ~areas[at, word]
@@ -203,12 +231,11 @@ def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: U64) -> b
         is_wider = True
         for area in range(64):
             if fresh >> np.uint64(area) & _ONE != _FREE:
-                bit = _place_bit(seen, term, 64 * word + area)
-                seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
+                at_word, bits = _place_bits(seen, term, 64 * word + area)
+                seen[np.int64(at_word)] |= bits
     if is_wider:
-        bit = _place_bit(seen, term, ANYWHERE)
-        seen[np.int64(bit >> _SIX)] |= _ONE << (bit & _LAST_BIT)
-    return is_wider
+        at_word, bits = _place_bits(seen, term, ANYWHERE)
+        seen[np.int64(at_word)] |= bits
 
 
 @njit(cache=True, nogil=True)
@@ -274,15 +301,14 @@ def count_up(
     columns: tuple[I64, U8, U16],
     literals: tuple[U64, U8, U16, U64],
     more: I64,
-) -> tuple[int, int, int]:
+) -> tuple[int, int]:
     """Adds `more` to the counts of literals (term, kind, size, area) in a table with room for them,
     whose `columns` are count, kind and size by place. tables: term, area and seen of a LiteralView.
-    Returns how many it did not hold, how many were not watched in one of their areas, and of how
-    many the count was 0."""
+    Returns how many it did not hold, and of how many the count was 0."""
     table, areas, seen = tables
     count, kinds, sizes = columns
     term, kind, size, area = literals
-    fresh = wider = begun = 0
+    fresh = begun = 0
     for i in range(term.shape[0]):
         at = find_literal(table, term[i])
         if at < 0:
@@ -291,10 +317,10 @@ def count_up(
             areas[at] = _FREE
             table[at] = term[i]
             fresh += 1
-        wider += _widen_term(areas, seen, at, term[i], area[i])
+        _widen_term(areas, seen, at, term[i], area[i])
         begun += count[at] == 0
         count[at] += more[i]
-    return fresh, wider, begun
+    return fresh, begun
 
 
 @njit(cache=True, nogil=True)

@@ -24,7 +24,7 @@ from ps2stream.language.literal_kernels import (
     list_watched,
 )
 from ps2stream.limits import PHRASE_WORDS
-from ps2stream.protocol.frame import U8, U16, U64, sealed
+from ps2stream.protocol.frame import F64, U8, U16, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 
 
@@ -57,9 +57,9 @@ class LiteralView(NamedTuple):
     is in a pair, then a bit for each two of them. area uint64[2^k, 4]: in which areas of the world
     some query has the term in the same place (`find_areas`): phrases and prefixes are found for
     objects in these only, as no others can match. seen uint64[2^k / 8]: bits that say of terms in
-    areas that they are not watched there, without a look at the table. version: how often a literal
-    was added, or an area of one; a later view holds all that an earlier one did, or none of it is
-    in use any more.
+    areas that they are not watched there, without a look at the table. version: how often literals
+    of queries were added; a later view holds all that an earlier one did, or none of it is in use
+    any more.
     """
 
     term: U64
@@ -127,14 +127,20 @@ _KINDS: Final = len(LiteralKind) + 1
 NO_LITERALS: Final = LiteralView.make_empty(0)
 
 
+_WORLD: Final = np.array([[-180.0, -90.0, 180.0, 90.0]])
+
+
 class WatchedLiterals(NamedTuple):
     """The watched literals of some queries: term uint64[n], kind uint8[n], size uint16[n], area
-    uint64[n, 4]: a bit for each area (`find_areas`) in which an object may match the query."""
+    uint64[n, 4]: a bit for each area (`find_areas`) in which an object may match the query; box
+    float64[m, 4]: what objects may match one of the queries are in one of these, in degrees,
+    closed."""
 
     term: U64
     kind: U8
     size: U16
     area: U64
+    box: F64 = _WORLD
 
     @classmethod
     def of(cls, rows: QueryRows) -> WatchedLiterals:
@@ -147,7 +153,7 @@ class WatchedLiterals(NamedTuple):
 
     def everywhere(self) -> WatchedLiterals:
         """Returns these literals as if objects anywhere could match the queries."""
-        return self._replace(area=np.full_like(self.area, ~np.uint64(0)))
+        return self._replace(area=np.full_like(self.area, ~np.uint64(0)), box=_WORLD)
 
     def view(self) -> LiteralView:
         """Returns a view of these literals alone."""
@@ -165,4 +171,5 @@ _NONE: Final = WatchedLiterals(
     np.zeros(0, np.uint8),
     np.zeros(0, np.uint16),
     np.zeros((0, AREA_WORDS), np.uint64),
+    np.zeros((0, 4)),
 )

@@ -13,7 +13,16 @@ from ps2stream.language.batch_tokenizer import is_always_wanted
 from ps2stream.language.literal_kernels import find_areas
 from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView
 from ps2stream.language.search_kernels import add_found
-from ps2stream.protocol.frame import F64, I64, U8, U64, Array, sealed, take_ragged
+from ps2stream.protocol.frame import (
+    F64,
+    I64,
+    U8,
+    U64,
+    Array,
+    concat_ragged,
+    sealed,
+    take_ragged,
+)
 from ps2stream.protocol.rows import ObjectRows, no_offsets
 
 
@@ -66,6 +75,20 @@ def search_rows(rows: ObjectRows, analyzer: Analyzer, literals: LiteralView) -> 
     text, opaque = (rows.text_off, rows.text), (rows.opaque_off, rows.opaque)
     terms = find_terms(analyzer, text, opaque, literals, place=(rows.lon, rows.lat))
     return rows.with_terms(*terms, literals.version)
+
+
+def search_some(
+    rows: ObjectRows, some: I64, analyzer: Analyzer, literals: LiteralView
+) -> ObjectRows:
+    """Returns objects of which some, by their rows, have been searched like those of
+    `search_rows`."""
+    if not len(some):
+        return rows.with_terms(rows.term_off, rows.term, literals.version)
+    found = search_rows(rows.take(some), analyzer, literals)
+    both = concat_ragged([(rows.term_off, rows.term), (found.term_off, found.term)])
+    where = np.arange(len(rows), dtype=np.int64)
+    where[some] = len(rows) + np.arange(len(some))
+    return rows.with_terms(*take_ragged(*both, where), literals.version)
 
 
 def list_compared(

@@ -100,9 +100,10 @@ def _hash_short(keys, bytes_, size):
     would be counted and discounted."""
     part = bytes_ if size == 8 else bytes_ & (_ONE << np.uint64(8 * size)) - _ONE
     low, high, n = part & _LOW, part >> _HALF, np.uint64(size)
-    # Where the second word is 0 it adds nothing to the sums.
-    a = keys[4] + keys[0] * low + keys[2] * high + keys[6] * n
-    b = keys[5] + keys[1] * low + keys[3] * high + keys[7] * n
+    a, b = keys[4] + keys[0] * low + keys[6] * n, keys[5] + keys[1] * low + keys[7] * n
+    if size > 4:  # a second word that is 0 would add nothing
+        a += keys[2] * high
+        b += keys[3] * high
     return mark_prefix(mix_sums(a, b))
 
 
@@ -136,20 +137,6 @@ def _note_sizes(table, heads, keys, data, begin, end, found, k, sizes):
             if sizes >> min(i, LONG_SIZE) == 0:
                 break
     return k
-
-
-@njit(inline="always")
-def _may_have_phrase(seen, of_size, longest, area, words, begin, end):
-    """Returns whether there may be a phrase among words[begin:end] that is watched in an area: few
-    texts have one, and to look for it is a call with many arrays, which are counted."""
-    found = False
-    for i in range(begin, end):
-        sum_ = start_phrase()
-        for size in range(1, min(longest, end - i) + 1):
-            sum_ = extend_phrase(sum_, words[i + size - 1])
-            if of_size[size]:
-                found |= may_be_watched(seen, finish_phrase(sum_, size), area)
-    return found
 
 
 @njit(inline="always")
@@ -233,13 +220,20 @@ def search_rows(
                             n += is_watched(table, areas, seen, prefix, here)
                     sizes >>= 1
                     length += 1
-            if longest and _may_have_phrase(
-                seen, of_size, longest, here, term, off[row], word_end[row]
-            ):
-                top = add_phrases(watched, here, term, off[row], word_end[row], recent, out, n)
+            # Few texts have a phrase, and to list them is a call with many arrays, which are
+            # counted. So would be those of a function that is inlined here.
+            has_phrase, last = False, word_end[row]
+            for i in range(off[row], last if longest else off[row]):
+                sum_ = start_phrase()
+                for words in range(1, min(longest, last - i) + 1):
+                    sum_ = extend_phrase(sum_, term[i + words - 1])
+                    if of_size[words]:
+                        has_phrase |= may_be_watched(seen, finish_phrase(sum_, words), here)
+            if has_phrase:
+                top = add_phrases(watched, here, term, off[row], last, recent, out, n)
                 while top < 0:
                     out = make_room(out, 2 * (out.shape[0] - n) + size, n)
-                    top = add_phrases(watched, here, term, off[row], word_end[row], recent, out, n)
+                    top = add_phrases(watched, here, term, off[row], last, recent, out, n)
                 n = top
             n = sort_unique(out, begin, n, scratch)
         out_off[row + 1] = n

@@ -938,6 +938,7 @@ def literals_end_with_the_delete() -> Iterator[None]:
         self.literals.retire(literals.WatchedLiterals.of(rows))
         self.literals._make_room(0)
         self.literals.view = self.literals.view._replace(version=self.literals.view.version + 1)
+        self.literals._since = self.literals.view.version
         *rest, _ = self._deleted[-1]
         self._deleted[-1] = (*rest, literals.WatchedLiterals.of(no_queries()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.publications import PublishForward, PublishReply, PublishStatus
 from ps2stream.protocol.ports import Log
+from ps2stream.protocol.rows import ObjectRows
 from tests.support.desk import Desk, Router, frames, rows
 from tests.support.edges import LoneEdge
 
@@ -205,6 +207,25 @@ def test_what_another_dispatcher_forwards_is_one_publication_with_what_clients_s
     assert replies(desk) == [(7, 1, PublishStatus.OK, 0), (7, 2, PublishStatus.OK, 0)]
     assert {s.to for s in desk.sent if isinstance(s, Send)} == {Address("dispatcher", 1)}
     assert desk.router.batches == [2]
+
+
+def test_what_is_forwarded_is_searched_for_literals_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version that another dispatcher has searched objects for says nothing here."""
+    sent = rows(2)
+    sent = sent.with_terms(sent.term_off, sent.term, searched=9)
+    reserved = list[int]()
+    reserve = desk.router.reserve
+
+    def note_searched(given: ObjectRows) -> tuple[int, int]:
+        reserved.append(given.searched)
+        return reserve(given)
+
+    monkeypatch.setattr(desk.router, "reserve", note_searched)
+    desk.edge.on(replace(forward(1), rows=np.frombuffer(sent.encode(), np.uint8)))
+    desk.edge.sync()
+    assert reserved == [0]
 
 
 def test_a_forward_is_refused_as_a_client_would_be(desk: Desk) -> None:

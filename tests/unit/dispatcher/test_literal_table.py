@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -14,11 +15,13 @@ from ps2stream.dispatcher import literal_table
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
+from ps2stream.language import object_terms
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.literal_kernels import AREA_WORDS, count_up, find_areas
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
+from ps2stream.language.object_terms import search_rows
 from ps2stream.protocol.addresses import Out
-from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column
 from ps2stream.protocol.log_records import ObjectRecord
 from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip
@@ -43,6 +46,24 @@ def literals(
         np.full(n, size, np.uint16),
         np.array([[areas >> 64 * i & 2**64 - 1 for i in range(AREA_WORDS)]] * n, np.uint64),
     )
+
+
+Box = tuple[float, float, float, float]
+
+
+def boxed(term: int, box: Box) -> WatchedLiterals:
+    """A phrase of two words that a query with this box has."""
+    row = query_rows([Row((term,), (0,), (box,))])
+    note = [LiteralKind.PHRASE << 8, 2, PROG_NOTES - 1]
+    return WatchedLiterals.of(row.replace(prog_off=np.array([0, 3]), prog=np.array(note, np.int16)))
+
+
+def is_in(box: Box, lon: float, lat: float) -> bool:
+    return box[0] <= lon <= box[2] and box[1] <= lat <= box[3]
+
+
+def row_texts(rows: ObjectRows) -> tuple[I64, U8]:
+    return rows.text_off, rows.text
 
 
 def phrases(*texts: str) -> WatchedLiterals:
@@ -79,22 +100,22 @@ def test_literals_are_counted_as_queries_come_and_go() -> None:
 
 
 def test_others_never_see_a_table_that_lacks_a_literal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a table says it was searched for must be in it: no query is new here, so no later
-    version would have the objects searched again."""
+    """What a table says it was searched for must be in it: all queries of the version that others
+    see are in the table that they see."""
     table, some = LiteralTable(), literals(*range(1, 20))
     table.add(some)
-    seen = list[set[int]]()
+    seen = list[tuple[int, set[int]]]()
 
     def look_before_counting(*given: Any) -> Any:
-        seen.append(held(table))
+        seen.append((table.view.version, held(table)))
         return count_up(*given)
 
     monkeypatch.setattr(literal_table, "count_up", look_before_counting)
     version, places = table.view.version, len(table.view.term)
     table.add(literals(*(list(range(1, 20)) * 5)))
     assert len(table.view.term) > places
-    assert table.view.version == version
-    assert seen == [set(range(1, 20))] * 2
+    assert table.view.version == version + 1
+    assert seen == [(version, set(range(1, 20)))] * 2
 
 
 def test_a_table_without_queries_is_made_anew_without_their_literals() -> None:
@@ -111,15 +132,13 @@ def test_a_later_view_holds_what_an_earlier_one_did() -> None:
     table = LiteralTable()
     table.add(literals(5))
     first = table.view
-    table.add(literals(5))
-    assert table.view.version == first.version  # what was searched for it has been searched
     table.add(literals(6, size=3))
     assert table.view.version > first.version
     assert {5, 6} <= held(table)
     assert table.view.words[:5].tolist() == [3, 0, 1, 1, 0]
 
 
-def test_a_literal_of_another_area_has_objects_searched_again() -> None:
+def test_objects_are_searched_for_what_is_watched_in_their_area() -> None:
     """Objects at (0, 0) are in the area of one bit; what is watched elsewhere is not found."""
     table, rows = LiteralTable(), objects("rising water")
     term = ANALYZER.phrase_hash(["rising", "water"])
@@ -130,8 +149,6 @@ def test_a_literal_of_another_area_has_objects_searched_again() -> None:
         assert table.view.version == version + 1
         rows = table.search(rows, ANALYZER)
         assert (term in rows.term.tolist()) is is_found
-        table.add(literals(term, areas=areas))
-        assert table.view.version == version + 1
     for i in range(100, 1000):  # the table is made anew, and has the areas still
         table.add(literals(i, areas=1))
     assert term in table.search(objects("rising water"), ANALYZER).term.tolist()
@@ -145,11 +162,63 @@ def test_objects_are_searched_once_for_what_is_watched() -> None:
     term = ANALYZER.phrase_hash(["rising", "water"])
     assert [term in found.term[a:b] for a, b in ((0, 4), (4, 7))] == [True, False]
     assert table.search(found, None) is found
-    table.add(phrases("rising water"))
-    assert table.search(found, None) is found
     table.add(phrases("water rising"))
     both = table.search(found, ANALYZER)
     assert len(both.term) == len(found.term) + 1
+
+
+def test_objects_in_a_box_of_a_later_query_alone_are_searched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch is searched now and then while queries come. At the end each object has the phrase of
+    every query whose box holds it, by brute force, and only those in a box since were searched."""
+    texts = ["rising water", "water level falls", "a b c", "b a"]
+    named = {ANALYZER.phrase_hash(p.split()): p for p in ("rising water", "level falls", "a b")}
+    searched = list[int]()
+
+    def count_rows(rows: ObjectRows, *given: Any) -> ObjectRows:
+        searched.append(len(rows))
+        return search_rows(rows, *given)
+
+    monkeypatch.setattr(object_terms, "search_rows", count_rows)
+    monkeypatch.setattr(literal_table, "search_rows", count_rows)
+    for seed in range(20):
+        rng, table = random.Random(seed), LiteralTable()
+        rows = objects(*(rng.choice(texts) for _ in range(50)))
+        lon, lat = (np.array([rng.uniform(0, 9) for _ in range(50)]) for _ in range(2))
+        rows = dataclasses.replace(rows, lon=lon, lat=lat)
+        queries, later, searched[:] = list[tuple[int, Box]](), list[Box](), []
+        for _ in range(12):
+            for _ in range(rng.randrange(1, 4)):
+                x, y = rng.uniform(-1, 9), rng.uniform(-1, 9)
+                queries.append((rng.choice(sorted(named)), (x, y, x + 1.5, y + 1.5)))
+                later.append(queries[-1][1])
+                table.add(boxed(*queries[-1]))
+            if rng.random() < 0.5:
+                met = [i for i in range(50) if any(is_in(b, lon[i], lat[i]) for b in later)]
+                rows = table.search(rows, ANALYZER)
+                assert searched == ([len(met)] if met else [])
+                assert rows.searched == table.view.version
+                searched[:], later = [], []
+        rows, plain = table.search(rows, ANALYZER), objects(*column_to_strings(*row_texts(rows)))
+        for i in range(50):
+            got = rows.term[rows.term_off[i] : rows.term_off[i + 1]].tolist()
+            own = set(plain.term[plain.term_off[i] : plain.term_off[i + 1]].tolist())
+            text = f" {column_to_strings(*row_texts(rows))[i]} "
+            held = {term for term, phrase in named.items() if f" {phrase} " in text}
+            wanted = {term for term, box in queries if is_in(box, lon[i], lat[i])}
+            assert got == sorted(set(got))
+            assert own | held & wanted <= set(got) <= own | held
+
+
+def test_objects_that_are_older_than_the_boxes_are_searched_wherever_they_are() -> None:
+    table, rows = LiteralTable(), objects("rising water")
+    term = ANALYZER.phrase_hash(["rising", "water"])
+    table.add(boxed(term, (-1, -1, 1, 1)))
+    for i in range(600):  # more boxes than are kept, which the object is not in
+        table.add(boxed(i + 1, (50, 50, 51, 51)))
+    assert term in table.search(rows, ANALYZER).term.tolist()
+    assert term in table.search(rows.without_terms(), ANALYZER).term.tolist()
 
 
 def test_objects_of_several_batches_are_as_old_as_the_oldest() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
-from ps2stream.language.literal_kernels import AREA_WORDS, find_areas
+from ps2stream.language.literal_kernels import AREA_WORDS, find_areas, find_inside
 from ps2stream.language.literals import NO_LITERALS, LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
 from ps2stream.protocol.frame import I16, strings_to_column
@@ -32,6 +32,9 @@ WORDS = [
     ("w" * 140, "w" * TOKEN_BYTES, "w" * TOKEN_BYTES),
 ]
 PREFIXES = ["fl", "floo", "flood", "floodin", "éc", "éco", "wwww", "w" * TOKEN_BYTES, "th", "zz"]
+
+
+WORLD = [-180.0, -90.0, 180.0, 90.0]
 
 
 def watch(phrases: dict[int, int], prefixes: dict[int, int]) -> WatchedLiterals:
@@ -142,10 +145,30 @@ def test_the_notes_of_queries_are_their_watched_literals() -> None:
     found = WatchedLiterals.of(rows)
     everywhere = 2**64 - 1
     assert [column.tolist() for column in found] == [
-        [20, 30, 7], [1, 2, 2], [3, 128, 5], [[everywhere] * AREA_WORDS] * 3
+        [20, 30, 7], [1, 2, 2], [3, 128, 5], [[everywhere] * AREA_WORDS] * 3, [WORLD] * 2
     ]  # fmt: skip
     some = WatchedLiterals.of(rows.take(np.array([3, 1])))
-    assert [column.tolist() for column in some] == [[7], [2], [5], [[everywhere] * AREA_WORDS]]
+    areas = [[everywhere] * AREA_WORDS]
+    assert [column.tolist() for column in some] == [[7], [2], [5], areas, [WORLD]]
+
+
+def test_the_boxes_of_queries_with_literals_are_those_that_points_are_found_in() -> None:
+    rng = random.Random(4)
+    regions: list[Region] = [REGIONS[2], REGIONS[5], Circle(179.99, 0, 50), REGIONS[7]]
+    boxes = [tuple(map(tuple, boxes_of(region).tolist())) for region in regions]
+    rows = query_rows([Row((7 + i,), (0,), each) for i, each in enumerate(boxes)])
+    note = [0 | 2 << 8, 5, PROG_NOTES - 1]
+    watched = WatchedLiterals.of(with_programs(rows, [note, [], note, note]))
+    noted = [list(box) for each in (boxes[0], boxes[2], boxes[3]) for box in each]
+    assert watched.box.tolist() == noted
+    lon = np.array([rng.choice((175.0, -175.0, -180.0, rng.uniform(-180, 180))) for _ in range(99)])
+    lat = np.array([rng.choice((40.0, 41.0, 20.0, rng.uniform(-50, 50))) for _ in range(99)])
+    want = [
+        i for i in range(99)
+        if any(a <= lon[i] <= c and b <= lat[i] <= d for a, b, c, d in noted)
+    ]  # fmt: skip
+    assert find_inside(lon, lat, watched.box).tolist() == want
+    assert 0 < len(want) < 99
 
 
 REGIONS: list[Region] = [
