@@ -176,8 +176,9 @@ def find_shed(record: MissingRecord, session: int) -> DeliveryShed | None:
     """Returns what a session is told of shed load; None if it was not shed."""
     if not len(record.shed):
         return None
+    begin, end, first, stop, objects, sampled = record.shed.tolist()
     share = float(record.share[np.searchsorted(record.session, session)])
-    return DeliveryShed(record.dispatcher, *record.shed.tolist(), share)
+    return DeliveryShed(record.dispatcher, begin, end, first, stop, objects, sampled, share)
 
 
 def gap(first: int, last: int, shed: DeliveryShed | None = None) -> DeliveryColumns:

@@ -14,7 +14,8 @@ BEGIN = "<!-- of the package's signatures and docstrings, written by scripts/pyt
 SHOWN = {
     "client.client": ("Client",),
     "client.subscription": ("Subscription",),
-    "client.matches": ("Match", "Matches", "Gap", "ShedLoad"),
+    "client.matches": ("Match", "Matches", "Gap"),
+    "client.shed_load": ("ShedLoad",),
     "client.requests": ("Query",),
     "space.regions": ("Rect", "Circle", "Polygon", "World"),
     "client.answers": ("InsertedQuery", "Receipt", "RefusedRow", "TokenInfo", "MigrationHistory",

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from ps2stream import Client
-from ps2stream.client.matches import ShedLoad
+from ps2stream.client.shed_load import ShedLoad
 from ps2stream.cluster import service as services
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.client.matches import Gap, MatchReceiver, ShedLoad
+from ps2stream.client.matches import Gap, MatchReceiver
+from ps2stream.client.shed_load import ShedLoad
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from ps2stream.merger.records import LEAP

@@ -104,7 +104,6 @@ def test_sampled_objects_that_are_shed_are_found() -> None:
     def shed_all(self: LoadShedding, *args: Any) -> Any:
         columns = prepare(self, *args)
         columns.state[columns.state == shedding.SAMPLED] = 1
-        self.whole = columns.state.copy()  # type: ignore[attr-defined]
         return columns
 
     note_routed = LoadShedding.note_routed

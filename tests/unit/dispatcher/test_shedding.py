@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -187,5 +186,4 @@ def test_more_workers_are_counted_from_their_coming_on() -> None:
     state.resize(4)
     state.resize(3)
     assert state.copies.tolist() == [1, 1, 0, 0]
-    rows = dataclasses.replace(some_objects(3))
-    assert len(state.prepare(rows, np.ones(3, np.bool_)).copies) == 4
+    assert len(state.prepare(some_objects(3), np.ones(3, np.bool_)).copies) == 4

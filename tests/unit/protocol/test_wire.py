@@ -86,7 +86,9 @@ def test_it_is_what_the_runtime_reads(
                 np.array(doubles[::-1]),
                 np.array(times, np.int64),
                 strings_to_column([i * 2 for i in ids]),
-                None if gap is None else DeliveryGap(*gap, shed and DeliveryShed(*shed)),
+                None
+                if gap is None
+                else DeliveryGap(*gap, None if shed is None else DeliveryShed(*shed)),
             )
         )
     )
