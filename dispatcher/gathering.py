@@ -117,10 +117,11 @@ def gather_matches(
             if len(retro.offset):
                 found = dataclasses.replace(found, offset=retro.offset[found.row])
             out.append((merger, found))
-    for merger, last in enumerate(needs if retro.shed is not None else ()):
+    notice_of = {} if retro.shed is None else retro.shed._asdict()
+    for merger, last in enumerate(needs if notice_of else ()):
         own = head._replace(release=head.release + len(out), needs=min(last, head.lsn))
         notice = _announce_missed(own, no_offsets())
-        out.append((merger, dataclasses.replace(notice, **retro.shed._asdict())))
+        out.append((merger, dataclasses.replace(notice, **notice_of)))
     for merger, last in enumerate(needs if len(retro.missed) else ()):
         missed = retro.missed[retro.missed % len(needs) == merger]
         if len(missed):
