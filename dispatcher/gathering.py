@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.dispatcher.object_kernels import take_named_objects
-from ps2stream.protocol.frame import I64, U32, sealed
+from ps2stream.protocol.frame import F64, I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.opaque import take_opaque
 from ps2stream.protocol.rows import ObjectRows, no_offsets
@@ -41,18 +41,37 @@ class RoutingProgress(NamedTuple):
     concern: Callable[[int], int]
 
 
+class ShedShares(NamedTuple):
+    """What a notice that load was shed says; see MatchRelease."""
+
+    shed: I64
+    shed_session: I64
+    shed_share: F64
+
+
 class RetroParts(NamedTuple):
     """What a batch of matches of new queries with valid objects has besides its objects: the pairs
     as an answer of a worker, if there are any, of which `highest` is the highest handle; offset:
-    where each object lies; missed: sessions to be told that objects are gone."""
+    where each object lies; missed: sessions to be told that objects are gone. Or only `shed`, a
+    notice to all sessions."""
 
     answers: Sequence[MatchBatch] = ()
     offset: I64 = no_offsets()
     missed: I64 = no_offsets()
     highest: int = 0
+    shed: ShedShares | None = None
 
 
 NOT_RETRO = RetroParts()
+
+
+def _make_no_objects() -> ObjectRows:
+    none, empty = np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    numbers = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+    return ObjectRows(none, empty, *numbers, none, empty, no_offsets(), np.zeros(0, np.uint64))
+
+
+NO_OBJECTS = _make_no_objects()
 
 
 def gather_retro(
@@ -98,6 +117,11 @@ def gather_matches(
             if len(retro.offset):
                 found = dataclasses.replace(found, offset=retro.offset[found.row])
             out.append((merger, found))
+    notice_of = {} if retro.shed is None else retro.shed._asdict()
+    for merger, last in enumerate(needs if notice_of else ()):
+        own = head._replace(release=head.release + len(out), needs=min(last, head.lsn))
+        notice = _announce_missed(own, no_offsets())
+        out.append((merger, dataclasses.replace(notice, **notice_of)))
     for merger, last in enumerate(needs if len(retro.missed) else ()):
         missed = retro.missed[retro.missed % len(needs) == merger]
         if len(missed):

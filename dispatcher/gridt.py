@@ -28,6 +28,7 @@ from ps2stream.dispatcher.kernels import (
     rehash,
     route_objects,
 )
+from ps2stream.dispatcher.shedding_columns import NOTHING_SHED, SheddingColumns
 from ps2stream.dispatcher.waits import WorkerWaits
 from ps2stream.language.object_terms import NO_VALUES
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
@@ -165,11 +166,12 @@ class Gridt:
             )
 
     def route(
-        self, lon: F64, lat: F64, term_off: I64, term: U64, waits: WorkerWaits | None = None
-    ) -> tuple[list[ObjectShare], int]:
+        self, lon: F64, lat: F64, term_off: I64, term: U64, waits: WorkerWaits | None = None,
+        shedding: SheddingColumns = NOTHING_SHED,
+    ) -> tuple[list[ObjectShare], int]:  # fmt: skip
         """Returns (a share for each worker that has a query under one of an object's units, the
         number of objects that go to no worker). Of the workers of a replicated unit one is chosen,
-        by `waits`, or in turns.
+        by `waits`, or in turns. Load is shed as `shedding` says, whose columns say then what was.
 
         lon and lat are degrees, float64[n]; terms are ragged, uint64.
         """
@@ -179,8 +181,9 @@ class Gridt:
         if waits is not None and len(self.h1.groups):
             waiting = waits.waits, waits.time
         discarded, *starts, row, out_lon, out_lat, off, out_term, chosen = route_objects(
-            self._table, self._used, bits, objects, (*self.h1.groups,), waiting
-        )
+            self._table, self._used, bits, objects, (*self.h1.groups,), waiting,
+            self._count, (*shedding,),
+        )  # fmt: skip
         if self.workers == 1:  # it has all that is not discarded
             all_ = ObjectShare(0, row, out_lon, out_lat, off, out_term, chosen)
             return ([all_] if len(row) else []), discarded

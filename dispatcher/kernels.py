@@ -13,6 +13,8 @@ import numpy as np
 from numba import njit
 
 from ps2stream.dispatcher.replica_kernels import choose_replicas
+from ps2stream.dispatcher.shedding_kernels import count_live
+from ps2stream.multicast.capping_kernels import shed_copies
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 from ps2stream.routing.unit_kernels import FIRST_GROUP, LEVEL_SHIFT, U16, find, mix, pack
 from ps2stream.space.prefetch import prefetch
@@ -316,10 +318,14 @@ def route_objects(
     objects: tuple[F64, F64, I64, U64],
     groups: tuple[I64, U16],
     waiting: tuple[F64, float],
+    count: U32,
+    shedding: tuple[float, bool, U8, F64, I64, I64, I64, U64, U8],
 ) -> tuple[int, I64, I64, I64, U32, F64, F64, I64, U64, U8]:
     """Routes objects, a plain tuple of the fields of RoutedColumns; bits: those of longitude and
     latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `time` of
-    `choose_replicas`. Returns how many go to no worker; where the rows, the terms
+    `choose_replicas`; count: of H2, for `shedding`, a plain tuple of SheddingColumns, by which
+    copies are shed unless its columns are empty. Returns how many go to no worker; where the rows,
+    the terms
     and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the fields of
     ShareColumns. A worker without rows has no offsets."""
     lon, lat, term_off, term = objects
@@ -341,6 +347,13 @@ def route_objects(
     select_workers(table, cells, term_off, term, by_term, by_group)
     if some:
         choose_replicas(by_term, by_group, term_off, groups, waiting[0], waiting[1])
+    targets, by_queries, state, draw, fan, copies, shed, cut, lost = shedding
+    if len(state):
+        live = np.zeros(len(by_term), np.int64)
+        count_live(table, count, cells, term_off, term, live)
+        shed[0] += shed_copies(
+            by_term, live, term_off, targets, by_queries, state, draw, fan, copies, cut, lost
+        )
     row_n, term_n = np.zeros(workers, np.int64), np.zeros(workers, np.int64)
     discarded = share_sizes(by_term, by_row, term_off, row_n, term_n)
     row_at, term_at = np.zeros(workers + 1, np.int64), np.zeros(workers + 1, np.int64)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from ps2stream.dispatcher.events import (
@@ -42,18 +41,18 @@ from ps2stream.dispatcher.events import (
 )
 from ps2stream.dispatcher.explanations import expand_query
 from ps2stream.dispatcher.hot_cells import BATCHES, LOOKED_AT, report
-from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall
+from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall, SyncLog
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.open_requests import OpenRequests
 from ps2stream.dispatcher.part_weights import weigh_parts
 from ps2stream.dispatcher.ports import RouterPort
 from ps2stream.dispatcher.publications import PublicationPipeline
-from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
 from ps2stream.dispatcher.retro import RetroMatching, RetroMeans
 from ps2stream.dispatcher.streams import SessionStream, SessionStreams
 from ps2stream.dispatcher.updates import UpdateQueue
 from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
-from ps2stream.errors import Ps2StreamError
+from ps2stream.errors import Ps2StreamError, Unavailable
 from ps2stream.observability.meter import StageMeter
 from ps2stream.observability.process import counters_of
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
@@ -66,7 +65,7 @@ from ps2stream.protocol.messages.publications import PublishForward, PublishRepl
 from ps2stream.protocol.messages.sessions import SessionGrant, StreamAttached, StreamDelivery
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from ps2stream.protocol.messages.watch import SeenMatches
-from ps2stream.protocol.ticks import REPEAT_TICKS
+from ps2stream.protocol.ticks import REPEAT_TICKS, TICKS_PER_S
 from ps2stream.protocol.tokens import TokensReply
 
 ANSWERS = (
@@ -229,8 +228,14 @@ class DispatcherMachine:
             "log_bytes": self._log.log.bytes,
             **({} if self._retro is None else self._retro.counters),
             **counters_of(router),
+            **router.shedding.counters,
+            **self.router.list_lost_terms(self._find_texts),
             "stages": self.meter.stages,
         }
+
+    def _find_texts(self) -> ObjectSample:
+        """Returns recent objects, in which words are found of which only hashes were counted."""
+        return self.reservoir.newest(LOOKED_AT, BATCHES)
 
     # --- from peers and timers ----------------------------------------------
 
@@ -257,8 +262,7 @@ class DispatcherMachine:
         self._out.append(Send(CONTROLLER, found))
 
     def _report_hot_units(self, request: HotUnitsRequest) -> None:
-        find_texts = partial(self.reservoir.newest, LOOKED_AT, BATCHES)
-        self._out.append(self.router.report_hot_units(request, find_texts))
+        self._out.append(self.router.report_hot_units(request, self._find_texts))
 
     def _handle_join(self, event: PeerJoined) -> None:
         self._take_out(self.router.joined(event.peer))
@@ -275,11 +279,26 @@ class DispatcherMachine:
         self._take_out(self.router.tick())
         self.publications.report_stall(self.router.stall_report)
         self._ticks += 1
+        if self._ticks % TICKS_PER_S == 0 and self.router.shedding.is_on:
+            self._step_shedding()
         if self._ticks % REPEAT_TICKS == 0:
             if self._retro is not None:
                 self._retro.tick(self._now_ms)
             self._requests.repeat()
             self.publications.note_progress()
+
+    def _step_shedding(self) -> None:
+        """Sets the shedding level, and informs the sessions of what was shed."""
+        shedding = self.router.shedding
+        shedding.step(self.publications.fullness, self._now_ms)
+        if not (shedding.has_notice and self.router.ready):
+            return
+        try:
+            self._log.reserve(self.router.offset + 1)
+        except Unavailable:
+            self._out.append(SyncLog())  # a full disk; the notice is for a later second
+        else:
+            self._out += self.router.announce_shedding(self._now_ms)
 
     def _take_out(self, out: Sequence[Send | Reply]) -> None:
         """Passes on what the router machine returned."""

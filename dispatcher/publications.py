@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ps2stream.dispatcher.events import LogFailed, LogSynced, PublishRequested, PublishWithdrawn
 from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.dispatcher.identified import IdentifiedPublications
@@ -29,6 +31,7 @@ from ps2stream.dispatcher.watchers import StreamWatchers
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import Array
 from ps2stream.protocol.rows import ObjectRows
 
 OPEN_BYTES = 64 << 20
@@ -142,7 +145,7 @@ class PublicationPipeline:
                     self._reserve_batch(rows, taken, now)
                 else:
                     end = self._append_batch(rows, taken)
-                    offset, lsn, sends = router.publish(rows)
+                    offset, lsn, sends = router.publish(rows, self._find_sheddable(taken))
                     self._keep_valid(rows, offset, lsn)
                     self._note_batch(offset, rows, taken, sends, now)
                     self._reservoir.add(rows, now_ms)
@@ -196,6 +199,20 @@ class PublicationPipeline:
                 self._refuse_one(waiting, event.error)
         while self._unsynced:
             self._out.append(RefuseCall(self._unsynced.popleft().waiting.call, event.error))
+
+    @property
+    def fullness(self) -> float:
+        """How full the buffer of batches under way is; from about 1 on publications wait."""
+        return max(
+            self._router.in_flight / self._router.max_in_flight, self.open_bytes / OPEN_BYTES
+        )
+
+    def _find_sheddable(self, taken: Sequence[WaitingPublication]) -> Array | None:
+        """Returns which objects may be shed now, bool[n]; None for none. Those that must be durable
+        never are."""
+        if not self._router.shedding.level or all(waiting.durable for waiting in taken):
+            return None
+        return np.repeat([not waiting.durable for waiting in taken], [len(w.rows) for w in taken])
 
     def _refuse_one(self, waiting: WaitingPublication, error: Exception) -> None:
         if waiting.identity is None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ps2stream.dispatcher.gathering import NO_OBJECTS
 from ps2stream.dispatcher.instructions import Instruction, SyncLog
 from ps2stream.dispatcher.object_log import ObjectLog, column
 from ps2stream.dispatcher.ports import NewIndex, RetroRouter, TrialIndex
@@ -200,7 +201,7 @@ class RetroMatching:
             job.scanned += 1
         elif len(job.missed):
             none = np.zeros(0, np.int64)
-            empty = ValidChunk(_NO_OBJECTS, none, none)
+            empty = ValidChunk(NO_OBJECTS, none, none)
             self._append(job, empty, FoundPairs(none, none, none), job.missed)
             self.gaps += len(job.missed)
             job.missed = none
@@ -257,12 +258,3 @@ class RetroMatching:
         for record in records:
             rows = ObjectRows.decode(record.rows.data)
             self._out += self._router.release_found(record, rows)
-
-
-def _no_objects() -> ObjectRows:
-    none, empty = np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    numbers = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-    return ObjectRows(none, empty, *numbers, none, empty, no_offsets(), np.zeros(0, np.uint64))
-
-
-_NO_OBJECTS = _no_objects()

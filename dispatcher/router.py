@@ -16,21 +16,30 @@ import numpy as np
 
 from ps2stream.dispatcher.concerns import ReceiverConcerns
 from ps2stream.dispatcher.discards import DiscardMonitor
-from ps2stream.dispatcher.gathering import RoutingProgress, gather_retro
+from ps2stream.dispatcher.gathering import (
+    NO_OBJECTS,
+    RetroParts,
+    RoutingProgress,
+    gather_retro,
+)
 from ps2stream.dispatcher.gridt import Gridt, share_all
-from ps2stream.dispatcher.hot_units import HotUnitCounter
+from ps2stream.dispatcher.hot_unit_kernels import TERM_BITS
+from ps2stream.dispatcher.hot_units import HotUnitCounter, find_words
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.open_batch import OpenBatch
 from ps2stream.dispatcher.open_batches import OpenBatches
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.dispatcher.retro_queue import RetroQueue
+from ps2stream.dispatcher.shedding import LoadShedding
+from ps2stream.dispatcher.shedding_columns import NOTHING_SHED
 from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literals import WatchedLiterals
+from ps2stream.multicast.capping import SheddingRank
 from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address, Out, Reply, Send
 from ps2stream.protocol.follower import LedgerFollower
-from ps2stream.protocol.frame import I64, U8, Frame
+from ps2stream.protocol.frame import I64, U8, Array, Frame
 from ps2stream.protocol.log_records import (
     ObjectRecord,
     QuarantineRecord,
@@ -99,7 +108,7 @@ class RouterMachine:
     order of their offsets; they are sent as room permits, before any new batch. `strategist`
     follows changes of the plan. `offset` is the next offset, above all that were used. `analyzer`
     searches objects for the watched literals of queries. The inserts with retro up to `retro_done`
-    were matched against the valid objects.
+    were matched against the valid objects. `shed`: by what rank load is shed, None for never.
     """
 
     def __init__(
@@ -117,6 +126,7 @@ class RouterMachine:
         strategist: PlanFollower | None = None,
         analyzer: Analyzer | None = None,
         retro_done: int = 0,
+        shed: SheddingRank | None = None,
     ) -> None:
         self.index = index
         self.dispatchers = dispatchers
@@ -140,6 +150,7 @@ class RouterMachine:
         self._noticed_at = -NOTICE_TICKS
         self._open = OpenBatches(index, h1.workers, mergers, route, epoch)
         self.hot_units = HotUnitCounter()
+        self.shedding = LoadShedding(shed, h1.workers, seed=index)
         self._throughput = ThroughputMonitor()
         self._discards = DiscardMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
@@ -236,8 +247,11 @@ class RouterMachine:
             lowest = self.retro.find_lowest(lowest)
         return min(lowest, applied)
 
-    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send]]:
-        """Accepts a whole batch. Returns (the offset of its first object, the LSN as of which it
+    def publish(
+        self, rows: ObjectRows, may_shed: Array | None = None
+    ) -> tuple[int, int, list[Send]]:
+        """Accepts a whole batch, of which those objects may be shed for which bool[n] is true.
+        Returns (the offset of its first object, the LSN as of which it
         is matched, the messages to send, which are none if it goes to no worker). Raises
         ResourceExhausted at `max_in_flight` and Unavailable before `ready`; nothing is accepted
         then."""
@@ -248,7 +262,7 @@ class RouterMachine:
                 f"publish: {self.max_in_flight} batches are in flight, the limit (max_in_flight)"
             )
         batch, lsn = self._accept_batch(rows)
-        return batch, lsn, self._route_batch(batch, lsn, rows)
+        return batch, lsn, self._route_batch(batch, lsn, rows, may_shed=may_shed)
 
     def reserve(self, rows: ObjectRows) -> tuple[int, int]:
         """Accepts a whole batch, which is under way from now on but routed only by
@@ -321,8 +335,19 @@ class RouterMachine:
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not accept {type(frame).__name__}")
 
+    def announce_shedding(self, now_ms: int) -> list[Send]:
+        """Returns the messages by which all sessions are sent the notice that is due; it takes an
+        offset."""
+        notice = self.shedding.take_notice(now_ms, self._offset, self.oldest)
+        progress = self._describe_progress()
+        batch, lsn = self._offset, self.applied
+        self._offset += 1
+        return self._open.add_found(batch, lsn, NO_OBJECTS, RetroParts(shed=notice), progress)
+
     def take_answer(self, frame: MatchBatch, now: float) -> list[Out]:
         """Handles a worker's answer to a batch, which came at `now`, monotonic seconds."""
+        if self.shedding.is_on:
+            self.shedding.take_answer(frame)
         sends = self._open.take_answer(frame, now, self._describe_progress())
         return [*sends, *self._note_closed()]
 
@@ -342,6 +367,17 @@ class RouterMachine:
         )
         return Send(CONTROLLER, found)
 
+    def list_lost_terms(self, find_texts: Callable[[], ObjectSample]) -> dict[str, int]:
+        """Returns the objects that some worker was not sent, by the terms under which it would have
+        been, those with the most; find_texts: returns recent objects. A term that is no word of
+        them is named by its hash."""
+        lost = self.shedding.lost_terms
+        if not len(lost.term):
+            return {}
+        words = find_words(lost.term & TERM_BITS, find_texts(), self._analyzer)
+        named = zip(words, lost.term.tolist(), lost.objects.tolist(), strict=True)
+        return {f"capped_objects_term_{word or hex(term)}": n for word, term, n in named}
+
     def _describe_progress(self) -> RoutingProgress:
         return RoutingProgress(self.watermark, self.oldest, self._mergers_concern.of)
 
@@ -356,6 +392,7 @@ class RouterMachine:
         if closed:
             self._open.closed = []
             self.retro.close(closed)
+            self.shedding.close(closed)
         return closed
 
     def lost(self, peer: Address) -> list[Out]:
@@ -420,15 +457,21 @@ class RouterMachine:
         return batch, lsn
 
     def _route_batch(
-        self, batch: int, lsn: int, rows: ObjectRows, part_of: OpenBatch | None = None
-    ) -> list[Send]:
+        self, batch: int, lsn: int, rows: ObjectRows, part_of: OpenBatch | None = None,
+        may_shed: Array | None = None,
+    ) -> list[Send]:  # fmt: skip
         rows = self.literals.search(rows, self._analyzer)
         if self.workers == 1 and self._discards.may_skip():
             shares = [share_all(rows)]
         else:
+            shedding = NOTHING_SHED
+            if may_shed is not None:
+                shedding = self.shedding.prepare(rows, may_shed)
             shares, discarded = self.gridt.route(
-                rows.lon, rows.lat, rows.term_off, rows.term, self._open.waits
+                rows.lon, rows.lat, rows.term_off, rows.term, self._open.waits, shedding
             )
+            if may_shed is not None:
+                self.shedding.note_routed(batch, rows, shedding)
             self.counters.discarded += discarded
             self._discards.note(len(rows), discarded)
             if self.hot_units.active:
@@ -542,6 +585,7 @@ class RouterMachine:
         self.gridt.follow(routes)
         self._open.route = routes.route
         self._open.waits.resize(routes.workers)
+        self.shedding.resize(routes.workers)
         self.workers = routes.workers
 
     def _apply_updates(self, frame: LedgerBatch) -> list[Out]:

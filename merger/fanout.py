@@ -11,12 +11,18 @@ from ps2stream.merger.kernels import (
     runs,
     take_spans,
 )
-from ps2stream.merger.records import MatchedRecord, count_pairs
+from ps2stream.merger.records import MatchedRecord, MissingRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.opaque import split_opaque, take_opaque
 from ps2stream.protocol.rows import no_offsets
-from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, MessageColumn, StringColumn
+from ps2stream.protocol.wire import (
+    DeliveryColumns,
+    DeliveryGap,
+    DeliveryShed,
+    MessageColumn,
+    StringColumn,
+)
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
 FIELD_ATTRIBUTES, FIELD_PAYLOAD = 8, 16
@@ -166,12 +172,21 @@ def _take_opaque(
     )
 
 
-def gap(first: int, last: int) -> DeliveryColumns:
+def find_shed(record: MissingRecord, session: int) -> DeliveryShed | None:
+    """Returns what a session is told of shed load; None if it was not shed."""
+    if not len(record.shed):
+        return None
+    begin, end, first, stop, objects, sampled = record.shed.tolist()
+    share = float(record.share[np.searchsorted(record.session, session)])
+    return DeliveryShed(record.dispatcher, begin, end, first, stop, objects, sampled, share)
+
+
+def gap(first: int, last: int, shed: DeliveryShed | None = None) -> DeliveryColumns:
     """Returns a delivery that announces that the pairs first..last are lost; its number is the
     next pair's. If it is not known how many pairs those were, the gap counts none."""
     none = np.zeros(0, np.int64)
     text = np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    lost = DeliveryGap(first, last, count_pairs(first, last))
+    lost = DeliveryGap(first, last, count_pairs(first, last) if shed is None else 0, shed)
     return DeliveryColumns(
         last + 1, none, text, none, np.zeros(0, np.uint32), text, none, 0, gap=lost
     )

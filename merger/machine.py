@@ -259,6 +259,11 @@ class MergerMachine:
                 return None
             window.finish(release.batch, release.end)
             return []
+        if len(release.shed):
+            if not self._sessions.announce_shed(release, self._updates.owners.find()):
+                return None
+            window.finish(release.batch, release.end)
+            return []
         row, handle, session = window.find_new(release)
         sends: list[Send] = []
         if len(row):

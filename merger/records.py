@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from ps2stream.protocol.frame import F64, I64, U8, U32, Frame
+from ps2stream.protocol.rows import no_offsets
 
 LEAP = 1 << 40
 """How many numbers a session skips when it is not known how many pairs were lost: more than
@@ -110,14 +113,19 @@ class MissingRecord(Frame):
     """The pairs first..last of each session, which were lost with a log or never numbered; the
     session's next pair is number last + 1. Written before a service starts that is to continue
     without them. Or, for matches that were never found, as objects were gone before a new query
-    could be matched against them: then the objects start..stop (exclusive) of `dispatcher`, which
-    are none, are done."""
+    could be matched against them, or load was shed: then the objects start..stop (exclusive) of
+    `dispatcher`, which are none, are done.
+
+    If load was shed, `shed` is as in MatchRelease, and share has the estimated part of its matches
+    that each session lost. The number is then that of the notice, and of no pair. Sessions rise."""
 
     KIND = 75
-    ADDED = 3
+    ADDED = 5
     session: I64
     first: I64
     last: I64
     dispatcher: int = 0
     start: int = 0
     stop: int = 0
+    shed: I64 = dataclasses.field(default_factory=no_offsets)
+    share: F64 = dataclasses.field(default_factory=lambda: np.zeros(0))

@@ -223,7 +223,9 @@ class MergerSession:
         place = self.backlog.find(self.taken + 1)
         record = source.record(place.position)
         if isinstance(record, MissingRecord):
-            return [self._deliver_batch(stream, fanout.gap(self.taken + 1, place.last), place.last)]
+            shed = fanout.find_shed(record, self.number)
+            gap = fanout.gap(self.taken + 1, place.last, shed)
+            return [self._deliver_batch(stream, gap, place.last)]
         i = int(np.searchsorted(record.session, self.number))
         a = int(record.cut[i]) + self.taken + 1 - int(record.first[i])
         return self.send(source, record, a, int(record.cut[i + 1]))

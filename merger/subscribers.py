@@ -164,11 +164,32 @@ class MergerSessions:
         first = np.array([session.next for session in sessions], np.int64)
         range_ = release.dispatcher, release.batch, release.end
         record = MissingRecord(release.missed, first, first + LEAP - 1, *range_)
+        return self._add_missing(record, sessions, LEAP)
+
+    def announce_shed(self, release: MatchRelease, owners: I64) -> bool:
+        """Writes the notice of a release, that load was shed, for every session: those of `owners`,
+        and all that are known; returns whether the log took it. `serve` sends it."""
+        numbers = np.union1d(owners, np.fromiter(self._sessions, np.int64, len(self._sessions)))
+        if not len(numbers):
+            return True
+        sessions = [self._ensure_session(number) for number in numbers.tolist()]
+        first = np.array([session.next for session in sessions], np.int64)
+        at = np.searchsorted(release.shed_session, numbers)
+        at[at == len(release.shed_session)] = 0
+        share = release.shed_share[np.where(release.shed_session[at] == numbers, at, 0)]
+        range_ = release.dispatcher, release.batch, release.end
+        record = MissingRecord(numbers, first, first, *range_, release.shed, share)
+        return self._add_missing(record, sessions, 1)
+
+    def _add_missing(
+        self, record: MissingRecord, sessions: list[MergerSession], width: int
+    ) -> bool:
+        """Writes a record that takes `width` numbers of each session."""
         position = self._journal.append(record)
         if position is None:
             return False
         for session in sessions:
-            session.add(position, LEAP, 0)
+            session.add(position, width, 0)
             if session.waiting:
                 self._sendable[session.number] = None
         return True

@@ -12,6 +12,7 @@ import numpy as np
 from ps2stream.merger.forgotten import ForgottenNames
 from ps2stream.merger.kernels import part_updates, take_spans
 from ps2stream.merger.names import QueryNames
+from ps2stream.merger.query_owners import QueryOwners
 from ps2stream.merger.records import DeadNamesRecord
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.follower import LedgerFollower
@@ -36,6 +37,7 @@ class MergerUpdates:
         self._index = index
         self._mergers = mergers
         self.names = QueryNames()
+        self.owners = QueryOwners()
         self._forgotten = forgotten
         self._stream: LedgerFollower[MergerQueries] = LedgerFollower("merger", index)
         self._requests: list[Send] = []
@@ -57,7 +59,7 @@ class MergerUpdates:
                 self._stream.add(frame.lsn_from, frame.lsn_to, frame)
             case LedgerBatch():
                 if self._stream.fetched(frame):
-                    self.names = QueryNames()
+                    self.names, self.owners = QueryNames(), QueryOwners()
                     self._deleted.clear()
         while (now := self._stream.next()) is not None:
             rows = QueryRows.decode(now.rows.data) if isinstance(now, LedgerBatch) else now
@@ -129,6 +131,7 @@ class MergerUpdates:
             inserts = inserts[np.argsort(rows.handle[inserts], kind="stable")]
             deletes = deletes[np.argsort(rows.lsn[deletes], kind="stable")]
         if len(inserts):
+            self.owners.add(rows.session[inserts])
             off, ids = rows.id_off, rows.id
             if len(inserts) == len(rows.kind) and rise:
                 self.names.add(rows.handle, off, ids)

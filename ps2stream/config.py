@@ -176,6 +176,12 @@ class Settings(BaseModel):
         description="automatic adjustment of loads; local: parts migrate when the balance "
         "exceeds sigma",
     )
+    shed: Literal["off", "consensus", "subscription"] = Field(
+        default="off",
+        description="whether objects of the levels ACCEPTED and NONE go to fewer workers while "
+        "more come than can be matched: those with most of their terms (consensus), or with most "
+        "queries under them (subscription); every session is told",
+    )
     hot: Literal["off", "replicate"] = Field(
         default="off",
         description="what becomes of places and words that a good part of the stream meets; "

@@ -15,6 +15,7 @@ SHOWN = {
     "client.client": ("Client",),
     "client.subscription": ("Subscription",),
     "client.matches": ("Match", "Matches", "Gap"),
+    "client.shed_load": ("ShedLoad",),
     "client.requests": ("Query",),
     "space.regions": ("Rect", "Circle", "Polygon", "World"),
     "client.answers": ("InsertedQuery", "Receipt", "RefusedRow", "TokenInfo", "MigrationHistory",

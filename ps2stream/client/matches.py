@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from google.protobuf.message import DecodeError
 
 from ps2stream.client.attributes import AttributeScalar, read_attributes, read_payload
+from ps2stream.client.shed_load import ShedLoad, read_shed
 from ps2stream.errors import FailedPrecondition, Ps2StreamError, invalid
 from ps2stream.extras import name_missing_extra
 from ps2stream.v1 import delivery_pb2
@@ -54,13 +55,17 @@ class Gap:
     """Pairs `first` to `last` are missing. The service dropped `count` matches because nobody took
     them in time. Where `count` is 0, nobody knows how many there were, if any: they were lost with
     one of the service's logs, or a new query with `retro` came when some of the objects that were
-    still valid had been dropped."""
+    still valid had been dropped. Or `shed` is set: then load was shed, and the gap is the number of
+    that notice alone."""
 
     first: int
     last: int
     count: int
+    shed: ShedLoad | None = None
 
     def __str__(self) -> str:
+        if self.shed is not None:
+            return str(self.shed)
         if self.count:
             return f"{self.count} matches were dropped: nobody took them"
         return (
@@ -368,7 +373,8 @@ def read_batch(
         raise _malformed_delivery()
     gap = None
     if batch.HasField("gap"):
-        gap = Gap(getattr(batch.gap, "from"), batch.gap.to, batch.gap.count)
+        shed = read_shed(batch.gap.shed) if batch.gap.HasField("shed") else None
+        gap = Gap(getattr(batch.gap, "from"), batch.gap.to, batch.gap.count, shed)
     return Matches(batch, names, gap, fields=fields)
 
 

@@ -76,6 +76,7 @@ def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
         retention_ms=max(1, round(settings.retention_hours * 3_600_000)),
         sample_objects=settings.sample_objects,
         valid_objects_bytes=settings.valid_objects_bytes,
+        shed=None if settings.shed == "off" else settings.shed,
         quotas=settings.security.quotas,
         policy=policy_of(settings, plan.workers),
         index=settings.index,

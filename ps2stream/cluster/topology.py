@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ps2stream.dispatcher.reservoir import ObjectReservoir
     from ps2stream.dispatcher.router import RouterMachine
     from ps2stream.merger.machine import MergerMachine
+    from ps2stream.multicast.capping import SheddingRank
     from ps2stream.observability.meter import StageMeter
     from ps2stream.sequencer.machine import SequencerMachine
     from ps2stream.workers.index import Index, Parts, SavedIndex
@@ -49,6 +50,7 @@ class Topology:
     retention_ms: int = 24 * 3_600_000
     sample_objects: int = 0
     valid_objects_bytes: int = 64 << 20
+    shed: SheddingRank | None = None
     quotas: QuotaTable = NO_QUOTAS
     policy: ControllerPolicy = dataclasses.field(default_factory=ControllerPolicy)
     index: IndexName = "gi2-radix"
@@ -119,6 +121,7 @@ class Topology:
             strategist=PlanFollower(self.plan, analyzer),
             analyzer=analyzer,
             retro_done=objects.validity.done,
+            shed=self.shed,
         )
 
     def worker(self, index: int, saved: SavedIndex | None = None) -> WorkerMachine:

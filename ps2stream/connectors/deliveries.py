@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -110,7 +111,11 @@ class DeliveryReader:
 def encode_items(batch: Matches) -> Iterator[DeliveryItem]:
     """Yields the matches of a batch. Each object is encoded once, however many matches it has."""
     if batch.gap is not None:
-        gap = {"from": batch.gap.first, "to": batch.gap.last, "count": batch.gap.count}
+        gap: dict[str, Any] = {
+            "from": batch.gap.first, "to": batch.gap.last, "count": batch.gap.count
+        }  # fmt: skip
+        if batch.gap.shed is not None:
+            gap["shed"] = dataclasses.asdict(batch.gap.shed)
         body = json.dumps({"seq": batch.gap.first, "gap": gap})
         yield DeliveryItem(batch.gap.last, None, body)
         return

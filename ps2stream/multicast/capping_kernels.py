@@ -10,6 +10,9 @@ _ONE = np.uint64(1)
 _SIX = np.uint64(6)
 _LOW = np.uint64(63)
 _TURNS = 1 << 20
+WHOLE, SHED, SAMPLED = 0, 1, 2
+"""What an object is: never shed, shed where its workers are too many, or sent whole though it might
+be shed, to see what others lose."""
 
 
 @njit(cache=True, nogil=True)
@@ -151,3 +154,52 @@ def join_chosen(off, chosen, bits):
         for t in range(off[i], off[i + 1]):
             for k in range(chosen.shape[1]):
                 bits[i, k] |= chosen[t, k]
+
+
+@njit(cache=True, nogil=True)
+def shed_copies(by_term, live, term_off, targets, by_queries, state, draw, fan, copies, cut, lost):
+    """Sends objects to their best `targets` workers alone, each worker for itself.
+
+    by_term uint64[t, words]: the workers that each term chose, from term_off[0] on; the bits of
+    those that are not sent the object are cleared. live int64[t]: the queries under each term.
+    state uint8[n]: WHOLE, SHED or SAMPLED. draw float64[n] in [0, 1): as in `cap_objects`.
+
+    Adds to fan[w], int64[64], the objects that may be shed and were to go to w workers (63: or
+    more), and to fan[0] the copies of the others; to copies int64[workers] what each worker was
+    not sent. Writes into cut, uint64[n, words], zero before, the workers that each object is not
+    sent, or, if it is sampled, would not have been; into lost, uint8[t], zero before, 1 for each
+    term of which some worker was not sent the object. Returns the objects that were shed.
+    """
+    workers = len(copies)
+    terms, queries = np.zeros(workers, np.int64), np.zeros(workers, np.int64)
+    ranked = np.empty(workers, np.int64)
+    whole = np.int64(min(targets, 1e9))
+    part = targets - whole
+    first = term_off[0]
+    found = np.int64(0)
+    for i in range(len(state)):
+        begin, end = term_off[i] - first, term_off[i + 1] - first
+        n = add_scores(by_term, live, begin, end, terms, queries, ranked)
+        if state[i] == WHOLE:
+            fan[0] += n
+            clear_scores(terms, queries, ranked, n)
+            continue
+        fan[min(n, np.int64(63))] += n > 0
+        most = whole + (1 if draw[i] < part else 0)
+        if n > most:
+            turn = np.int64(draw[i] * _TURNS) % workers
+            sort_workers(by_queries, turn, terms, queries, ranked, n)
+            for k in range(most, n):
+                worker = np.uint64(ranked[k])
+                cut[i, worker >> _SIX] |= _ONE << (worker & _LOW)
+            if state[i] == SHED:
+                found += 1
+                for k in range(most, n):
+                    copies[ranked[k]] += 1
+                for t in range(begin, end):
+                    for k in range(by_term.shape[1]):
+                        if by_term[t, k] & cut[i, k]:
+                            lost[t] = 1
+                            by_term[t, k] &= ~cut[i, k]
+        clear_scores(terms, queries, ranked, n)
+    return found

@@ -71,10 +71,19 @@ class SheddingTally:
     def add_objects(self, objects: ChosenWorkers, capped: CappedMulticast, term: U64) -> None:
         """Counts what capping took from objects. term uint64[t]: of each object in turn."""
         cut = objects.join() & ~capped.bits
-        self._objects += int(cut.any(axis=1).sum())
-        self._copies += count_copies(cut, self.workers)
         routed = objects.chosen.any(axis=1)
-        lost, count = np.unique(term[routed & (capped.kept == 0)], return_counts=True)
+        self.add_counts(
+            int(cut.any(axis=1).sum()),
+            count_copies(cut, self.workers),
+            term[routed & (capped.kept == 0)],
+        )
+
+    def add_counts(self, objects: int, copies: I64, lost: U64) -> None:
+        """Counts objects of which copies were not sent. copies int64[workers]; lost uint64[]: the
+        terms that some worker was not sent, of each object in turn."""
+        self._objects += objects
+        self._copies += copies
+        lost, count = np.unique(lost, return_counts=True)
         self._term, (self._term_objects,) = _merge_counts(
             self._term, (self._term_objects,), lost, (count,)
         )
@@ -92,6 +101,31 @@ class SheddingTally:
         missing = np.bincount(at[np.asarray(lost, np.bool_)], minlength=len(found))
         self._session, (self._matches, self._lost) = _merge_counts(
             self._session, (self._matches, self._lost), found, (matches, missing)
+        )
+
+    @property
+    def objects(self) -> int:
+        """The objects that were counted since the last notice."""
+        return self._objects
+
+    @property
+    def term_objects(self) -> tuple[U64, I64]:
+        """The terms that were lost since the last notice, ascending, and the objects of each."""
+        return self._term, self._term_objects
+
+    def resize(self, workers: int) -> None:
+        """Counts by so many workers from now on, which are not fewer."""
+        self._copies = np.concatenate([self._copies, np.zeros(workers - self.workers, np.int64)])
+        self.workers = workers
+
+    def carry_sample(self, notice: SheddingNotice) -> None:
+        """Lets half of the sample of a notice count for the next one too, whose objects may not be
+        answered yet."""
+        self._session, (self._matches, self._lost) = _merge_counts(
+            self._session,
+            (self._matches, self._lost),
+            notice.session,
+            (notice.session_matches // 2, notice.session_lost // 2),
         )
 
     def take(self, begin: int, end: int) -> SheddingNotice | None:

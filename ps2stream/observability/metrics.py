@@ -117,6 +117,21 @@ METRICS: tuple[MetricDefinition, ...] = (
         _of("dispatcher", "refused_objects"),
         by="reason",
     ),
+    _gauge(
+        "shedding_level",
+        "Level at which load is shed, 0 to 8; 0: nothing is shed",
+        _of("dispatcher", "shedding_level"),
+    ),
+    _counter(
+        "capped_objects",
+        "Objects that were not sent to all of their workers, as load was shed",
+        _of("dispatcher", "capped_objects"),
+    ),
+    _counter(
+        "shed_copies",
+        "Copies of objects that workers were not sent, as load was shed",
+        _of("dispatcher", "shed_copies"),
+    ),
     _counter(
         "updates",
         "Inserts and deletes in the ledger",

@@ -8,6 +8,7 @@ and packed varints are written by a kernel, so that no row takes a Python step.
 from __future__ import annotations
 
 import dataclasses
+import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +23,27 @@ MessageColumn = tuple[I64, U8]  # offsets int64[n + 1], the bytes of messages
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
+class DeliveryShed(NamedTuple):
+    """The fields of ShedLoad, see its message."""
+
+    partition: int
+    from_ms: int
+    to_ms: int
+    from_offset: int
+    to_offset: int
+    objects: int
+    sampled_matches: int
+    share: float
+
+
 class DeliveryGap(NamedTuple):
     """The pairs numbered first..last (inclusive session_seq) were dropped: `pairs` of them, or
-    an unknown number where that is 0."""
+    an unknown number where that is 0; `shed` if load was shed."""
 
     first: int
     last: int
     pairs: int
+    shed: DeliveryShed | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,8 +90,7 @@ def deliver_batch(batch: DeliveryColumns) -> bytes:
     if batch.text is not None:
         parts.append(_encode_strings(12, batch.text))
     if batch.gap is not None:
-        gap = b"".join(_encode_number(i, value) for i, value in enumerate(batch.gap, start=1))
-        parts += (_encode_tag(13, _BYTES), _encode_varint(len(gap)), gap)
+        parts.append(encode_message(13, _encode_gap(batch.gap)))
     if batch.attributes is not None:
         parts.append(_encode_messages(14, batch.attributes))
     if batch.payloads is not None:
@@ -88,6 +102,17 @@ def deliver_batch(batch: DeliveryColumns) -> bytes:
 def encode_message(field: int, data: bytes) -> bytes:
     """Returns the field, one of the first 15, with the encoded message `data`."""
     return _encode_tag(field, _BYTES) + _encode_varint(len(data)) + data
+
+
+def _encode_gap(gap: DeliveryGap) -> bytes:
+    out = b"".join(_encode_number(i, value) for i, value in enumerate(gap[:3], start=1))
+    if gap.shed is None:
+        return out
+    *numbers, share = gap.shed
+    shed = b"".join(_encode_number(i, value) for i, value in enumerate(numbers, start=1))
+    if share:
+        shed += _encode_tag(8, _FIXED64) + struct.pack("<d", share)
+    return out + encode_message(4, shed)
 
 
 def _encode_varint(value: int) -> bytes:

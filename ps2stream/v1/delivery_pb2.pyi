@@ -240,9 +240,67 @@ class Started(_message.Message):
 Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
+class ShedLoad(_message.Message):
+    """A notice that load was shed: more objects came than could be matched, and while that was so,
+    objects of the levels ACCEPTED and NONE did not go to all workers that have queries for them.
+    Every session receives it, every few seconds while load is shed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    FROM_MS_FIELD_NUMBER: _builtins.int
+    TO_MS_FIELD_NUMBER: _builtins.int
+    FROM_OFFSET_FIELD_NUMBER: _builtins.int
+    TO_OFFSET_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    SAMPLED_MATCHES_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    partition: _builtins.int
+    """Index of the dispatcher that shed load."""
+    from_ms: _builtins.int
+    """Begin of the period, Unix milliseconds by the dispatcher's clock."""
+    to_ms: _builtins.int
+    """End of the period, Unix milliseconds by the dispatcher's clock."""
+    from_offset: _builtins.int
+    """Offset in `partition` of the first object of the period."""
+    to_offset: _builtins.int
+    """Offset in `partition` after the last object of the period."""
+    objects: _builtins.int
+    """Number of objects of the period that did not go to all of their workers."""
+    sampled_matches: _builtins.int
+    """Number of matches, of all sessions, that `share` is estimated from: those of some objects that
+    could have been shed, and were sent whole. 0: `share` is not known.
+    """
+    share: _builtins.float
+    """Estimate of the part of this session's matches with objects that could be shed that it did
+    not receive.
+    """
+    def __init__(
+        self,
+        *,
+        partition: _builtins.int = ...,
+        from_ms: _builtins.int = ...,
+        to_ms: _builtins.int = ...,
+        from_offset: _builtins.int = ...,
+        to_offset: _builtins.int = ...,
+        objects: _builtins.int = ...,
+        sampled_matches: _builtins.int = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_ms", b"from_ms", "from_offset", b"from_offset", "objects", b"objects", "partition", b"partition", "sampled_matches", b"sampled_matches", "share", b"share", "to_ms", b"to_ms", "to_offset", b"to_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShedLoad: _TypeAlias = ShedLoad  # noqa: Y015
+
+@_typing.final
 class Gap(_message.Message):
     """Matches that were dropped before the session received them: its backlog was over its quota, its
-    retention had ended, or a log of the service was lost.
+    retention had ended, or a log of the service was lost. Or matches that were never found: `shed`
+    is set then.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -250,21 +308,28 @@ class Gap(_message.Message):
     FROM_FIELD_NUMBER: _builtins.int
     TO_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    SHED_FIELD_NUMBER: _builtins.int
     to: _builtins.int
     """Number of the last match that will never be delivered."""
     count: _builtins.int
-    """Number of matches that were dropped; 0: unknown, because the log that held them was lost. In
-    that case `from` to `to` spans more numbers than there were matches.
+    """Number of matches that were dropped; 0: unknown, because the log that held them was lost, or
+    they were never found. In that case `from` to `to` spans more numbers than there were matches,
+    or, if `shed` is set, only the number of the notice itself. Notices that were dropped count.
     """
+    @_builtins.property
+    def shed(self) -> Global___ShedLoad:
+        """Set if load was shed."""
+
     def __init__(
         self,
         *,
         to: _builtins.int = ...,
         count: _builtins.int = ...,
+        shed: Global___ShedLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shed", b"shed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "from", b"from", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "from", b"from", "shed", b"shed", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

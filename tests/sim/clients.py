@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ps2stream.client.matches import Gap, MatchReceiver
+from ps2stream.client.shed_load import ShedLoad
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from ps2stream.merger.records import LEAP
@@ -55,6 +56,7 @@ class Box:
         self.lost: set[int] = set()
         # Ranges of gaps that have an unknown number of pairs, and how many others they count.
         self.unknown: dict[tuple[int, int], int] = {}
+        self.notices: dict[int, ShedLoad] = {}  # of shed load, by their numbers
         self.last = 0
         self.touched = 0  # when something came
         self._cluster = cluster
@@ -63,7 +65,12 @@ class Box:
         """Notes a gap; where an unknown number of pairs is among its numbers, it counts the
         others."""
         size = gap.last - gap.first + 1
-        if size == gap.count:
+        if gap.shed is not None:
+            if (size, gap.count) != (1, 0) or self.notices.setdefault(
+                gap.first, gap.shed
+            ) != gap.shed:
+                self._cluster.wrong(f"{self.name}: {gap} is no notice, or another than it was")
+        elif size == gap.count:
             self.lost |= set(range(gap.first, gap.last + 1))
         elif size % LEAP == gap.count:
             self.unknown[gap.first, gap.last] = gap.count

@@ -93,7 +93,7 @@ class Judge:
     def _session(self, session: str) -> None:
         world, box = self.world, self.world.boxes[session]
         wrong = world.wrong
-        numbers = set(box.pairs) | box.lost
+        numbers = set(box.pairs) | box.lost | set(box.notices)
         if missing := find_missing_numbers(numbers, set(box.unknown)):
             wrong(f"{session}: the numbers {missing} never came")
         expected = self._expected(session)
@@ -114,7 +114,7 @@ class Judge:
                 wrong(f"{what} names another query")
         room = len(box.lost - set(box.pairs)) + sum(box.unknown.values())
         missed = {key for name in self._must() for key in expected[name] - found.keys()}
-        missed -= self._find_excused(session, missed)
+        missed -= self._find_excused(session, missed) | self._find_shed(session, missed)
         if len(missed) > room:
             some = sorted(missed)[:5]
             things = [(key, self.queries[key[0]], world.things[key[1]]) for key in some]
@@ -131,6 +131,22 @@ class Judge:
         if not world.may_drop_valid and not world.clock.skews:
             world.wrong(f"{session} was told of objects that were dropped: {box.unknown}")
         return before
+
+    def _find_shed(self, session: str, missed: set[Key]) -> set[Key]:
+        """Returns the matches of objects that may have been shed: the session received a notice
+        that covers the object, or a gap that may have replaced the notice."""
+        world, box = self.world, self.world.boxes[session]
+
+        def is_covered(name: str) -> bool:
+            thing = world.things[name]
+            return bool(box.lost) or any(
+                notice.partition == thing.partition
+                and notice.from_offset <= thing.offset < notice.to_offset
+                for notice in box.notices.values()
+            )
+
+        may = world.sheddable - world.durable
+        return {key for key in missed if key[1] in may and is_covered(key[1])}
 
     def _must(self) -> set[str]:
         """Objects that were acknowledged and had to be kept."""

@@ -81,11 +81,11 @@ class Repeats:
             self._accepted.update(self._of_name[name] for name in names)
             return reserve(rows)
 
-        def watched(batch: int, lsn: int, rows: ObjectRows, part_of: Any = None) -> Any:
+        def watched(batch: int, lsn: int, rows: ObjectRows, *rest: Any, **more: Any) -> Any:
             for i, name in enumerate(column_to_strings(rows.id_off, rows.id)):
                 if name in self._of_name:
                     self._note(name, (process.address.index, batch + i, lsn))
-            return route(batch, lsn, rows, part_of)
+            return route(batch, lsn, rows, *rest, **more)
 
         machine.reserve, machine._route_batch = accept, watched
 

@@ -53,6 +53,7 @@ class World(Cluster):
         self.things: dict[str, Thing] = {}
         self.durable: set[str] = set()
         self.accepted: dict[str, Process] = {}
+        self.sheddable: set[str] = set()  # while load was shed, and not of the sample
         self.updates: list[tuple[int, str, str]] = []  # acknowledged: LSN, kind, id
         self.known = 0  # the highest LSN that was acknowledged to anyone
         self.boxes: dict[str, Box] = {}
@@ -355,8 +356,14 @@ class World(Cluster):
             process.serves = False
             accept = machine.publish
 
-            def publish(rows: ObjectRows) -> Any:
-                batch, lsn, out = accept(rows)
+            def publish(rows: ObjectRows, may_shed: Any = None) -> Any:
+                batch, lsn, out = accept(rows, may_shed)
+                if may_shed is not None:
+                    sample = machine.shedding._samples.get(batch)
+                    whole = [] if sample is None else sample.row.tolist()
+                    names = column_to_strings(rows.id_off, rows.id)
+                    may = {names[i] for i in np.flatnonzero(may_shed).tolist() if i not in whole}
+                    self.sheddable |= may
                 for i, name in enumerate(column_to_strings(rows.id_off, rows.id)):
                     if name in self.things:
                         self.wrong(f"{name} was accepted twice")

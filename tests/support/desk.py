@@ -14,6 +14,7 @@ from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.dispatcher.retro_queue import RetroQueue
+from ps2stream.dispatcher.shedding import LoadShedding
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import CONTROLLER, Address, Reply, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
@@ -67,6 +68,7 @@ class Router:
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
     literals = LiteralTable()
     hot_units = HotUnitCounter()
+    shedding = LoadShedding(None, 1)
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -90,7 +92,7 @@ class Router:
     def offset(self) -> int:
         return sum(self.batches)
 
-    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Any]]:
+    def publish(self, rows: ObjectRows, may_shed: Any = None) -> tuple[int, int, list[Any]]:
         offset = self.offset
         self.batches.append(len(rows))
         self.open.append(offset)
@@ -104,6 +106,12 @@ class Router:
     def route_reserved(self, batch: int) -> list[Any]:
         self.routed.append(batch)
         return []
+
+    def announce_shedding(self, now_ms: int) -> list[Send]:
+        raise AssertionError("nothing is shed")
+
+    def list_lost_terms(self, find_texts: Any) -> dict[str, int]:
+        return {}
 
     def owned_by(self, handle: int) -> int:
         return 1

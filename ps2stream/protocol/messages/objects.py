@@ -15,6 +15,10 @@ def _no_words() -> U64:
     return np.zeros(0, np.uint64)
 
 
+def _no_shares() -> F64:
+    return np.zeros(0)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class RoutedObjects(Frame):
     """dispatcher -> worker: the rows of a batch that this worker must match. `batch` is the
@@ -64,7 +68,12 @@ class MatchRelease(Frame):
 
     Matches of new queries with objects that were still valid are a batch of their own: offset then
     says where each of its objects lies, and is empty otherwise. missed: sessions to be told that
-    objects which may have matched are gone; such a release has no pairs."""
+    objects which may have matched are gone; such a release has no pairs.
+
+    shed: a notice to all sessions that load was shed, also without pairs and a batch of its own:
+    begin and end of the period, Unix ms, and in offsets; the objects that were shed; the matches of
+    the sample. shed_share[i]: the estimated part of its matches that shed_session[i] lost; they
+    rise, and the first, which is -1, stands for all others."""
 
     KIND = 23
     dispatcher: int
@@ -92,6 +101,9 @@ class MatchRelease(Frame):
     session: I64
     offset: I64 = dataclasses.field(default_factory=no_offsets)
     missed: I64 = dataclasses.field(default_factory=no_offsets)
+    shed: I64 = dataclasses.field(default_factory=no_offsets)
+    shed_session: I64 = dataclasses.field(default_factory=no_offsets)
+    shed_share: F64 = dataclasses.field(default_factory=_no_shares)
 
     @property
     def end(self) -> int:

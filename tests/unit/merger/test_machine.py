@@ -326,3 +326,32 @@ def test_a_full_log_tells_sessions_later_that_objects_are_gone() -> None:
     r.tick(SECOND)
     assert r.kept == [(0, 7)]
     assert r.clients[1].gaps == [(1, LEAP, 0)]
+
+
+def test_every_session_receives_a_notice_of_shed_load_once() -> None:
+    r = rig()
+    r.send(inserts(1, [1, 2, 1]), attach(1), attach(3))
+    r.send(release(0, 1, 3, [(0, 1, 1)]))
+    numbers = np.array([1_000, 6_000, 10, 90, 40, 25])
+    shares = np.array([-1, 0, 1]), np.array([0.5, 0.1, 0.25])
+    notice = dataclasses.replace(
+        release(1, 1, 3, [], number=7),
+        shed=numbers, shed_session=shares[0], shed_share=shares[1],
+    )  # fmt: skip
+    r.send(notice, release(2, 1, 3, [(0, 1, 1)]))
+    r.send(dataclasses.replace(notice, release=8))
+    assert r.clients[1].gaps == [(2, 2, 0)]
+    assert r.clients[3].gaps == [(1, 1, 0)], "without queries, but with a stream"
+    assert list(r.clients[1].pairs) == [1, 3]
+    r.restart()
+    r.send(inserts(1, [1, 2, 1]), dataclasses.replace(notice, release=9))
+    r.send(attach(1, epoch=2), attach(2, epoch=2), attach(3, epoch=2, ack=1))
+    assert r.clients[2].gaps == [(1, 1, 0)], "with queries, but without a stream"
+    assert list(r.clients[1].pairs) == [1, 3]
+    assert sorted(number for _, number in r.kept) == [0, 2, 7, 8, 9]
+    for session, share in ((1, 0.25), (2, 0.5)):
+        gap = next(b.gap for b in r.clients[session].batches if b.HasField("gap"))
+        shed = gap.shed
+        found = [shed.from_ms, shed.to_ms, shed.from_offset, shed.to_offset, shed.objects]
+        assert [*found, shed.sampled_matches] == numbers.tolist()
+        assert (shed.partition, shed.share) == (0, share)

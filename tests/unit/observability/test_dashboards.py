@@ -66,6 +66,7 @@ def test_every_metric_is_shown_or_watched() -> None:
         "disk_bytes",
         "queries_ended_total",
         "valid_objects_bytes",
+        "shedding_level",
     }
     missing = {
         metric.name.removeprefix("ps2stream_") for metric in METRICS if metric.name not in seen

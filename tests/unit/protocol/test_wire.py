@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from ps2stream.protocol.frame import U8, U32, strings_to_column
 from ps2stream.protocol.wire import (
     DeliveryColumns,
     DeliveryGap,
+    DeliveryShed,
     deliver_batch,
     put_messages,
     put_strings,
@@ -53,6 +56,8 @@ def test_an_empty_batch() -> None:
     doubles=DOUBLES,
     times=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
     gap=st.none() | st.tuples(*[st.integers(0, 2**63 - 1)] * 3),
+    shed=st.none()
+    | st.tuples(st.integers(0, 2**32 - 1), *[st.integers(0, 2**63 - 1)] * 6, st.floats(0, 1)),
 )
 def test_it_is_what_the_runtime_reads(
     seq: int,
@@ -63,6 +68,7 @@ def test_it_is_what_the_runtime_reads(
     doubles: list[float],
     times: list[int],
     gap: tuple[int, int, int] | None,
+    shed: tuple[Any, ...] | None,
 ) -> None:
     column = np.array(handles, np.uint64)
     batch = parse(
@@ -80,7 +86,9 @@ def test_it_is_what_the_runtime_reads(
                 np.array(doubles[::-1]),
                 np.array(times, np.int64),
                 strings_to_column([i * 2 for i in ids]),
-                None if gap is None else DeliveryGap(*gap),
+                None
+                if gap is None
+                else DeliveryGap(*gap, None if shed is None else DeliveryShed(*shed)),
             )
         )
     )
@@ -99,6 +107,10 @@ def test_it_is_what_the_runtime_reads(
     assert batch.HasField("gap") == (gap is not None)
     if gap is not None:
         assert (getattr(batch.gap, "from"), batch.gap.to, batch.gap.count) == gap
+        assert batch.gap.HasField("shed") == (shed is not None)
+        if shed is not None:
+            names = DeliveryShed._fields
+            assert tuple(getattr(batch.gap.shed, name) for name in names) == shed
 
 
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=5), st.binary(max_size=300))
