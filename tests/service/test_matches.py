@@ -141,7 +141,7 @@ def test_credits_come_by_the_quarter_and_carry_the_acknowledgement() -> None:
 
 def test_a_gap_is_counted() -> None:
     receiver = MatchReceiver("s")
-    gap = delivery_pb2.Gap(**{"from": 1, "to": 9, "count": 9})
+    gap = delivery_pb2.Gap(**dict[str, Any]({"from": 1, "to": 9, "count": 9}))
     found = receiver.on(encode(delivery_pb2.DeliverBatch(session_seq=10, gap=gap)))
     assert found is not None
     assert (len(found), found.gap, found.last) == (0, Gap(1, 9, 9), 9)
@@ -151,7 +151,7 @@ def test_a_gap_is_counted() -> None:
 def test_a_gap_over_pairs_that_were_taken_counts_the_others() -> None:
     receiver = MatchReceiver("s")
     receiver.took(4)
-    gap = delivery_pb2.Gap(**{"from": 1, "to": 9, "count": 9})
+    gap = delivery_pb2.Gap(**dict[str, Any]({"from": 1, "to": 9, "count": 9}))
     found = receiver.on(encode(delivery_pb2.DeliverBatch(session_seq=10, gap=gap)))
     assert found is not None
     assert (found.gap, receiver.missed) == (Gap(5, 9, 5), 5)

@@ -22,7 +22,6 @@ from ps2stream.errors import ResourceExhausted
 from ps2stream.language.analyzer import Analysis
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows
-from ps2stream.multicast.capping import SheddingRank
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode, strings_to_column
 from ps2stream.protocol.messages.objects import RoutedObjects
@@ -50,7 +49,6 @@ class TimedSim(Sim):
         mergers: int = 1,
         max_in_flight: int = 16,
         delay_ms: Callable[[Address, Frame], float | None] = lambda to, frame: 0.0,
-        shed: SheddingRank | None = None,
     ) -> None:
         self.now = 0.0
         self.accepted = 0
@@ -65,7 +63,7 @@ class TimedSim(Sim):
         self._due: set[Address] = set()  # whose tick waits until a message is done
         words = [f"word{i}" for i in range(workers)]
         plan = text_plan(Analysis(salt=7), Grid(3, 2), workers, {w: i for i, w in enumerate(words)})
-        topology = Topology(plan, mergers=mergers, max_in_flight=max_in_flight, shed=shed)
+        topology = Topology(plan, mergers=mergers, max_in_flight=max_in_flight)
         rng = random.Random(seed)
         super().__init__(topology, MemoryStore(), rng, {})
         for address in (SEQUENCER, DISPATCHER, *self.machines):
