@@ -15,6 +15,7 @@ from ps2stream.dispatcher import machine, shedding
 from ps2stream.dispatcher.publications import PublicationPipeline
 from ps2stream.dispatcher.shedding import LoadShedding
 from ps2stream.multicast.capping import RANKS
+from ps2stream.multicast.capping_kernels import SAMPLED
 from tests.sim.run import Result, play
 from tests.sim.scenario import Event, Scenario, scenario
 
@@ -103,7 +104,7 @@ def test_sampled_objects_that_are_shed_are_found() -> None:
 
     def shed_all(self: LoadShedding, *args: Any) -> Any:
         columns = prepare(self, *args)
-        columns.state[columns.state == shedding.SAMPLED] = 1
+        columns.state[columns.state == SAMPLED] = 1
         return columns
 
     note_routed = LoadShedding.note_routed
