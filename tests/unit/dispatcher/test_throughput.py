@@ -91,8 +91,8 @@ def test_a_withheld_answer_is_told_with_who_waits_for_whom(
     accept = router.publish
     take = {name: getattr(router, name) for name in ("on", "take_answer")}
 
-    def note(rows: ObjectRows) -> tuple[int, int, list[Send]]:
-        offset, lsn, sends = accept(rows)
+    def note(rows: ObjectRows, *rest: object) -> tuple[int, int, list[Send]]:
+        offset, lsn, sends = accept(rows, *rest)
         sent.extend(send.to.index for send in sends if isinstance(send.frame, RoutedObjects))
         return offset, lsn, sends
 
