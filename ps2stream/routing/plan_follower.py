@@ -206,13 +206,14 @@ def _list_gained_replicas(
     plan: RoutingPlan, follow: RoutingPlan, worker: int
 ) -> set[tuple[int | None, str | None]]:
     """Returns the cells and terms of the units that `follow` may give this worker because it
-    replicates them to it, or no longer replicates them."""
+    replicates them to it, or no longer replicates them to others."""
     before, after = ({(u.cell, u.term): u.workers for u in p.replicas} for p in (plan, follow))
     gained = {
         unit for unit, workers in after.items()
         if worker in workers and worker not in before.get(unit, ())
     }  # fmt: skip
-    return gained | (before.keys() - after.keys())
+    ended = {unit for unit in before.keys() - after.keys() if worker not in before[unit]}
+    return gained | ended
 
 
 def _list_gained_terms(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> list[str]:

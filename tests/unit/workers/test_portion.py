@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.follower import LedgerFollower
@@ -13,10 +14,11 @@ from ps2stream.protocol.messages.plan import TransferChunk, TransferDone, Transf
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, WorkerUpdates
 from ps2stream.protocol.rows import no_queries
 from ps2stream.protocol.ticks import TRANSFER_TICKS
-from ps2stream.routing.plan import RoutingPlan, built_in_plan
+from ps2stream.routing.plan import RoutingPlan, Space, built_in_plan
 from ps2stream.routing.plan_changes import PlanState, step_record
 from ps2stream.routing.plan_follower import PlanFollower
 from ps2stream.routing.plan_states import ChangeState, PlanStep
+from ps2stream.routing.replicas import ReplicatedUnit
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.machine import WorkerMachine
@@ -83,6 +85,27 @@ def test_a_report_of_loads_says_whether_there_are_two_plans() -> None:
             sends = machine.tick()
         told += [(report.number, report.moving) for report in reports]
     assert told == [(1, 0), (2, 1), (3, 1)]
+
+
+def test_only_a_worker_that_loses_units_looks_for_what_it_has_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a worker keeps, here a cell that is replicated, is not listed to be dropped."""
+    cell = int(np.flatnonzero(FIRST.cells == FIRST.leaves.index(Space(0)))[0])
+    replicated = dataclasses.replace(
+        FIRST, version=2, base_version=1, replicas=(ReplicatedUnit(cell, None, (0, 1)),)
+    )
+    dropped = []
+    for plan in (replicated, OTHER):
+        machine, drops = worker(), list[object]()
+        monkeypatch.setattr(type(machine._store), "drop", lambda _, keep, to=drops: to.append(keep))
+        machine.on(_applied(2, PlanState(FIRST).begin(plan)))
+        none = np.frombuffer(no_queries().encode(), np.uint8)
+        machine.on(TransferChunk(2, 0, 2, none))
+        for lsn, step in enumerate((PlanStep.SWITCH, PlanStep.FINISH), 3):
+            machine.on(_applied(lsn, step_record(step)))
+        dropped.append(len(drops))
+    assert dropped == [0, 1]
 
 
 def test_a_worker_that_holds_all_it_gains_reports_it_now_and_then() -> None:
