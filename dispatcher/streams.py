@@ -40,7 +40,7 @@ Arrival = tuple[float, Key | None]
 """The time of a delivery's arrival (monotonic seconds), and the sampled batch that it is of."""
 ARRIVED_BYTES = 1 << 20
 """The bytes of deliveries after which their arrival is confirmed without waiting for a tick."""
-_TAKEN_OVER = FailedPrecondition("another stream has taken the session over")
+_TAKEN_OVER = "another stream has taken the session over"
 
 
 @dataclasses.dataclass(eq=False)
@@ -184,7 +184,7 @@ class SessionStreams:
             return
         old = self._of.get(session)
         if old is not None and old is not stream:
-            self._end_stream(old, _TAKEN_OVER)
+            self._end_stream(old, FailedPrecondition(_TAKEN_OVER))
         self._of[session] = stream
         stream.session, stream.epoch = session, grant.stream
         stream.attached = False
@@ -208,7 +208,7 @@ class SessionStreams:
         elif isinstance(frame, StreamAttached):
             self._finish_attach(stream, frame)
         elif frame.closed:
-            self._end_stream(stream, _TAKEN_OVER)
+            self._end_stream(stream, FailedPrecondition(_TAKEN_OVER))
         elif frame.number == stream.number + 1:
             stream.number += 1
             stream.sent = (stream.sent[0] + 1, stream.sent[1] + len(frame.data))

@@ -5,7 +5,7 @@ set -eu
 
 bin=${1:-.venv/bin}
 cd "$(dirname "$0")/.."
-"$bin/python" -m ps2stream.cluster.warm &
+{ "$bin/python" -m ps2stream.cluster.warm && "$bin/python" -m ps2stream.cluster.warm gi2-flat; } &
 warm=$!
 "$bin/python" -m pytest --collect-only -qq tests >/dev/null 2>&1 & # whose errors tests will tell
 code=0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.compiling import compile_each_kernel_once
 from tests.support.distribution import ScopeScheduling, rank_of, scope_of
 from tests.support.postgres_server import Server, installed, server
 from tests.support.reruns import list_reruns, mark_reruns
@@ -20,6 +21,9 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    compile_each_kernel_once()
 
 ROOT = Path(__file__).resolve().parent.parent
 

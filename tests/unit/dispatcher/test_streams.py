@@ -36,6 +36,17 @@ def test_a_later_stream_ends_the_earlier_one_and_outlives_its_end(desk: Desk) ->
     assert desk.edge.status()["streams"] == 1
 
 
+def test_each_stream_that_ends_has_an_error_of_its_own(desk: Desk) -> None:
+    """One that is raised keeps the frames of its traceback, and those of all raises before."""
+    first: list[bytes | Exception] = []
+    second: list[bytes | Exception] = []
+    attached(desk, first, 4)
+    attached(desk, second, 5)
+    attached(desk, [], 6)
+    assert [*map(str, first)] == [*map(str, second)] == [TAKEN_OVER]
+    assert first[0] is not second[0]
+
+
 def test_a_stream_that_moved_to_another_dispatcher_ends_here(desk: Desk) -> None:
     sink: list[bytes | Exception] = []
     stream = attached(desk, sink)
