@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -117,14 +118,22 @@ def map_posts(rows: DataFrame, mapping: PostMapping) -> MappedPosts:
     posts = rows.select(
         *(c.alias(n) for n, c in columns.items()), *(c.alias(n) for n, c in more.items())
     )
-    schema = to_arrow_schema(posts.select(*columns).schema)
+    schema = _read_schema(posts.select(*columns))
     post_columns("posts", schema)
-    others = to_arrow_schema(posts.select(*more).schema) if more else pa.schema([])
+    others = _read_schema(posts.select(*more))
     attributes = choose_columns("attributes", others, (), choice)
     if mapping.dedupe_s is not None:
         posts = _drop_repeats(posts, mapping.dedupe_s, {*columns})
     kept = [*columns, *attributes] + [KEY] * (mapping.dedupe_s is not None)
     return MappedPosts(posts.select(*(F.col(f"`{n}`") for n in kept)), attributes, choice, spec)
+
+
+def _read_schema(rows: DataFrame) -> pa.Schema:
+    """Returns the columns' types as Arrow has them. Newer versions of Spark must be given a
+    time zone."""
+    has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    more: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
+    return to_arrow_schema(rows.schema, **more)
 
 
 def _find_usual_name(name: str, columns: list[str]) -> str | None:
@@ -145,8 +154,6 @@ def _read_expression(rows: DataFrame, field: str, expression: str, name: str = "
     try:
         column = F.expr(expression)
         kind = rows.select(column.alias("value")).schema["value"].dataType
-    except AnalysisException as error:
-        raise bad(field, describe_error(error)) from None
     except PySparkException as error:
         raise bad(field, f"{describe_error(error)}: {expression}") from None
     if isinstance(kind, T.DecimalType):
@@ -196,9 +203,7 @@ def _drop_repeats(posts: DataFrame, seconds: float, there: set[str]) -> DataFram
             raise bad("posts.dedupe", problem)
     if not isinstance(posts.schema["time"].dataType, T.TimestampType):
         posts = posts.withColumn("time", F.timestamp_millis(F.col("time").cast("bigint")))
-    alone = F.concat_ws(
-        "/", F.lit("\0"), F.current_timestamp().cast("string"), F.monotonically_increasing_id()
-    )
+    alone = F.concat(F.lit("\0"), F.expr("uuid()"))  # at any place: these rows are not published
     return (
         posts.withColumn("time", F.coalesce(F.col("time"), F.current_timestamp()))
         .withColumn(KEY, F.coalesce(F.col("id"), alone))

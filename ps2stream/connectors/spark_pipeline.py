@@ -38,9 +38,11 @@ def choose_settings(job: PipelineJob) -> dict[str, str]:
 
 
 class ProgressFollower:
-    """Counts what a query reports of its micro-batches."""
+    """Counts what a query reports of its micro-batches. busy_ms: milliseconds that all of them
+    took together."""
 
     def __init__(self, counts: ConnectorCounts) -> None:
+        self.busy_ms = 0
         self._counts = counts
         self._seen = -1
 
@@ -54,7 +56,9 @@ class ProgressFollower:
             self._counts.add("taken", int(report["numInputRows"]))
             self._counts.set("read_rate", round(report.get("processedRowsPerSecond") or 0))
             took = report.get("durationMs") or {}
-            self._counts.set("batch_ms", int(took.get("triggerExecution") or 0))
+            batch_ms = int(took.get("triggerExecution") or 0)
+            self._counts.set("batch_ms", batch_ms)
+            self.busy_ms += batch_ms
             for state in report.get("stateOperators") or ():
                 self._counts.add("late", int(state.get("numRowsDroppedByWatermark") or 0))
                 more = state.get("customMetrics") or {}
@@ -69,10 +73,11 @@ def run_pipeline(
     teller: CountsReporter,
     stop: threading.Event,
     ready: Callable[[], None],
-) -> None:
+) -> ProgressFollower:
     """Runs a pipeline until `stop`, or, with the trigger None, until all is published that there
-    was at the start. Raises InvalidArgument for a declaration that Spark refuses and a row that is
-    no post, FailedPrecondition for Java or a package that is missing, and the service's errors."""
+    was at the start; returns what counted its micro-batches. Raises InvalidArgument for a
+    declaration that Spark refuses and a row that is no post, FailedPrecondition for Java or a
+    package that is missing, and the service's errors."""
 
     def note(published: int, bad: int, letters: str) -> None:
         if letters and job.dead_letters is not None:
@@ -106,11 +111,12 @@ def run_pipeline(
                 has_ended = query.awaitTermination(0.5)
                 follower.note_progress(query.recentProgress)
                 if has_ended:
-                    return
+                    break
                 if teller.due():
                     teller.tell()
         finally:
             _stop_query(query)
+    return follower
 
 
 def _stop_query(query: Any) -> None:
