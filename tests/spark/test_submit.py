@@ -79,6 +79,10 @@ where = "x < 2"
     words = ["pipeline", "feed.toml", "--server", target, "--partitions", "1", "--json"]
     told = run([*submitted(root), *words], root, tmp_path)
     assert [line["event"] for line in told if line["event"] != "status"] == ["ready", "stopped"]
-    assert {k: told[-1][k] for k in ("taken", "done", "bad")} == {"taken": 3, "done": 2, "bad": 0}
+    assert {k: told[-1][k] for k in ("done", "bad", "batches")} == {
+        "done": 2,
+        "bad": 0,
+        "batches": 1,
+    }
     with client.subscribe("submitted") as matches:
         assert {next(matches).object_id for _ in range(2)} == {"0", "1"}
