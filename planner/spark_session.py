@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -35,17 +35,25 @@ _ALWAYS = {
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
+def session(
+    name: str = "ps2stream plan",
+    settings: Mapping[str, str] | None = None,
+    advice: str = "; --engine numpy needs no Java",
+) -> Iterator[SparkSession]:
     """Yields the session of spark-submit, else one of our own, which ends with the block:
-    local[*] unless Spark's own settings name a master. Raises FailedPrecondition without Java."""
+    local[*] unless Spark's own settings name a master. settings: of Spark; those of the JVM need a
+    session of our own. Raises FailedPrecondition without Java, with `advice`."""
+    given = dict(settings or {})
     is_external = (
         "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
     )
     if not is_external:
-        SparkContext(appName="ps2stream plan", gateway=_launch_gateway())
-    spark = SparkSession.builder.appName("ps2stream plan").getOrCreate()
-    for name, value in _ALWAYS.items():
-        spark.conf.set(name, value)
+        gateway = _launch_gateway(tuple(sorted(given.items())), advice)
+        SparkContext(appName=name, gateway=gateway)
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    for key, value in (_ALWAYS | given).items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
     context = spark.sparkContext
     if not context.getConf().contains(_SHUFFLE):
         # Shuffled rows are few, so a small number of partitions will do.
@@ -58,13 +66,13 @@ def session() -> Iterator[SparkSession]:
 
 
 @cache
-def _launch_gateway() -> Any:
+def _launch_gateway(settings: tuple[tuple[str, str], ...], advice: str) -> Any:
     """Starts a JVM of our own, once per process; its output is shown only if it fails."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryFile() as output:
         try:
             return launch_gateway(  # type: ignore[no-untyped-call]
-                SparkConf(loadDefaults=False).setAll(list(_DEFAULTS.items())),
+                SparkConf(loadDefaults=False).setAll([*_DEFAULTS.items(), *settings]),
                 {"stdout": output, "stderr": output},
             )
         except PySparkRuntimeError:
@@ -72,5 +80,5 @@ def _launch_gateway() -> Any:
             reason = output.read().decode(errors="replace").strip().split("\n")[-1]
             raise FailedPrecondition(
                 "Spark did not start: it needs Java 17 or newer (Debian: apt-get install "
-                f"openjdk-17-jre-headless); --engine numpy needs no Java. Spark reported: {reason}"
+                f"openjdk-17-jre-headless){advice}. Spark reported: {reason}"
             ) from None

@@ -32,7 +32,7 @@ _SHARED = ("frames", "local")
 _COMMANDS = {
     "server": "serve cluster demo doctor backup restore calibrate config dashboards bench",
     "local": "map",
-    "planner": "plan replan",
+    "planner": "plan replan pipeline",
     "lab": "experiment",
 }
 COMMAND_EXTRAS = {command: extra for extra, names in _COMMANDS.items() for command in names.split()}

@@ -209,6 +209,31 @@ def overload(
 
 
 @bench.command()
+@count_option("--rows", 200_000, "Number of objects of a file, which is a micro-batch.")
+@count_option("--files", 4, "Number of Parquet files.")
+@count_option("--queries", 10_000, "Number of live queries.")
+@count_option("--rounds", 3, "Number of measured rounds.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
+@json_option
+@pass_output
+def ingest(
+    output: CommandOutput, /, rows: int, files: int, queries: int, rounds: int, seed: int
+) -> None:
+    """Measure `ps2stream pipeline` beside a direct publisher, from the same Parquet files.
+
+    Both map the columns and publish durably to one service on this machine, in turns; the direct
+    publisher over one stream with eight Arrow batches in flight. Reports the objects per second of
+    each and of the pipeline with deduplication, and the ratios to those of the direct publisher.
+    Spark's start, and a first round of each, are not measured.
+    """
+    from ps2stream.benchmarks.ingest import run_ingest
+
+    show_result(
+        output, run_ingest(rows=rows, files=files, queries=queries, rounds=rounds, seed=seed)
+    )
+
+
+@bench.command()
 @count_option(
     "--stalled", 1000, "Number of subscribers that open a stream and read nothing.", most=1000
 )

@@ -20,7 +20,7 @@ from ps2stream.commands.output import (
     server_option,
 )
 from ps2stream.commands.publish import attributes_option
-from ps2stream.connectors.counts import ConnectorCounts, CountsReporter, metrics_port
+from ps2stream.connectors.counts import HOST, ConnectorCounts, CountsReporter, metrics_port
 from ps2stream.errors import InvalidArgument, invalid
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def run_connector(
 ) -> Iterator[ConnectorRun]:
     """Runs a connector within the block: signals set `stop`, and at the end the counts are
     reported a last time. `how` are the values of running_options."""
+    host = how.get("metrics_host", HOST)
     log.configure(logging.INFO, as_json=output.json or how["log_format"] == "json")
     counts = ConnectorCounts(*numbers)
     teller = CountsReporter(counts, output.emit, how["status_every"])
@@ -109,7 +110,7 @@ def run_connector(
     def ready(value: dict[str, Any], line: str) -> None:
         output.emit({"event": "ready", **value}, f"{line}; stop it with Ctrl-C")
 
-    with on_interrupt(stop.set), metrics_port(how["metrics_port"], name, counts):
+    with on_interrupt(stop.set), metrics_port(how["metrics_port"], name, counts, host):
         yield ConnectorRun(counts, teller, stop, ready)
     teller.tell("stopped")
 

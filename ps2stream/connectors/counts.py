@@ -15,12 +15,17 @@ GAUGES = {
     "lag": "Records of the source not yet read, or matches not yet passed on.",
     "waiting": "Records read, and matches received, that are not acknowledged yet.",
     "assigned": "Partitions that this process reads.",
+    "read_rate": "Records a second that the last micro-batch with records read.",
+    "batch_ms": "Milliseconds that the last micro-batch with records took.",
 }
 TOTALS = {
     "taken": "Records read, and matches received.",
     "done": "Records that the service has made durable, or matches that the receiver has accepted.",
     "bad": "Records that are not posts, or matches that the receiver refused for good.",
     "retries": "Failed attempts that were repeated.",
+    "late": "Records older than the deduplication remembers, which are dropped.",
+    "repeats": "Records that the deduplication dropped.",
+    "batches": "Micro-batches that are committed.",
     "missed": "Matches that the service dropped because they were not taken in time.",
 }
 
@@ -79,8 +84,10 @@ def _format_counts(found: Mapping[str, int]) -> str:
 
 
 @contextmanager
-def metrics_port(port: int, connector: str, counts: ConnectorCounts) -> Iterator[None]:
-    """Serves http://127.0.0.1:PORT/metrics within the block; port 0 serves nothing. Raises
+def metrics_port(
+    port: int, connector: str, counts: ConnectorCounts, host: str = HOST
+) -> Iterator[None]:
+    """Serves http://HOST:PORT/metrics within the block; port 0 serves nothing. Raises
     InvalidArgument for a port in use."""
     if not port:
         yield
@@ -105,9 +112,9 @@ def metrics_port(port: int, connector: str, counts: ConnectorCounts) -> Iterator
     registry = CollectorRegistry()
     registry.register(CountsCollector())
     try:
-        server, thread = start_http_server(port, HOST, registry)
+        server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        problem = f"{port} on {HOST}: {error.strerror}"
+        problem = f"{port} on {host}: {error.strerror}"
         raise invalid("metrics_port", problem) from None
     try:
         yield

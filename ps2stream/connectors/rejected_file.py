@@ -11,8 +11,12 @@ from typing import Any
 
 def append_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Appends the records and syncs the file. Raises OSError."""
+    append_lines(path, (json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Appends lines of JSON and syncs the file. Raises OSError."""
     with path.open("a", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        file.writelines(lines)
         file.flush()
         os.fsync(file.fileno())

@@ -5,47 +5,50 @@ Both are clients, for those who have a stream in Spark already; nothing of the p
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from ps2stream import errors
 from ps2stream.client.attributes import dump_json, plain_attributes
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
 from ps2stream.connectors.counts import ConnectorCounts
 from ps2stream.connectors.deliveries import DeliveryReader
-from ps2stream.connectors.publisher import SourcePublisher
-from ps2stream.connectors.retry import ConnectorAbandoned
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
-from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
-from ps2stream.posts.attribute_columns import check_payloads, choose_columns, convert_column
-from ps2stream.posts.members import AttributeChoice
-from ps2stream.posts.post import KNOWN, bad
+from ps2stream.connectors.pipeline_config import PostMapping
+from ps2stream.connectors.pipeline_sender import (
+    PATIENCE_S,
+    PartitionResult,
+    SenderOptions,
+    publish_partition,
+)
+from ps2stream.connectors.spark_mapping import KEY, describe_error, map_posts
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Unavailable
+from ps2stream.posts.post import bad
 from ps2stream.v1 import delivery_pb2
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 600.0
-"""Time that a service may be full or away before a task fails."""
 MOST = 10_000
 """Most matches of a micro-batch, unless one batch of the service has more."""
 COLUMNS = (
     "seq bigint, query_id string, object_id string, partition int, offset bigint, "
     "time timestamp, lon double, lat double, text string, attributes string"
 )
+RESULTS = "published bigint, bad bigint, letters string, error_kind string, error string"
 ACCESS = ("token", "tls_ca", "tls_cert", "tls_key")
 
 # --- posts ----------------------------------------------------------------------
@@ -59,101 +62,145 @@ def publish_stream(
     checkpoint: str,
     trigger: Mapping[str, Any] | None = None,
     attributes: str | None = None,
+    mapping: PostMapping | None = None,
+    bad_rows: str = "stop",
+    mark: str = "",
+    noted: Callable[[int, int, str], None] | None = None,
     **access: str,
-) -> StreamingQuery:
+) -> PostQuery:
     """Publishes the rows of a streaming DataFrame durably; returns the running query.
 
-    df: lon, lat and text, perhaps id and time, by their usual names (posts.NAMES). name: of the
-    query; a row without an id has `NAME/EPOCH/PARTITION/ROW`. trigger: as DataStreamWriter's.
-    attributes: the other columns that become attributes, as of `ps2stream publish`; all that can.
-    payload: bytes, or strings of JSON.
-    access: token, tls_ca, tls_cert, tls_key, as Client's; files are read by the executors.
+    df: lon, lat and text, perhaps id, time, until and payload, by their usual names (posts.NAMES)
+    or as `mapping` has them; payload: bytes, or strings of JSON. name: of the query; a row of a df
+    without ids has `NAME/EPOCH/PARTITION/ROW`. trigger: as DataStreamWriter's. attributes: the
+    other columns that become attributes, as of `ps2stream publish`, if the mapping does not say;
+    all that can. bad_rows: stop ends the query at a row that is no post, skip counts it, file also
+    passes it to `noted`, which is called after each micro-batch with the rows published, those
+    that are no posts, and these as lines of JSON. mark: of all that decides which rows are in which
+    partition; what was published under another mark is not recognised. access: token, tls_ca,
+    tls_cert, tls_key, as Client's; files are read by the executors.
 
-    At least once: the service has no deduplication of publications, so a task or micro-batch
-    that is run again publishes again, with the same ids where the source repeats its rows in the
-    same partitions and order. Raises InvalidArgument for columns that are no posts'.
+    A micro-batch that is run again is recognised by the service, if the source repeats its rows in
+    the same partitions and order, as files and Kafka do; a df with a shuffle does not. Raises
+    InvalidArgument for columns that are no posts'.
     """
-    schema = to_arrow_schema(df.schema)
-    found = post_columns("stream", schema)
-    choice = AttributeChoice(attributes)
-    choice.check_columns("stream", schema.names)
-    more = choose_columns("stream", schema, KNOWN - {"until"}, choice)
-    for line in choice.pop_left_out():
+    mapping = mapping or PostMapping(attributes=attributes)
+    mapped = map_posts(df, mapping)
+    for line in mapped.choice.pop_left_out():
         log.warning("left out, as no attribute: %s", line)
-    names = [*found.values(), *more, *({"payload"} & {*schema.names})]
-
-    def publish(batch: DataFrame, epoch: int) -> None:
-        send = _PartitionSender(server, f"{name}/{epoch}", found, more, choice, access)
-        rows = batch.select(*(F.col(f"`{n}`") for n in names)).mapInArrow(send, "published bigint")
-        rows.agg(F.sum("published")).collect()
-
-    writer = df.writeStream.queryName(name).option("checkpointLocation", checkpoint)
+    options = SenderOptions(server, access, mapped.attributes, mapped.spec, bad_rows)
+    if not mark:
+        columns = repr((df.schema.simpleString(), mapping))
+        mark = hashlib.sha256(columns.encode()).hexdigest()
+    publisher = _EpochPublisher(name, mark, options, mapping.dedupe_s is not None, noted)
+    writer = mapped.posts.writeStream.queryName(name).option("checkpointLocation", checkpoint)
     if trigger is not None:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(publish).start()
+    try:
+        query = writer.foreachBatch(publisher.publish).start()
+    except PySparkException as error:
+        raise bad("pipeline", describe_error(error)) from None
+    publisher.begin(query.id)
+    return PostQuery(query, publisher)
 
 
-class _PartitionSender:
-    """Publishes a partition, on an executor, and returns how many rows it had."""
+class PostQuery:
+    """A running query that publishes posts: Spark's own, in whose errors the service's are."""
+
+    def __init__(self, query: StreamingQuery, publisher: _EpochPublisher) -> None:
+        self.query = query
+        self._publisher = publisher
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.query, name)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        """Waits for the end, at most `timeout` seconds; returns whether it has come. Raises what
+        ended the query: the service's error, InvalidArgument for a row that is no post,
+        Ps2StreamError for an error of Spark's."""
+        try:
+            return bool(self.query.awaitTermination(timeout)) or timeout is None  # type: ignore[arg-type]
+        except PySparkException as error:
+            failure = self._publisher.failure
+            raise failure or Ps2StreamError(f"Spark: {describe_error(error)}") from None
+
+
+class _EpochPublisher:
+    """Publishes micro-batches, from the driver."""
 
     def __init__(
         self,
-        server: str,
-        prefix: str,
-        columns: dict[str, str],
-        attributes: dict[str, str],
-        choice: AttributeChoice,
-        access: Mapping[str, str],
+        name: str,
+        mark: str,
+        options: SenderOptions,
+        is_shuffled: bool,
+        noted: Callable[[int, int, str], None] | None,
     ) -> None:
-        self._server = server
+        self._name = name
+        self._mark = mark
+        self._options = options
+        self._is_shuffled = is_shuffled
+        self._noted = noted
+        self._producer = ""
+        self._has_begun = threading.Event()
+        self.failure: Exception | None = None
+
+    def begin(self, query_id: str) -> None:
+        """Lets the first micro-batch begin. The producers have a mark of the query, which is that
+        of its checkpoint, so that a new checkpoint counts from 0 under other names."""
+        mark = hashlib.sha256(f"{query_id} {self._mark}".encode()).hexdigest()[:16]
+        self._producer = f"{self._name}-{mark}"
+        self._has_begun.set()
+
+    def publish(self, batch: DataFrame, epoch: int) -> None:
+        """Publishes a micro-batch; Spark calls this."""
+        if not self._has_begun.wait(PATIENCE_S):
+            raise Unavailable("the query did not begin")
+        if self._is_shuffled:
+            batch = batch.sortWithinPartitions(KEY).drop(KEY)
+        send = _PartitionSender(self._options, self._producer, f"{self._name}/{epoch}", epoch)
+        results = batch.mapInArrow(send, RESULTS).collect()
+        try:
+            self._note_results([PartitionResult(*row) for row in results])
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _note_results(self, results: list[PartitionResult]) -> None:
+        letters = "".join(r.letters for r in results)
+        wrong = sum(r.bad for r in results)
+        if self._noted is not None:
+            kept = letters if self._options.bad == "file" else ""
+            self._noted(sum(r.published for r in results), wrong, kept)
+        for result in results:
+            if result.error_kind:
+                kind = getattr(errors, result.error_kind, Ps2StreamError)
+                if kind is InvalidArgument:
+                    raise bad("publish", result.error)
+                raise kind(result.error)
+        if wrong and self._options.bad == "stop":
+            first = json.loads(letters.splitlines()[0])
+            place = f"batch {first['batch']} {first['producer']} row {first['row']}"
+            raise bad(
+                place, f"{first['reason']}; published nothing from there on in this partition"
+            )
+
+
+class _PartitionSender:
+    """Publishes a partition, on an executor."""
+
+    def __init__(self, options: SenderOptions, producer: str, prefix: str, epoch: int) -> None:
+        self._options = options
+        self._producer = producer
         self._prefix = prefix
-        self._columns = columns
-        self._attributes = attributes
-        self._choice = choice
-        self._access = dict(access)
+        self._epoch = epoch
 
     def __call__(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        partition = context.partitionId() if context is not None else 0
-        done = 0
-        with Client(self._server, **self._access) as client:  # type: ignore[arg-type]
-            for part in parts:
-                if len(part):
-                    self._publish_posts(client, self._build_posts(part, partition, done), partition)
-                done += len(part)
-        yield pa.RecordBatch.from_pydict({"published": [done]})
-
-    def _build_posts(self, part: pa.RecordBatch, partition: int, start: int) -> pa.RecordBatch:
-        where = f"{self._prefix} partition {partition}"
-        columns = {
-            name: post_column(where, name, self._columns, part, start) for name in SCHEMA.names
-        }
-        if "id" not in self._columns:
-            rows = np.arange(start, start + len(part)).astype(str)
-            columns["id"] = pa.array(np.char.add(f"{self._prefix}/{partition}/", rows))
-        for name, kind in self._attributes.items():
-            columns[name] = convert_column(where, name, kind, part, start, self._choice)
-        if "payload" in part.schema.names:
-            columns["payload"] = check_payloads(where, part, start)
-        for line in self._choice.pop_left_out():
-            log.warning("left out, as no attribute: %s", line)
-        return pa.RecordBatch.from_pydict(columns)
-
-    def _publish_posts(self, client: Client, posts: pa.RecordBatch, partition: int) -> None:
-        late = threading.Event()
-        limit = threading.Timer(PATIENCE_S, late.set)
-        limit.daemon = True
-        limit.start()
-        try:
-            for row, reason in SourcePublisher(client, ConnectorCounts("retries"), late).publish(
-                posts
-            ):
-                raise bad(f"{self._prefix} partition {partition} row {row}", reason)
-        except ConnectorAbandoned:
-            problem = f"the service at {self._server} accepted no posts for {PATIENCE_S:g} s"
-            raise Unavailable(problem) from None
-        finally:
-            limit.cancel()
+        number = context.partitionId() if context is not None else 0
+        producer, prefix = f"{self._producer}/{number}", f"{self._prefix}/{number}/"
+        found = publish_partition(parts, self._options, producer, self._epoch, prefix)
+        yield pa.RecordBatch.from_pydict({k: [v] for k, v in found._asdict().items()})
 
 
 # --- matches --------------------------------------------------------------------

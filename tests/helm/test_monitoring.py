@@ -33,7 +33,7 @@ def test_the_alerts_are_of_this_release(found: list[Manifest], tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
-def test_the_monitor_scrapes_the_port_of_every_pod_of_ray(found: list[Manifest]) -> None:
+def test_the_monitor_scrapes_the_port_of_every_pod_that_has_metrics(found: list[Manifest]) -> None:
     [monitor] = of_kind(found, "PodMonitor")
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
     chosen = monitor["spec"]["selector"]["matchLabels"].items()
@@ -43,7 +43,7 @@ def test_the_monitor_scrapes_the_port_of_every_pod_of_ray(found: list[Manifest])
         names = [port["name"] for port in pod.spec["containers"][0].get("ports", ())]
         if endpoint["port"] in names:
             with_port.add(pod.role)
-    assert with_port == {"head", "dispatcher", "worker", "merger", "sequencer"}
+    assert with_port == {"head", "dispatcher", "worker", "merger", "sequencer", "pipeline"}
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_value
 
 GRPC, METRICS = 7077, 8080
+OWN = ["planner", "pipeline", "test"]
 SERVICE = ["head", "dispatcher", "worker", "merger", "sequencer", "controller"]
 OTHERS: dict[str, tuple[str, dict[str, str]]] = {
     "client": ("apps", {"ps2stream-client": "true"}),
@@ -94,8 +95,8 @@ def ports() -> Iterator[int]:
 
 
 def test_clients_reach_the_grpc_port_and_nothing_else(network: Network) -> None:
-    for source in ("client", "planner", "test"):
-        for target in [*SERVICE, "planner", "test"]:
+    for source in ("client", *OWN):
+        for target in [*SERVICE, *OWN]:
             for port in ports():
                 wanted = target == "dispatcher" and port == GRPC
                 assert network.allows(source, target, port) == wanted, (source, target, port)
@@ -103,7 +104,7 @@ def test_clients_reach_the_grpc_port_and_nothing_else(network: Network) -> None:
 
 def test_strangers_and_other_releases_reach_nothing(network: Network) -> None:
     for source in ("stranger", "other release", "dns"):
-        for target in [*SERVICE, "planner", "test"]:
+        for target in [*SERVICE, *OWN]:
             assert not any(network.allows(source, target, port) for port in ports())
 
 
@@ -111,19 +112,20 @@ def test_the_service_is_open_to_itself(network: Network) -> None:
     for source in SERVICE:
         for target in SERVICE:
             assert all(network.allows(source, target, port) for port in ports())
-        for target in ("planner", "test", "other release", "stranger", "client"):
+        for target in (*OWN, "other release", "stranger", "client"):
             assert not any(network.allows(source, target, port) for port in ports())
 
 
 def test_prometheus_reaches_the_metrics_and_nothing_else(network: Network) -> None:
-    for target in [*SERVICE, "planner", "test"]:
+    for target in [*SERVICE, *OWN]:
         for port in ports():
-            wanted = port == METRICS and target in SERVICE and target != "controller"
+            scraped = {*SERVICE, "pipeline"} - {"controller"}
+            wanted = port == METRICS and target in scraped
             assert network.allows("prometheus", target, port) == wanted, (target, port)
 
 
 def test_all_ask_dns_and_only_stores_the_database(network: Network) -> None:
-    for source in [*SERVICE, "planner", "test"]:
+    for source in [*SERVICE, *OWN]:
         assert network.allows(source, "dns", 53, "UDP")
         assert not network.allows(source, "dns", 443)
     anywhere = Network(manifests(with_value(case("dev"), ("networkPolicy", "database"), [])))
@@ -132,13 +134,21 @@ def test_all_ask_dns_and_only_stores_the_database(network: Network) -> None:
         assert anywhere.allows(source, "stranger", 5432) == stores
 
 
-def test_spark_and_the_planner_reach_each_other(network: Network) -> None:
-    assert network.allows("planner", "executor", 7077)
-    found = {port for port in (*ports(), 7079) if network.allows("executor", "planner", port)}
+@pytest.mark.parametrize("driver", ["planner", "pipeline"])
+def test_spark_and_its_drivers_reach_each_other(network: Network, driver: str) -> None:
+    assert network.allows(driver, "executor", 7077)
+    found = {port for port in (*ports(), 7079) if network.allows("executor", driver, port)}
     assert found == {7078, 7079}
     assert not any(
         network.allows("executor", target, port) for target in SERVICE for port in ports()
     )
+
+
+def test_the_pipeline_alone_reaches_its_source() -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "redis"}}}]
+    found = Network(manifests(with_value(case("production"), ("networkPolicy", "source"), peers)))
+    for source in [*SERVICE, *OWN]:
+        assert found.allows(source, "redis", 9092) == (source == "pipeline"), source
 
 
 def test_the_head_alone_reaches_redis(network: Network) -> None:

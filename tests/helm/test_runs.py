@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from ps2stream import config
 from ps2stream.cli import main
 from ps2stream.cluster.service import start
+from ps2stream.connectors.pipeline_config import build_job
 from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_value
 from tests.support.certificates import Authority
 
@@ -98,7 +99,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     kept = [line for line in lines if line.split(" =")[0] not in local]
     head += "".join(f"{name} = {value}\n" for name, value in local.items())
     settings.write_text(head + "\n".join(kept) + "\n")
-    [controller] = of_kind(found, "Deployment")
+    controller = of_kind(found, "Deployment")[0]
     keep = controller["spec"]["template"]["spec"]["initContainers"][1]["command"]
     assert keep[:3] == ["ps2stream", "token", "keep"]
     words = [word.replace("/run/", f"{folder}/run/") for word in keep[1:]]
@@ -114,8 +115,8 @@ def words_of(command: list[str], running: Running) -> list[str]:
     return [f"--server={running.target}" if w.startswith("--server=") else w for w in found]
 
 
-def role(name: str) -> Any:
-    [found] = [pod for pod in pods(manifests(case("tenants"))) if pod.role == name]
+def role(name: str, of: str = "tenants") -> Any:
+    [found] = [pod for pod in pods(manifests(case(of))) if pod.role == name]
     return found.spec["containers"][0]
 
 
@@ -135,6 +136,26 @@ def test_the_test_delivers(running: Running, root: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, (done.stderr, time.monotonic() - begun)
     assert done.stdout.startswith("delivered: query test")
+
+
+def test_the_pipelines_program_takes_its_options(tmp_path: Path) -> None:
+    """All is understood but the file, which declares nothing here."""
+    words = role("pipeline", "production")["command"]
+    program = words.index("/opt/ps2stream/main.py")
+    assert words[0] == "spark-submit"
+    assert words[program + 1 : program + 3] == ["pipeline", "/etc/ps2stream/pipeline/pipeline.toml"]
+    empty = tmp_path / "pipeline.toml"
+    empty.write_text("")
+    done = CliRunner().invoke(main, ["pipeline", str(empty), *words[program + 3 :]])
+    assert done.exit_code == 2, done.output
+    fields = {v["field"] for v in json.loads(done.output)["error"]["violations"]}
+    assert fields == {"source.format", "checkpoint"}
+
+
+def test_the_pipelines_file_declares_one() -> None:
+    found = of_kind(manifests(case("production")), "ConfigMap")
+    [text] = [f["data"]["pipeline.toml"] for f in found if "pipeline.toml" in f["data"]]
+    assert build_job(tomllib.loads(text)).name == "feed"
 
 
 def test_the_planners_program_takes_its_options(running: Running) -> None:

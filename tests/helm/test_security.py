@@ -11,7 +11,7 @@ from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, refere
 
 STORES = {"dispatcher", "merger", "sequencer", "controller"}
 """Roles that open the database."""
-CALLERS = {"dispatcher", "controller", "planner", "test"}
+CALLERS = {"dispatcher", "controller", "planner", "pipeline", "test"}
 """Whose probes, or who themselves, call the service."""
 
 
@@ -40,7 +40,8 @@ def test_volumes_are_scratch_secrets_and_settings(rendered: list[Manifest]) -> N
         volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
         for volume in volumes.values():
             [kind] = volume.keys() - {"name"}
-            assert kind in ("emptyDir", "secret", "configMap"), pod.owner
+            is_position = (pod.role, kind) == ("pipeline", "persistentVolumeClaim")
+            assert is_position or kind in ("emptyDir", "secret", "configMap"), pod.owner
             if kind == "emptyDir":
                 assert "sizeLimit" in volume["emptyDir"]
             if kind == "secret":
@@ -75,7 +76,7 @@ def test_images_say_which(rendered: list[Manifest]) -> None:
             image = container["image"]
             assert re.search(r":[A-Za-z0-9][A-Za-z0-9._-]*(@sha256:[0-9a-f]{64})?$", image)
             assert ":latest" not in image
-            assert ("/ps2stream-spark:" in image) == (pod.role == "planner")
+            assert ("/ps2stream-spark:" in image) == (pod.role in {"planner", "pipeline"})
 
 
 def test_no_secret_stands_in_a_manifest(rendered: list[Manifest]) -> None:
@@ -99,10 +100,12 @@ def test_only_who_needs_a_secret_has_it() -> None:
             wanted.add(database)
         if pod.role in CALLERS:
             wanted.add(tls)
-        if pod.role in {"planner", "test"}:
+        if pod.role in {"planner", "pipeline", "test"}:
             wanted.add(tokens)
         if pod.role == "controller":
             wanted |= {tokens, cluster_token}
+        if pod.role == "pipeline":
+            wanted.add("feed")
         assert references(pod.spec) == wanted, pod.role
         private = [v for v in pod.spec["volumes"] if v["name"] == "tls"]
         assert bool(private) == (pod.role in {"dispatcher", "controller"})
@@ -112,7 +115,7 @@ def test_rays_processes_ask_for_a_token(rendered: list[Manifest]) -> None:
     [cluster] = of_kind(rendered, "RayCluster")
     assert cluster["spec"]["authOptions"]["mode"] == "token"
     named = cluster["spec"]["authOptions"].get("secretName", cluster["metadata"]["name"])
-    [controller] = of_kind(rendered, "Deployment")
+    controller = of_kind(rendered, "Deployment")[0]
     [container] = controller["spec"]["template"]["spec"]["containers"]
     environment = {each["name"]: each for each in container["env"]}
     assert environment["RAY_AUTH_MODE"]["value"] == "token"
@@ -124,7 +127,7 @@ def test_rays_processes_ask_for_a_token(rendered: list[Manifest]) -> None:
 
 def test_ray_is_started_as_the_service_would(rendered: list[Manifest]) -> None:
     for pod in pods(rendered):
-        if pod.role in {"planner", "test"}:
+        if pod.role in {"planner", "pipeline", "test"}:
             continue
         environment = {each["name"]: each.get("value") for each in pod.spec["containers"][0]["env"]}
         assert environment.items() >= SETTINGS.items(), pod.role
@@ -177,7 +180,7 @@ def test_two_releases_do_not_collide() -> None:
             labels = policy["spec"]["podSelector"]["matchLabels"]
             assert labels["app.kubernetes.io/instance"] == name
         [cluster] = of_kind(found, "RayCluster")
-        [controller] = of_kind(found, "Deployment")
+        controller = of_kind(found, "Deployment")[0]
         command = controller["spec"]["template"]["spec"]["containers"][0]["command"]
         assert f"{cluster['metadata']['name']}-head-svc:6379" in command
         assert re.fullmatch("[a-z]([-a-z0-9]{0,51}[a-z0-9])?", cluster["metadata"]["name"])

@@ -1,13 +1,17 @@
-"""One Spark session for all tests of this folder."""
+"""One Spark session and one service for all tests of this folder."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ps2stream.client.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
 from tests.support.spark_options import DAEMON, SETTINGS, submit_options
 
 if TYPE_CHECKING:
@@ -23,3 +27,30 @@ def spark() -> Iterator[SparkSession]:
         patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join(words))
         with session() as found:
             yield found
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = Path(tmp_path_factory.mktemp("data"))
+    with start(Settings(runtime="local", port=0, workers=1, data_dir=data)) as running:
+        yield running.targets[0]
+
+
+@pytest.fixture
+def client(target: str) -> Iterator[Client]:
+    with Client(target, timeout=60) as found:
+        yield found
+
+
+@pytest.fixture
+def forget_last() -> Callable[[Path], None]:
+    """What makes of a checkpoint that of a driver which died after the work of a micro-batch,
+    before it was noted."""
+
+    def forget(checkpoint: Path) -> None:
+        commits = checkpoint / "commits"
+        last = max(int(p.name) for p in commits.iterdir() if p.name.isdecimal())
+        for file in (commits / f"{last}", commits / f".{last}.crc"):
+            file.unlink(missing_ok=True)
+
+    return forget

@@ -29,6 +29,12 @@
 {{- if and .planner.enabled (not .planner.tokenSecret.name) (not .settings.identities) }}
 {{- $bad = append $bad "planner.tokenSecret.name: is missing; the planner needs a token of scope admin, unless planner.enabled is false" }}
 {{- end }}
+{{- if and .pipeline.enabled (not .pipeline.config) }}
+{{- $bad = append $bad "pipeline.config: is missing; the pipeline needs the file that declares it, unless pipeline.enabled is false" }}
+{{- end }}
+{{- if and .pipeline.enabled (not .pipeline.tokenSecret.name) (not .settings.identities) }}
+{{- $bad = append $bad "pipeline.tokenSecret.name: is missing; the pipeline needs a token of scope publish, unless pipeline.enabled is false" }}
+{{- end }}
 {{- if and .test.enabled (not .test.tokenSecret.name) (not .settings.identities) }}
 {{- $bad = append $bad "test.tokenSecret.name: is missing; the test needs a token of the scopes publish and subscribe, unless test.enabled is false" }}
 {{- end }}

@@ -1,0 +1,234 @@
+"""`ps2stream pipeline` from files to matches, over crashes; and what Spark refuses of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ps2stream.client.client import Client
+from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
+from ps2stream.connectors.pipeline_config import PostMapping, build_job
+from ps2stream.errors import FailedPrecondition, InvalidArgument
+from ps2stream.space.regions import Rect
+from tests import naive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+QUERIES = [
+    naive.Query("a", "s", "flood AND river"),
+    naive.Query("b", "s", "storm OR flood", {"type": "Rect", "lon_min": -5.0, "lat_min": -5.0,
+                                              "lon_max": 5.0, "lat_max": 5.0}),
+    naive.Query("c", "s", "river AND mag >= 5"),
+]  # fmt: skip
+
+
+def run(declared: dict[str, Any], target: str) -> dict[str, int]:
+    """Runs a pipeline until it has published what there is; its counts."""
+    from ps2stream.connectors.spark_pipeline import COUNTS, run_pipeline
+
+    counts = ConnectorCounts(*COUNTS)
+    teller = CountsReporter(counts, lambda value, line: None, 0)
+    job = build_job({"trigger": "once", **declared})
+    run_pipeline(job, target, {}, counts, teller, threading.Event(), lambda: None)
+    return counts.now()
+
+
+def arrived(client: Client, session: str, count: int) -> Counter[tuple[str, str]]:
+    """The next matches of a session: query and object; the object `last` is the last of all."""
+    found: Counter[tuple[str, str]] = Counter()
+    with client.subscribe(session) as matches:
+        for match in matches:
+            if match.object_id == "last":
+                break
+            found[match.query_id, match.object_id] += 1
+            assert found.total() <= count, found
+    return found
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    names = ("event", "x", "y", "title", "body", "lang", "size")
+    table = pa.table({n: pa.array([row[n] for row in rows]) for n in names})
+    pq.write_table(table, path, row_group_size=7)
+
+
+def draw_rows(rng: np.random.Generator, first: int, count: int) -> list[dict[str, Any]]:
+    """Rows of all kinds: of another language, outside of the world, without a text."""
+    words = ("flood", "storm", "river", "calm")
+    rows = []
+    for i in range(first, first + count):
+        title, body = (str(rng.choice(words)) for _ in range(2))
+        rows.append(
+            {
+                "event": f"e{i}", "x": 999.0 if i % 11 == 3 else float(rng.uniform(-10, 10)),
+                "y": float(rng.uniform(-10, 10)), "title": None if i % 13 == 5 else title,
+                "body": body, "lang": "de" if i % 5 == 1 else "en", "size": int(rng.integers(9)),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def test_from_parquet_each_match_once_over_a_crash(
+    spark: SparkSession,
+    target: str,
+    client: Client,
+    tmp_path: Path,
+    forget_last: Callable[[Path], None],
+) -> None:
+    for query in QUERIES:
+        region = Rect(-5, -5, 5, 5) if query.region else None
+        client.insert(query.id, query.expression, region, session="pipeline")
+    folder, checkpoint, letters = (tmp_path / n for n in ("posts", "position", "bad.jsonl"))
+    folder.mkdir()
+    rng = np.random.default_rng(5)
+    rows = [draw_rows(rng, first, 60) for first in (0, 60, 120)]
+    declared = {
+        "source": {"format": "parquet", "path": str(folder), "options": {"maxFilesPerTrigger": 1}},
+        "posts": {
+            "id": "event", "lon": "x", "lat": "y", "text": "concat(title, ' ', body)",
+            "where": "lang = 'en'",
+        },
+        "attributes": {"mag": "size * 1.0"},
+        "checkpoint": str(checkpoint),
+        "partitions": 3,
+        "dead_letters": str(letters),
+    }  # fmt: skip
+    for number in range(2):
+        write_rows(folder / f"{number}.parquet", rows[number])
+    first = run(declared, target)
+    forget_last(checkpoint)  # its rows are published and not committed
+    write_rows(folder / "2.parquet", rows[2])
+    second = run(declared, target)
+    english = [row for part in rows for row in part if row["lang"] == "en"]
+    good = [row for row in english if row["x"] < 180 and row["title"] is not None]
+    repeated = [row for row in rows[1] if row in good]
+    assert first["done"] + second["done"] == len(good) + len(repeated)
+    assert (first["taken"], second["taken"], first["batches"]) == (120, 120, 2)
+    told = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert {t["record"]["id"] for t in told} == {r["event"] for r in english if r not in good}
+    assert any("expected degrees in [-180, 180], got 999.0" in t["reason"] for t in told)
+    expected = Counter(
+        (query.id, row["event"])
+        for row in good
+        for query in QUERIES
+        if naive.matches(
+            query,
+            naive.Obj(row["x"], row["y"], f"{row['title']} {row['body']}", {"mag": row["size"]}),
+        )
+    )
+    client.publish([{"lon": 0.0, "lat": 0.0, "text": "flood river", "id": "last"}])
+    assert arrived(client, "pipeline", expected.total()) == expected
+    assert len(expected) > 30
+    # A row that is no post stops the pipeline without a place for it.
+    del declared["dead_letters"]
+    declared |= {"checkpoint": str(tmp_path / "other"), "name": "other"}
+    with pytest.raises(InvalidArgument, match=r"batch 0 other-\w+/\d row \d+: .*(999|null)"):
+        run(declared, target)
+
+
+def test_rows_of_one_id_are_published_once(
+    spark: SparkSession,
+    target: str,
+    client: Client,
+    tmp_path: Path,
+    forget_last: Callable[[Path], None],
+) -> None:
+    client.insert("dedupe", "quake", session="dedupe")
+    folder, checkpoint = tmp_path / "posts", tmp_path / "position"
+    folder.mkdir()
+
+    def add(name: str, rows: list[tuple[str | None, int]]) -> None:
+        lines = (
+            json.dumps({"id": i, "ts": minute * 60_000, "lon": 1, "lat": 1, "text": "quake"}) + "\n"
+            for i, minute in rows
+        )
+        (folder / name).write_text("".join(lines))
+
+    declared = {
+        "source": {
+            "format": "json",
+            "path": str(folder),
+            "schema": "id STRING, ts BIGINT, lon DOUBLE, lat DOUBLE, text STRING",
+        },
+        "posts": {"dedupe": "10m"},
+        "checkpoint": str(checkpoint),
+        "partitions": 2,
+        "skip_bad": True,
+    }
+    add("0.json", [("a", 100), ("b", 101), ("a", 102), (None, 103), (None, 103), ("c", 103)])
+    first = run(declared, target)
+    add("1.json", [("c", 104), ("d", 100), ("e", 140), ("b", 105)])
+    second = run(declared, target)
+    forget_last(checkpoint)
+    add("2.json", [("e", 141), ("late", 20), ("f", 141)])
+    third = run(declared, target)
+    client.publish([{"lon": 1.0, "lat": 1.0, "text": "quake", "id": "last"}])
+    expected = Counter(("dedupe", i) for i in "abcdef")
+    assert arrived(client, "dedupe", 6) == expected
+    assert (first["done"], first["bad"], first["repeats"]) == (3, 2, 1)
+    assert (second["done"], second["repeats"]) == (2, 2)
+    assert third["late"] == 1
+    assert third["repeats"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("mapping", "problem"),
+    [
+        (PostMapping({"lon": "nothing"}), r"posts.lon: .*nothing"),
+        (PostMapping({"lon": "x +"}), r"posts.lon: .*x \+"),
+        (PostMapping({"lon": "body"}), r"posts column lon: expected numbers, got string"),
+        (PostMapping({"lon": "x", "text": "x"}), r"posts column text: expected strings, got doub"),
+        (PostMapping({"lon": "x", "time": "body"}), r"posts column time: expected timestamps or"),
+        (PostMapping({}), r"posts.lon: expected a column lon or lng or longitude, or a mapping"),
+        (PostMapping({"lon": "x"}, where="langs = 1"), r"posts.where: .*langs"),
+        (PostMapping({"lon": "x"}, {"a": "array(1)"}), r"attributes column a: cannot be an attrib"),
+        (PostMapping({"lon": "x"}, {"a": "nope"}), r"attributes.a: .*nope"),
+        (PostMapping({"lon": "x"}, "nope"), r"attributes: expected a column nope; there are: x"),
+        (PostMapping({"lon": "x"}, dedupe_s=9.0), r"posts.dedupe: needs posts.id, by which rows"),
+        (
+            PostMapping({"lon": "x", "id": "body"}, dedupe_s=9.0),
+            r"posts.dedupe: needs posts.time, by which rows are forgotten",
+        ),
+    ],
+)
+def test_what_spark_refuses_is_named(
+    spark: SparkSession, mapping: PostMapping, problem: str
+) -> None:
+    from ps2stream.connectors.spark_mapping import map_posts
+
+    rows = spark.createDataFrame([], "x DOUBLE, lat DOUBLE, text STRING, body STRING")
+    with pytest.raises(InvalidArgument, match=problem):
+        map_posts(rows, mapping)
+
+
+def test_columns_that_are_mapped_by_name_are_no_attributes(spark: SparkSession) -> None:
+    from ps2stream.connectors.spark_mapping import map_posts
+
+    rows = spark.createDataFrame([], "x DOUBLE, lat DOUBLE, body STRING, mag DECIMAL(5, 1)")
+    found = map_posts(rows, PostMapping({"lon": "x", "text": "upper(body)"}))
+    assert found.posts.columns == ["lon", "lat", "text", "body", "mag"]
+    assert found.attributes == {"body": "", "mag": ""}
+    assert dict(found.posts.dtypes)["mag"] == "double"
+
+
+def test_a_source_without_its_package_is_named(spark: SparkSession) -> None:
+    from ps2stream.connectors.spark_mapping import open_source
+
+    options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}
+    job = build_job({"source": {"format": "kafka", "options": options}, "checkpoint": "c"})
+    with pytest.raises(FailedPrecondition, match=r"no source kafka.*spark-sql-kafka-0-10_2.13:4"):
+        open_source(spark, job)
+    files = {"source": {"format": "parquet", "path": "/nowhere"}, "checkpoint": "c"}
+    with pytest.raises(InvalidArgument, match=r"source: .*/nowhere"):
+        open_source(spark, build_job(files))
