@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.dispatcher.replica_kernels import choose_replicas
+from ps2stream.dispatcher.replica_kernels import choose_replicas, count_shards
 from ps2stream.dispatcher.shedding_kernels import count_live
 from ps2stream.multicast.capping_kernels import shed_copies
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
@@ -183,10 +183,15 @@ def select_workers(
 
 @njit(cache=True, nogil=True)
 def count_candidates(
-    table: U64, count: U32, cells: U32, objects: tuple[I64, U64], groups: tuple[I64, U16], met: I64
+    table: U64,
+    count: U32,
+    cells: U32,
+    objects: tuple[I64, U64],
+    groups: tuple[I64, U16, U8],
+    met: I64,
 ) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    owns; the workers of a group take turns. cells: uint32[levels, n], as in `select_workers`;
+    owns; the workers of a group take turns, or have equal parts of a sharded unit. cells: uint32[levels, n], as in `select_workers`;
     objects: their offsets and terms; groups: of WorkerGroups."""
     term_off, term = objects
     for level in range(len(cells)):
@@ -199,6 +204,9 @@ def count_candidates(
                     if w >= _FIRST_GROUP:
                         g = w - _FIRST_GROUP
                         size = groups[0][g + _ONE] - groups[0][g]
+                        if groups[2][g]:
+                            count_shards(np.int64(count[slot]), np.int64(g), groups, met)
+                            continue
                         w = np.uint64(groups[1][groups[0][g] + i % size])
                     met[w] += np.int64(count[slot])
 
@@ -212,9 +220,9 @@ def count_queries(table: U64, count: U32, cell: U32, term: U64, out: I64) -> Non
 
 
 @njit(cache=True, nogil=True)
-def count_postings(table: U64, count: U32, groups: tuple[I64, U16], out: I64) -> None:
-    """Adds to out[w] the live queries under the units of worker w and of groups with it. groups:
-    of WorkerGroups."""
+def count_postings(table: U64, count: U32, groups: tuple[I64, U16, U8], out: I64) -> None:
+    """Adds to out[w] the live queries under the units of worker w and of groups with it that
+    replicate, and to the last of `out` those under sharded units. groups: of WorkerGroups."""
     for slot in range(len(table)):
         meta = table[slot, 1]
         if not meta:
@@ -222,6 +230,9 @@ def count_postings(table: U64, count: U32, groups: tuple[I64, U16], out: I64) ->
         w = (meta >> _S16) & _LOW16
         if w < _FIRST_GROUP:
             out[w] += np.int64(count[slot])
+            continue
+        if groups[2][w - _FIRST_GROUP]:
+            out[len(out) - 1] += np.int64(count[slot])
             continue
         for j in range(groups[0][w - _FIRST_GROUP], groups[0][w - _FIRST_GROUP + _ONE]):
             out[groups[1][j]] += np.int64(count[slot])
@@ -316,7 +327,7 @@ def route_objects(
     used: I64,
     bits: tuple[int, int],
     objects: tuple[F64, F64, I64, U64],
-    groups: tuple[I64, U16],
+    groups: tuple[I64, U16, U8],
     waiting: tuple[F64, float],
     count: U32,
     shedding: tuple[float, bool, U8, F64, I64, I64, I64, U64, U8],
