@@ -171,7 +171,8 @@ class Gridt:
     ) -> tuple[list[ObjectShare], int]:  # fmt: skip
         """Returns (a share for each worker that has a query under one of an object's units, the
         number of objects that go to no worker). Of the workers of a replicated unit one is chosen,
-        by `waits`, or in turns; of a sharded one, all. Load is shed as `shedding` says, whose columns say then what was.
+        by `waits`, or in turns; of a sharded one, all. Load is shed as `shedding` says, whose
+        columns say then what was.
 
         lon and lat are degrees, float64[n]; terms are ragged, uint64.
         """

@@ -191,8 +191,9 @@ def count_candidates(
     met: I64,
 ) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    owns; the workers of a group take turns, or have equal parts of a sharded unit. cells: uint32[levels, n], as in `select_workers`;
-    objects: their offsets and terms; groups: of WorkerGroups."""
+    owns; the workers of a group take turns, or have equal parts of a sharded unit. cells:
+    uint32[levels, n], as in `select_workers`; objects: their offsets and terms; groups: of
+    WorkerGroups."""
     term_off, term = objects
     for level in range(len(cells)):
         for i in range(len(term_off) - 1):

@@ -1,8 +1,8 @@
 """Replicas and shards: hot units that several workers own together (algorithms.md 6.3).
 
 The queries of a replicated unit are live at each of its workers, and each object that meets it goes
-to one of them. Those of a sharded unit are divided among its workers, and each object goes to all of
-them. A plan lists such units beside its leaves, which assign all others.
+to one of them. Those of a sharded unit are divided among its workers, and each object goes to all
+of them. A plan lists such units beside its leaves, which assign all others.
 """
 
 from __future__ import annotations
