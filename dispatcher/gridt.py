@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.hot_unit_kernels import list_met_units
+from ps2stream.dispatcher.hot_unit_kernels import count_stored, list_met_units
 from ps2stream.dispatcher.kernels import (
     ALL,
     NEWER,
@@ -209,6 +209,15 @@ class Gridt:
         bits = self.grid.lon_bits, self.grid.lat_bits
         keys: U64 = list_met_units(self._table, self._used, bits, leaves, objects, (first, stride))
         return keys
+
+    def count_stored(self, cell: U32, word: U64) -> tuple[I64, I64, int]:
+        """Counts the live queries under each of some cells of the base level, under each of some
+        words in all cells, of which TERM_BITS are given, and under all units. Both are ascending,
+        each once. Looks at all of H2."""
+        by_cell, by_word = np.zeros(len(cell), np.int64), np.zeros(len(word), np.int64)
+        columns = sealed(cell), sealed(word)
+        stored = count_stored(self._table, self._count, *columns, by_cell, by_word)
+        return by_cell, by_word, int(stored)
 
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
         """Counts for each worker the pairs of an object and a posting that it would check if

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.dispatcher.replica_kernels import choose_replicas, count_shards
+from ps2stream.dispatcher.replica_kernels import choose_replicas, count_group
 from ps2stream.dispatcher.shedding_kernels import count_live
 from ps2stream.multicast.capping_kernels import shed_copies
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
@@ -191,9 +191,8 @@ def count_candidates(
     met: I64,
 ) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    owns; the workers of a group take turns, or have equal parts of a sharded unit. cells:
-    uint32[levels, n], as in `select_workers`; objects: their offsets and terms; groups: of
-    WorkerGroups."""
+    compares (`count_group`). cells: uint32[levels, n], as in `select_workers`; objects: their
+    offsets and terms; groups: of WorkerGroups."""
     term_off, term = objects
     for level in range(len(cells)):
         for i in range(len(term_off) - 1):
@@ -203,13 +202,10 @@ def count_candidates(
                 if slot >= 0:
                     w = (table[slot, 1] >> _S16) & _LOW16
                     if w >= _FIRST_GROUP:
-                        g = w - _FIRST_GROUP
-                        size = groups[0][g + _ONE] - groups[0][g]
-                        if groups[2][g]:
-                            count_shards(np.int64(count[slot]), np.int64(g), groups, met)
-                            continue
-                        w = np.uint64(groups[1][groups[0][g] + i % size])
-                    met[w] += np.int64(count[slot])
+                        g = np.int64(w - _FIRST_GROUP)
+                        count_group(np.int64(count[slot]), g, i, groups, met)
+                    else:
+                        met[w] += np.int64(count[slot])
 
 
 @njit(cache=True, nogil=True)
@@ -337,9 +333,8 @@ def route_objects(
     latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `time` of
     `choose_replicas`; count: of H2, for `shedding`, a plain tuple of SheddingColumns, by which
     copies are shed unless its columns are empty. Returns how many go to no worker; where the rows,
-    the terms
-    and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the fields of
-    ShareColumns. A worker without rows has no offsets."""
+    the terms and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the
+    fields of ShareColumns. A worker without rows has no offsets."""
     lon, lat, term_off, term = objects
     workers = len(waiting[0])
     n, words = len(lon), (workers + 63) // 64

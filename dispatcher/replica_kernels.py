@@ -98,9 +98,14 @@ def choose_replicas(
 
 
 @njit(cache=True, nogil=True)
-def count_shards(queries: int, group: int, groups: tuple[I64, U16, U8], met: I64) -> None:
-    """Adds equal parts of the queries of a sharded unit to met[w] of each worker of the group."""
+def count_group(queries: int, group: int, turn: int, groups: tuple[I64, U16, U8], met: I64) -> None:
+    """Adds the queries of a unit that an object meets to met[w] of the workers of the group that
+    compare it: where they shard the unit, equal parts to each, else all to the one whose turn it
+    is."""
     first, end = groups[0][group], groups[0][group + 1]
     size = end - first
+    if not groups[2][group]:
+        met[groups[1][first + turn % size]] += queries
+        return
     for j in range(size):
         met[groups[1][first + j]] += queries // size + (j < queries % size)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ps2stream.protocol.frame import U32, U64
-from ps2stream.workers.gi2 import GI2 as NewIndex
+from ps2stream.workers.drops import drop_postings, drop_units
+from ps2stream.workers.gi2 import GI2
 from tests.support.postings import GRID, check, columns, objects, random_query
 from tests.support.shards import place_of, shard_of
 
@@ -17,7 +18,7 @@ def test_the_workers_of_a_sharded_unit_have_each_posting_once_and_find_each_pair
     rng = np.random.default_rng(3)
     drawn = [random_query(rng, i + 1) for i in range(300)]
     tags = {query.handle: set(query.tags) for query in drawn}
-    indexes = [NewIndex(GRID) for _ in WORKERS]
+    indexes = [GI2(GRID) for _ in WORKERS]
     stored = pairs = 0
     batch = objects(rng, 60)
     for worker, index in zip(WORKERS, indexes, strict=True):
@@ -38,14 +39,14 @@ def test_the_workers_of_a_sharded_unit_have_each_posting_once_and_find_each_pair
     assert stored == sum(map(len, tags.values()))
     for query in drawn:
         query.tags = tags[query.handle]
-    whole = NewIndex(GRID)
+    whole = GI2(GRID)
     whole.insert(*columns(drawn))
     assert pairs == check(whole, drawn, len(drawn), batch) > 50
 
 
 def test_nothing_changes_before_all_was_asked_for() -> None:
     rng = np.random.default_rng(4)
-    index = NewIndex(GRID)
+    index = GI2(GRID)
     drawn = [random_query(rng, i + 1) for i in range(20)]
     index.insert(*columns(drawn))
     before = index.stats()
@@ -53,7 +54,8 @@ def test_nothing_changes_before_all_was_asked_for() -> None:
     def fail(cell: U32, term: U64, place: U64) -> np.ndarray:
         raise RuntimeError
 
-    for drop in (lambda: index.drop_shards(fail), lambda: index.drop(lambda c, t: fail(c, t, t))):
-        with pytest.raises(RuntimeError):
-            drop()
-        assert index.stats() == before
+    with pytest.raises(RuntimeError):
+        drop_postings(index._arrays, fail)
+    with pytest.raises(RuntimeError):
+        drop_units(index._arrays, lambda cell, term: fail(cell, term, term))
+    assert index.stats() == before
