@@ -92,11 +92,13 @@ def list_met_units(
 
 
 @njit(cache=True, nogil=True)
-def count_stored(table: U64, count: U32, cell: U32, word: U64, by_cell: I64, by_word: I64) -> int:
+def count_stored(
+    table: U64, count: U32, cell: U32, word: U64, by_cell: I64, by_word: I64
+) -> np.int64:
     """Adds the live queries of H2 to by_cell[i] under the base-level cell[i], and to by_word[i]
     under the words of which word[i] has the TERM_BITS; both are ascending, each once. Returns how
     many there are under all units."""
-    stored = 0
+    stored = np.int64(0)
     for slot in range(len(table)):
         if table[slot, 1] == 0:
             continue

@@ -98,7 +98,9 @@ def choose_replicas(
 
 
 @njit(cache=True, nogil=True)
-def count_group(queries: int, group: int, turn: int, groups: tuple[I64, U16, U8], met: I64) -> None:
+def count_group(
+    queries: np.int64, group: np.int64, turn: int, groups: tuple[I64, U16, U8], met: I64
+) -> None:
     """Adds the queries of a unit that an object meets to met[w] of the workers of the group that
     compare it: where they shard the unit, equal parts to each, else all to the one whose turn it
     is."""

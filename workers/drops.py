@@ -45,7 +45,7 @@ def drop_postings(arrays: IndexArrays, keep: Callable[[U32, U64, U64], Mask]) ->
         left = np.r_[0, np.cumsum(size[parted])]
         divided.append((cell[parted], run[parted], left, kept[parted[unit]]))
     waiting = sum(ks.keep_postings(*units, tuple(arrays)) for units in divided)
-    return waiting + sum(ks.drop_units(*units, tuple(arrays)) for units in dropped)
+    return int(waiting + sum(ks.drop_units(*units, tuple(arrays)) for units in dropped))
 
 
 def _list_units(arrays: IndexArrays) -> Iterator[tuple[U32, U64, U32]]:

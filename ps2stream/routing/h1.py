@@ -81,7 +81,7 @@ class WorkerGroups(NamedTuple):
         with the one worker that holds the posting. place uint64[n]: of the posting's query, as in
         QueryTags."""
         out = np.empty(len(holder), np.uint16)
-        choose_shards(*map(sealed, (holder, term, place)), (*self,), out)
+        choose_shards(sealed(holder), sealed(term), sealed(place), (*self,), out)
         return out
 
 

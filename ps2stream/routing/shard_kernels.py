@@ -45,7 +45,8 @@ def choose_shard(
     """Returns the worker of a group that holds a posting. groups: of WorkerGroups."""
     first, end = groups[0][group], groups[0][group + 1]
     posting = mix(place, term) * _SPREAD
-    best, highest = groups[1][first], _NONE
+    best: np.uint16 = groups[1][first]
+    highest = _NONE
     for i in range(first, end):
         score = mix(np.uint64(groups[1][i]) + _ONE, posting) * _SPREAD
         if score > highest:

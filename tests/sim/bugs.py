@@ -881,7 +881,7 @@ def objects_go_to_one_shard() -> Iterator[None]:
 
     def route_to_one(self: Any, *args: Any) -> Any:
         groups = self.h1.groups
-        self.h1.groups = h1.WorkerGroups(*groups[:2], np.zeros_like(groups.sharded))
+        self.h1.groups = h1.WorkerGroups(groups.off, groups.worker, np.zeros_like(groups.sharded))
         try:
             return route(self, *args)
         finally:
@@ -898,7 +898,7 @@ def every_shard_is_loaded_whole() -> Iterator[None]:
 
     def hold_all(self: Any, worker: int, holder: Any, term: Any, place: Any) -> Any:
         groups = self.groups
-        self.groups = h1.WorkerGroups(*groups[:2], np.zeros_like(groups.sharded))
+        self.groups = h1.WorkerGroups(groups.off, groups.worker, np.zeros_like(groups.sharded))
         try:
             return held_by(self, worker, holder, term, place)
         finally:

@@ -45,8 +45,7 @@ def test_units_go_one_by_one_and_come_again_and_none_is_hidden(seed: int) -> Non
             model.update(zip(tags.cell[part].tolist(), tags.term[part].tolist(), strict=True))
         assert {unit: n for unit, (_, n) in gridt.counts().items()} == model
         for i in np.r_[rng.permutation(FULL), rng.permutation(FULL // 2)]:
-            one = slice(i, i + 1)
-            gridt.retire(QueryTags(np.arange(2), *(column[one] for column in tags[1:])))
+            gridt.retire(tags.of(np.arange(FULL) == i))
         assert gridt.counts() == {}
 
 

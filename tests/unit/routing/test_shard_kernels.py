@@ -31,7 +31,7 @@ def test_the_place_of_a_query_is_a_hash_of_its_first_box() -> None:
     boxes[4] = [0.0, -0.0, 0.0, 1.0]
     off = 4 * np.r_[0, 1, np.arange(3, 41)]  # the second has two
     found = hashed(boxes, off).tolist()
-    assert found == [place_of(boxes.ravel()[at : at + 4]) for at in off[:-1]]
+    assert found == [place_of(boxes.ravel()[at : at + 4].tolist()) for at in off[:-1]]
     assert found[2] == found[3]  # -0.0 is 0.0
     assert len(set(found)) == len(found) - 1
 
