@@ -115,8 +115,8 @@ def test_objects_of_a_busy_stream_stay_together() -> None:
 
 def test_the_queries_of_a_sharded_unit_count_in_equal_parts() -> None:
     met = np.zeros(WORKERS, np.int64)
-    kernels.count_group(8, 3, 7, (OFF, MEMBERS, KINDS), met)
+    kernels.count_group(np.int64(8), np.int64(3), 7, (OFF, MEMBERS, KINDS), met)
     assert met[[*GROUPS[3]]].tolist() == [3, 3, 2]
     assert met.sum() == 8
-    kernels.count_group(5, 1, 7, (OFF, MEMBERS, KINDS), met)
+    kernels.count_group(np.int64(5), np.int64(1), 7, (OFF, MEMBERS, KINDS), met)
     assert met[GROUPS[1][7 % 3]] == 5
