@@ -77,7 +77,7 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
                 assert told["query"]["id"] == id
                 assert told["postings"] == told["cells"] * len(told["units"]) > 0
                 yes, no = yes + told["matches"], no + (not told["matches"])
-                replicated += any(unit["workers"] for unit in told["units"])
+                replicated += any(unit["workers"] or unit["sharded"] for unit in told["units"])
                 if told["matches"]:
                     [unit] = [u for u in told["units"] if u["decides"]]
                     assert unit["posted"]
