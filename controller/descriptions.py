@@ -80,14 +80,14 @@ def describe_loads(
 
 
 def describe_replicas(plan: RoutingPlan, shares: Mapping[UnitKey, float]) -> list[dict[str, Any]]:
-    """Describes the replicated units of a plan, those with the highest share first, for
+    """Describes the replicated and sharded units of a plan, those with the highest share first, for
     GetLoadResponse. shares: of the last objects, as far as they are known."""
     known = {(unit.cell, unit.term): unit for unit in plan.replicas}
     order = sorted(known, key=lambda key: -shares.get(key, 0.0))
     return [
         ({} if cell is None else _describe_place(plan.grid, cell))
         | ({} if term is None else {"term": term})
-        | {"workers": list(known[cell, term].workers)}
+        | {"workers": list(known[cell, term].workers), "sharded": known[cell, term].sharded}
         | ({"share": shares[cell, term]} if (cell, term) in shares else {})
         for cell, term in order
     ]

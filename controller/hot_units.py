@@ -18,6 +18,7 @@ from ps2stream.planner.adjust.replicate import (
     ReplicationRules,
     StreamShares,
     UnitKey,
+    discount_shards,
     is_unbalanced,
     list_cool_units,
     replicate,
@@ -52,7 +53,8 @@ class HotUnitWatch:
         """Requests a report of every dispatcher."""
         self._number += 1
         self._reports.clear()
-        request = HotUnitsRequest(self._epoch, self._number)
+        weigh = int(self._imbalances > 0)  # the plan may change by the next reports
+        request = HotUnitsRequest(self._epoch, self._number, weigh)
         return [Send(Address("dispatcher", i), request) for i in range(self._dispatchers)]
 
     def take(self, report: HotUnitsReport) -> bool:
@@ -80,6 +82,7 @@ class HotUnitWatch:
         stream = combine_reports(reports, plan.workers)
         if stream is None:
             return None
+        stream = discount_shards(plan, stream)
         self._recent.append(stream)
         self.shares = stream.unit_shares
         if self.rules.aim < stream.balance and not is_unbalanced(stream, self.rules):
@@ -116,16 +119,24 @@ def combine_reports(reports: Sequence[HotUnitsReport], workers: int) -> StreamSh
         return None
     sent = np.zeros(workers)
     share: dict[tuple[int | None, str | None, int], float] = {}
-    rate = 0.0
+    postings: dict[tuple[int | None, str | None], float] = {}
+    rate = updates = 0.0
     for report in reports:
         n = min(workers, len(report.sent))
         sent[:n] += report.sent[:n] / objects
         rate += report.objects * 1000 / max(report.ms, 1)
-        for key, part in _list_units(report) if report.objects else ():
+        updates = max(updates, report.updates * 1000 / max(report.ms, 1))  # all have the same
+        weights = report.postings / max(report.stored, 1)
+        units = _list_units(report) if report.objects else []
+        for (key, part), weight in zip(units, weights.tolist(), strict=False):
             share[key] = share.get(key, 0.0) + part * report.objects / objects
-    units = [HotUnit(cell, term, part, owner) for (cell, term, owner), part in share.items()]
-    units.sort(key=lambda unit: -unit.share)
-    return StreamShares(tuple(units), sent, objects, rate)
+            postings[key[:2]] = max(postings.get(key[:2], 0.0), weight)
+    found = [
+        HotUnit(cell, term, part, owner, postings[cell, term])
+        for (cell, term, owner), part in share.items()
+    ]
+    found.sort(key=lambda unit: -unit.share)
+    return StreamShares(tuple(found), sent, objects, rate, updates)
 
 
 def _list_units(

@@ -309,7 +309,9 @@ class ControllerMachine:
         if another or (before.following is not None and self.strategy.following is None):
             self._settled = self._number + 2
             self._watch.forget()
-        self.counters.replicated = len(self.strategy.serving.replicas)
+        units = self.strategy.serving.replicas
+        self.counters.replicated = len(units)
+        self.counters.sharded = sum(unit.sharded for unit in units)
         if self._units is not None:  # some workers may have gone with a plan
             self._units = self._units.take(self._units.worker < self.strategy.workers)
         if asked == PlanAction.TELL and self.policy.sunset.due_by(self.strategy, reply):

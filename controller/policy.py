@@ -31,8 +31,9 @@ class ControllerCounters:
     without; balance: of the last period, by cells and by Definition 1's product, and each
     worker's load; adjustments: begun; declined: refused by the sequencer; sunsets: old plans
     whose end was begun; splits, merges: of parts, in adjustments that came into force; replicated:
-    units with several workers; hot_changes: plan changes begun because of hot units; hot_balance:
-    most over mean of the workers' loads in the last half second, 0 if it is not watched."""
+    units with several workers; sharded: those of them whose queries are divided; hot_changes: plan
+    changes begun because of hot units; hot_balance: most over mean of the workers' loads in the
+    last half second, 0 if it is not watched."""
 
     periods: int = 0
     lost: int = 0
@@ -46,5 +47,6 @@ class ControllerCounters:
     splits: int = 0
     merges: int = 0
     replicated: int = 0
+    sharded: int = 0
     hot_changes: int = 0
     hot_balance: float = 0.0

@@ -38,7 +38,7 @@ def estimate_query(
     found = _find_matches(new_index(grid), query, tags, sample, np.unique(row), values)
     window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_WINDOW_MS) / 1000
     weight = sample.weight / window_s
-    holder, met = np.unique(tags.worker, return_inverse=True)
+    holder, met = np.unique(expanded.holder, return_inverse=True)
     owners = [expanded.list_owners(number) for number in holder.tolist()]
     checks, copies = _divide_work(owners, met[posting], row, weight, workers)
     postings = np.zeros(workers, np.int64)

@@ -17,7 +17,7 @@ from ps2stream.protocol.frame import I64, U8
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.h1 import NO_GROUPS, WorkerGroups
 from ps2stream.routing.tags import QueryTags
-from ps2stream.routing.unit_kernels import LEVEL_SHIFT
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16
 from ps2stream.space.grid import Grid
 
 
@@ -40,9 +40,20 @@ class ExpandedQuery(NamedTuple):
     plan_version: int
     groups: WorkerGroups = NO_GROUPS
 
+    @property
+    def holder(self) -> U16:
+        """What holds each tag: a worker, or a group of which each worker does."""
+        tags = self.tags
+        return self.groups.choose_shards(tags.worker, tags.term, tags.tag_place)
+
     def list_owners(self, holder: int) -> tuple[int, ...]:
-        """Returns the workers that own a tag, by its column `worker`."""
+        """Returns the workers that hold a tag, by `holder`."""
         return self.groups.list_members(holder)
+
+    def list_shards(self, owner: int) -> tuple[int, ...]:
+        """Returns the workers among which the queries of a unit are divided, by the column `worker`
+        of its tag; none if it is not sharded."""
+        return self.groups.list_members(owner) if self.groups.is_sharded(owner) else ()
 
 
 def expand_query(router: QueryRouter, query: QueryRows) -> ExpandedQuery:
@@ -84,10 +95,12 @@ def explain_meeting(
         lsn, thing.lon, thing.lat, thing.term_off, thing.term,
         value_off=values.off, value=values.word,
     )  # fmt: skip
-    owners = tuple(map(expanded.list_owners, tags.worker[posted_here].tolist()))
+    owners = tuple(map(expanded.list_owners, expanded.holder[posted_here].tolist()))
+    shards = tuple(map(expanded.list_shards, tags.worker[posted_here].tolist()))
     sought = np.isin(tags.term[posted_here], thing.term).tolist()
     met = {workers for workers, some in zip(owners, sought, strict=True) if some}
     certain = {workers[0] for workers in met if len(workers) == 1}
+    certain.update(w for group, some in zip(shards, sought, strict=True) if some for w in group)
     groups = sorted(workers for workers in met if certain.isdisjoint(workers))
     return MatchExplanation(
         matches=len(found.row) > 0,
@@ -99,4 +112,5 @@ def explain_meeting(
         owners=owners,
         sent_to=tuple(sorted(certain)),
         sent_to_one_of=tuple(groups),
+        shards=shards,
     )

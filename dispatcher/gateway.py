@@ -54,9 +54,10 @@ class MatchExplanation(NamedTuple):
     ascending) under each of `terms` (ascending), with `postings` in all. plan_version: of the plan
     that says who owns them. here: the tag cell of the object on the level of the query. owners:
     the workers that own (here, each term), more than one where the unit is replicated; none if
-    the query is not posted here. sent_to: the workers to which the object would be sent for this
-    query in any case; sent_to_one_of: groups without any of these, of each of which one worker
-    would be sent it."""
+    the query is not posted here. shards: the workers among which the queries of each of these units
+    are divided, none where it is not sharded. sent_to: the workers to which the object would be
+    sent for this query in any case; sent_to_one_of: groups without any of these, of each of which
+    one worker would be sent it."""
 
     matches: bool
     plan_version: int
@@ -67,6 +68,7 @@ class MatchExplanation(NamedTuple):
     owners: tuple[tuple[int, ...], ...]
     sent_to: tuple[int, ...]
     sent_to_one_of: tuple[tuple[int, ...], ...] = ()
+    shards: tuple[tuple[int, ...], ...] = ()
 
 
 class QueryEstimate(NamedTuple):
@@ -77,7 +79,8 @@ class QueryEstimate(NamedTuple):
     covers. cells: tag cells, ascending; tags: postings, each counted once. For each worker:
     postings that it would hold (count), checks and copies (per second) and load (microseconds per
     second), as if there were no other query. Objects that meet a replicated unit are divided
-    among its workers."""
+    among its workers. Copies to workers of a sharded unit that hold nothing of the query are not
+    counted."""
 
     matched: I64
     sampled: int

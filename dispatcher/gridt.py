@@ -2,8 +2,8 @@
 
 H1 says which worker owns a unit (cell, term). H2 says which units hold a query at all, with a
 count so that deletes can take queries back (algorithms.md 7.3). A unit has one owner, so H2 is
-one table (tag cell, term) -> worker, count. The owner of a replicated unit is a group of workers,
-of which each object goes to one (replica_kernels.py).
+one table (tag cell, term) -> worker, count. The owner of a replicated or sharded unit is a group of
+workers, of which each object goes to one, or to all (replica_kernels.py).
 
 While two plans coexist (section V-B), the queries of the new plan are counted in the same table
 under keys of their own, as if they lived NEWER levels higher. Objects probe these levels too.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.hot_unit_kernels import list_met_units
+from ps2stream.dispatcher.hot_unit_kernels import count_stored, list_met_units
 from ps2stream.dispatcher.kernels import (
     ALL,
     NEWER,
@@ -171,7 +171,8 @@ class Gridt:
     ) -> tuple[list[ObjectShare], int]:  # fmt: skip
         """Returns (a share for each worker that has a query under one of an object's units, the
         number of objects that go to no worker). Of the workers of a replicated unit one is chosen,
-        by `waits`, or in turns. Load is shed as `shedding` says, whose columns say then what was.
+        by `waits`, or in turns; of a sharded one, all. Load is shed as `shedding` says, whose
+        columns say then what was.
 
         lon and lat are degrees, float64[n]; terms are ragged, uint64.
         """
@@ -209,6 +210,15 @@ class Gridt:
         keys: U64 = list_met_units(self._table, self._used, bits, leaves, objects, (first, stride))
         return keys
 
+    def count_stored(self, cell: U32, word: U64) -> tuple[I64, I64, int]:
+        """Counts the live queries under each of some cells of the base level, under each of some
+        words in all cells, of which TERM_BITS are given, and under all units. Both are ascending,
+        each once. Looks at all of H2."""
+        by_cell, by_word = np.zeros(len(cell), np.int64), np.zeros(len(word), np.int64)
+        columns = sealed(cell), sealed(word)
+        stored = count_stored(self._table, self._count, *columns, by_cell, by_word)
+        return by_cell, by_word, int(stored)
+
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
         """Counts for each worker the pairs of an object and a posting that it would check if
         these objects were routed now, int64[workers]; columns as in `route`."""
@@ -238,12 +248,15 @@ class Gridt:
         return (meta >> np.uint64(32)).astype(np.uint32), owner, self._count[held]
 
     def postings(self, deleted: Iterable[QueryTags]) -> I64:
-        """Counts the postings of live queries that each worker should hold, int64[workers].
-        `deleted`: the tags of deleted queries that H2 still counts."""
-        out = np.zeros(self.workers, np.int64)
+        """Counts the postings of live queries that each worker should hold, and at last those of
+        sharded units, of which H2 does not know who has which, int64[workers + 1]. `deleted`: the
+        tags of deleted queries that H2 still counts."""
+        out = np.zeros(self.workers + 1, np.int64)
         count_postings(self._table, self._count, (*self.h1.groups,), out)
         for tags in deleted:
-            out[: self.h1.workers] -= self.h1.count_postings(tags.cell, tags.term)
+            *alone, sharded = self.h1.count_postings(tags.cell, tags.term)
+            out[: self.h1.workers] -= alone
+            out[-1] -= sharded
         return out
 
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:

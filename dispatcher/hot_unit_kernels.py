@@ -1,4 +1,5 @@
-"""Kernel that lists which units objects meet, as keys that hot units are counted by."""
+"""Kernels that list which units objects meet, as keys that hot units are counted by, and count the
+queries of such units."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ WORD_BIT = np.uint64(1 << 63)
 TERM_BITS = np.uint64((1 << 63) - (1 << 16))
 """The bits of a term's hash that are in the key of a word; the low 16 are the owner."""
 _NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
-_S16 = np.uint64(16)
+_S16, _S32 = np.uint64(16), np.uint64(32)
 _LOW16 = np.uint64(0xFFFF)
 
 
@@ -88,3 +89,27 @@ def list_met_units(
                 keys[n] = np.uint64(cell)
                 n += 1
     return keys[:n]
+
+
+@njit(cache=True, nogil=True)
+def count_stored(
+    table: U64, count: U32, cell: U32, word: U64, by_cell: I64, by_word: I64
+) -> np.int64:
+    """Adds the live queries of H2 to by_cell[i] under the base-level cell[i], and to by_word[i]
+    under the words of which word[i] has the TERM_BITS; both are ascending, each once. Returns how
+    many there are under all units."""
+    stored = np.int64(0)
+    for slot in range(len(table)):
+        if table[slot, 1] == 0:
+            continue
+        queries = np.int64(count[slot])
+        stored += queries
+        place = np.uint32(table[slot, 1] >> _S32)
+        at = np.searchsorted(cell, place)
+        if at < len(cell) and cell[at] == place:
+            by_cell[at] += queries
+        bits = table[slot, 0] & TERM_BITS
+        at = np.searchsorted(word, bits)
+        if at < len(word) and word[at] == bits:
+            by_word[at] += queries
+    return stored

@@ -17,7 +17,7 @@ from ps2stream.dispatcher.hot_unit_kernels import EVERY, TERM_BITS, WORD_BIT
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.keyed.counters import CounterOptions, HotKeyCounters
 from ps2stream.language.analyzer import TOP, Analyzer
-from ps2stream.protocol.frame import F64, U64, strings_to_column
+from ps2stream.protocol.frame import F64, I64, U64, strings_to_column
 from ps2stream.protocol.messages.loads import NO_CELL, HotUnitsReport, HotUnitsRequest
 from ps2stream.protocol.rows import ObjectRows
 
@@ -54,6 +54,7 @@ class HotUnitCounter:
         self._due = 0  # objects for which none was looked at yet, one in `stride`
         self._objects = 0
         self._sent: dict[int, int] = {}
+        self._updates = 0  # postings inserted or deleted
         self._since = 0  # ticks since the last report
 
     @property
@@ -82,6 +83,10 @@ class HotUnitCounter:
         columns = rows.lon, rows.lat, rows.term_off, rows.term
         self._counters.count(gridt.list_met_units(*columns, first, stride))
 
+    def note_updates(self, postings: int) -> None:
+        """Notes that so many postings were inserted or deleted."""
+        self._updates += postings
+
     def find_shares(self) -> MetShares:
         """Returns what the recent part of the stream met most."""
         key, count = self._counters.counts()
@@ -93,25 +98,29 @@ class HotUnitCounter:
 
     def report(
         self, request: HotUnitsRequest, dispatcher: int, route: int, workers: int,
-        find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None,
+        find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None, gridt: Gridt,
     ) -> HotUnitsReport:  # fmt: skip
         """Answers a request, and begins to count objects anew. find_texts: returns recent objects,
-        in which the words are found of which only hashes were counted."""
+        in which the words are found of which only hashes were counted; gridt: has the queries."""
         found = self.find_shares()
         seconds = max(self._since, 1) / 10
         sent = np.array([self._sent.get(w, 0) for w in range(workers)], np.int64)
         cell, term, owner = _name_units(found, find_texts, analyzer)
         known = np.array([c != NO_CELL or t is not None for c, t in zip(cell, term, strict=True)])
         kept = np.flatnonzero(known) if len(known) else np.zeros(0, np.int64)
+        postings, stored = np.zeros(len(kept), np.int64), 0
+        if request.weigh and len(kept):
+            postings, stored = _weigh_units(found.key[kept], gridt)
         report = HotUnitsReport(
             dispatcher, request.epoch, request.number, route, self._objects, round(seconds * 1000),
-            sent, found.share[kept],
+            self._updates, stored, sent, found.share[kept],
             np.array([cell[i] for i in kept], np.uint32),
             *strings_to_column([term[i] or "" for i in kept]),
-            np.array([owner[i] for i in kept], np.uint32),
+            np.array([owner[i] for i in kept], np.uint32), postings,
         )  # fmt: skip
         self._stride = max(1, round(self._objects / seconds / LOOKED_AT_PER_S))
         self._patience, self._since, self._objects = PATIENCE_TICKS, 0, 0
+        self._updates = 0
         self._sent.clear()
         return report
 
@@ -127,6 +136,17 @@ def _name_units(
     cell = [NO_CELL if w else int(k) for k, w in zip(found.key, is_word, strict=True)]
     owner = [int(k & _OWNER) if w else 0 for k, w in zip(found.key, is_word, strict=True)]
     return cell, [named.get(i) for i in range(len(cell))], owner
+
+
+def _weigh_units(key: U64, gridt: Gridt) -> tuple[I64, int]:
+    """Returns the postings of each unit, int64[u], and how many there are in all."""
+    is_word = (key & WORD_BIT) != 0
+    words, word = np.unique(key[is_word] & TERM_BITS, return_inverse=True)
+    cells, cell = np.unique(key[~is_word].astype(np.uint32), return_inverse=True)
+    by_cell, by_word, stored = gridt.count_stored(cells, words)
+    out: I64 = np.empty(len(key), np.int64)
+    out[is_word], out[~is_word] = by_word[word], by_cell[cell]
+    return out, stored
 
 
 def find_words(hashes: U64, texts: ObjectSample, analyzer: Analyzer | None) -> list[str | None]:

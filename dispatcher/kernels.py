@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.dispatcher.replica_kernels import choose_replicas
+from ps2stream.dispatcher.replica_kernels import choose_replicas, count_group
 from ps2stream.dispatcher.shedding_kernels import count_live
 from ps2stream.multicast.capping_kernels import shed_copies
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
@@ -183,11 +183,16 @@ def select_workers(
 
 @njit(cache=True, nogil=True)
 def count_candidates(
-    table: U64, count: U32, cells: U32, objects: tuple[I64, U64], groups: tuple[I64, U16], met: I64
+    table: U64,
+    count: U32,
+    cells: U32,
+    objects: tuple[I64, U64],
+    groups: tuple[I64, U16, U8],
+    met: I64,
 ) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    owns; the workers of a group take turns. cells: uint32[levels, n], as in `select_workers`;
-    objects: their offsets and terms; groups: of WorkerGroups."""
+    compares (`count_group`). cells: uint32[levels, n], as in `select_workers`; objects: their
+    offsets and terms; groups: of WorkerGroups."""
     term_off, term = objects
     for level in range(len(cells)):
         for i in range(len(term_off) - 1):
@@ -197,10 +202,10 @@ def count_candidates(
                 if slot >= 0:
                     w = (table[slot, 1] >> _S16) & _LOW16
                     if w >= _FIRST_GROUP:
-                        g = w - _FIRST_GROUP
-                        size = groups[0][g + _ONE] - groups[0][g]
-                        w = np.uint64(groups[1][groups[0][g] + i % size])
-                    met[w] += np.int64(count[slot])
+                        g = np.int64(w - _FIRST_GROUP)
+                        count_group(np.int64(count[slot]), g, i, groups, met)
+                    else:
+                        met[w] += np.int64(count[slot])
 
 
 @njit(cache=True, nogil=True)
@@ -212,9 +217,9 @@ def count_queries(table: U64, count: U32, cell: U32, term: U64, out: I64) -> Non
 
 
 @njit(cache=True, nogil=True)
-def count_postings(table: U64, count: U32, groups: tuple[I64, U16], out: I64) -> None:
-    """Adds to out[w] the live queries under the units of worker w and of groups with it. groups:
-    of WorkerGroups."""
+def count_postings(table: U64, count: U32, groups: tuple[I64, U16, U8], out: I64) -> None:
+    """Adds to out[w] the live queries under the units of worker w and of groups with it that
+    replicate, and to the last of `out` those under sharded units. groups: of WorkerGroups."""
     for slot in range(len(table)):
         meta = table[slot, 1]
         if not meta:
@@ -222,6 +227,9 @@ def count_postings(table: U64, count: U32, groups: tuple[I64, U16], out: I64) ->
         w = (meta >> _S16) & _LOW16
         if w < _FIRST_GROUP:
             out[w] += np.int64(count[slot])
+            continue
+        if groups[2][w - _FIRST_GROUP]:
+            out[len(out) - 1] += np.int64(count[slot])
             continue
         for j in range(groups[0][w - _FIRST_GROUP], groups[0][w - _FIRST_GROUP + _ONE]):
             out[groups[1][j]] += np.int64(count[slot])
@@ -316,7 +324,7 @@ def route_objects(
     used: I64,
     bits: tuple[int, int],
     objects: tuple[F64, F64, I64, U64],
-    groups: tuple[I64, U16],
+    groups: tuple[I64, U16, U8],
     waiting: tuple[F64, float],
     count: U32,
     shedding: tuple[float, bool, U8, F64, I64, I64, I64, U64, U8],
@@ -325,9 +333,8 @@ def route_objects(
     latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `time` of
     `choose_replicas`; count: of H2, for `shedding`, a plain tuple of SheddingColumns, by which
     copies are shed unless its columns are empty. Returns how many go to no worker; where the rows,
-    the terms
-    and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the fields of
-    ShareColumns. A worker without rows has no offsets."""
+    the terms and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the
+    fields of ShareColumns. A worker without rows has no offsets."""
     lon, lat, term_off, term = objects
     workers = len(waiting[0])
     n, words = len(lon), (workers + 63) // 64

@@ -363,7 +363,7 @@ class RouterMachine:
     ) -> Send:
         """Answers the controller's request; find_texts: returns recent objects."""
         found = self.hot_units.report(
-            request, self.index, self.route, self.workers, find_texts, self._analyzer
+            request, self.index, self.route, self.workers, find_texts, self._analyzer, self.gridt
         )
         return Send(CONTROLLER, found)
 
@@ -595,6 +595,7 @@ class RouterMachine:
         if not whole:  # the batch repeats updates that are already applied
             rows = rows.take(np.flatnonzero(rows.lsn > self._stream.before))
         tags = self.gridt.expand(rows)
+        self.hot_units.note_updates(len(tags.cell))
         deleted = rows.kind == _DELETE
         dead = int(np.count_nonzero(deleted))
         if not dead:

@@ -139,10 +139,13 @@ def text(found: dict[str, Any]) -> str:
     lines.append("")
     for row in (head, *rows):
         lines.append("  ".join(c.rjust(w) for c, w in zip(row, width, strict=True)))
-    units = [(", ".join(map(str, r["workers"])), r["unit"]) for r in found["replicas"]]
+    units = [
+        (", ".join(map(str, r["workers"])), r["unit"] + (", sharded" if "sharded" in r else ""))
+        for r in found["replicas"]
+    ]
     if units:
         wide = max(len(workers) for workers, _ in (("workers", ""), *units))
-        lines += ["", f"  {'workers':{wide}}  replicated unit"]
+        lines += ["", f"  {'workers':{wide}}  replicated or sharded unit"]
         lines += [f"  {workers:{wide}}  {unit}" for workers, unit in units]
     return "\n".join(lines)
 

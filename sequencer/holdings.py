@@ -2,7 +2,8 @@
 
 When it applies the end of a migration, each worker counts its live postings, and each dispatcher
 those that the plan gives to each worker. Both count at the same LSN, and a dispatcher counts from
-H2, which does not depend on what was transferred or dropped. A posting that its owner lacks is a
+H2, which does not depend on what was transferred or dropped. Of sharded units it knows no more than
+how many postings all of their workers hold together. A posting that its owner lacks is a
 missed match; a posting beyond what a worker owns is a duplicate one.
 """
 
@@ -22,7 +23,7 @@ class MigrationCheck:
         self._lsn = 0  # of the end; 0: no count is expected
         self._ticks = 0
         self._held: dict[int, int] = {}  # postings, by worker
-        self._wanted: dict[int, I64] = {}  # by dispatcher: the postings of each worker
+        self._wanted: dict[int, I64] = {}  # by dispatcher: PostingCounts.count
 
     def wait(self, lsn: int) -> None:
         """Waits for the counts of the end at this LSN; 0: for none."""
@@ -52,11 +53,15 @@ class MigrationCheck:
         whole = len(self._wanted) == dispatchers and self._held.keys() >= set(range(workers))
         if not whole:
             return {} if self._ticks <= 0 else None
-        off = [
-            [int(wanted[w]) - self._held[w] for w in range(workers)]
-            for wanted in self._wanted.values()
-        ]
+        off = [self._compare(wanted, workers) for wanted in self._wanted.values()]
         return {
-            "missing": max(sum(max(n, 0) for n in row) for row in off),
-            "surplus": max(sum(max(-n, 0) for n in row) for row in off),
+            "missing": max(missing for missing, _ in off),
+            "surplus": max(surplus for _, surplus in off),
         }
+
+    def _compare(self, wanted: I64, workers: int) -> tuple[int, int]:
+        """Returns the missing and the surplus postings by a dispatcher's count."""
+        beyond = [self._held[w] - int(wanted[w]) for w in range(workers)]
+        missing, surplus = sum(max(-n, 0) for n in beyond), sum(max(n, 0) for n in beyond)
+        sharded = int(wanted[-1])  # these are what workers hold beyond the others
+        return missing + max(sharded - surplus, 0), max(surplus - sharded, 0)

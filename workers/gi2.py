@@ -30,6 +30,7 @@ from ps2stream.workers.arrays import (
     split_range,
 )
 from ps2stream.workers.by_cell import CellCounter
+from ps2stream.workers.drops import drop_postings, drop_units
 from ps2stream.workers.index import (
     ALL_TERMS,
     NO_ROWS,
@@ -223,17 +224,15 @@ class GI2:
     def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
         """Drops units; nothing changes before `keep` was asked for all of them. See
         `Index.drop`."""
-        arrays, bucket, waiting = self._arrays, 0, 0
-        cell: U32 = np.empty(_CHUNK, np.uint32)
-        term: U64 = np.empty(_CHUNK, np.uint64)
-        run: U32 = np.empty(_CHUNK, np.uint32)
-        dropped = []
-        while bucket < len(arrays.table):
-            bucket, n = ks.list_units(arrays.table, bucket, cell, term, run)
-            gone = np.flatnonzero(~keep(cell[:n], term[:n]))
-            dropped.append((cell[gone], term[gone], run[gone]))
-        for units in dropped:
-            waiting += ks.drop_units(*units, tuple(arrays))
+        self._free_waiting(drop_units(self._arrays, keep))
+
+    def drop_shards(self, keep: Callable[[U32, U64, U64], NDArray[np.bool_]]) -> None:
+        """Drops postings, also some of a unit; see `Index.drop_shards`."""
+        self._free_waiting(drop_postings(self._arrays, keep))
+
+    def _free_waiting(self, waiting: int) -> None:
+        """Frees the slots of deleted queries that have no posting left, if there are any."""
+        arrays = self._arrays
         if waiting:
             ks.free_waiting(
                 self._waiting.take_empty(arrays.left), arrays.places, arrays.slots_i,

@@ -98,6 +98,10 @@ class Index(Protocol):
         """Drops what is stored under units (cell, term) for which `keep`, given columns of them,
         is false, and the queries that are then stored under none."""
 
+    def drop_shards(self, keep: Callable[[U32, U64, U64], Mask]) -> None:
+        """Drops postings likewise, of units whose queries are divided among workers: `keep` is
+        given a row a posting, with the place of its query behind cell and term, as in QueryTags."""
+
     def match(
         self,
         lsn: int,

@@ -81,10 +81,13 @@ class OwnedUnits:
         rows = QueryRows.decode(updates.rows.data)
         if isinstance(updates, WorkerUpdates):
             return rows, (updates.tag_off, updates.tag_cell, updates.tag_term)
-        share = self._own_share(self._tagger.split(self._tagger.expand(rows)))
+        tags = self._tagger.expand(rows)
+        share = self._own_share(self._tagger.split(tags))
         rows = rows.take(share.row)
         if updates.state and self.routes.other is not None and len(rows):
-            gained = np.logical_or.reduceat(~self._is_owned(share.cell, share.term), share.off[:-1])
+            place = np.repeat(tags.place[share.row], np.diff(share.off))
+            owned = self._is_owned(share.cell, share.term, place)
+            gained = np.logical_or.reduceat(~owned, share.off[:-1])
             new = np.flatnonzero(gained & (rows.handle <= self.routes.upto))
             off, cell = take_ragged(share.off, share.cell, new)
             term = take_ragged(share.off, share.term, new)[1]
@@ -121,7 +124,7 @@ class OwnedUnits:
             self._transfer = None
             if before.other is not None and routes.young is None:
                 if self._strategist.has_lost(self._index, plans):
-                    store.drop(self._is_owned)
+                    self._drop_lost(store)
                 self._end_report = self._report_postings(updates.lsn_to, store, watermark)
             return out + self._end_report
         if routes.switched or state:
@@ -139,8 +142,9 @@ class OwnedUnits:
             return []
         rows, handle, lsn = taken
         tags = QueryTagger(routes.other, self._tagger.grid).expand(rows)
-        given = routes.other.held_by(self._index, tags.worker)
-        gained = given & ~self._is_owned(tags.cell, tags.term)
+        place = tags.tag_place
+        given = routes.other.held_by(self._index, tags.worker, tags.term, place)
+        gained = given & ~self._is_owned(tags.cell, tags.term, place)
         held = np.diff(starts(gained.astype(np.int64))[tags.off])
         some = np.flatnonzero(held)
         off = starts(held[some])
@@ -185,9 +189,16 @@ class OwnedUnits:
         size += rows.nbytes + off.nbytes + cell.nbytes + term.nbytes
         self._gained = queries + len(rows), size
 
-    def _is_owned(self, cell: U32, term: U64) -> Mask:
+    def _is_owned(self, cell: U32, term: U64, place: U64) -> Mask:
         serving = self.routes.serving
-        return serving.held_by(self._index, serving.holders(cell, term))
+        return serving.held_by(self._index, serving.holders(cell, term), term, place)
+
+    def _drop_lost(self, store: Index) -> None:
+        """Drops what the plan does not give this worker any more."""
+        if self.routes.serving.groups.sharded.any():
+            store.drop_shards(self._is_owned)
+        else:  # whole units
+            store.drop(lambda cell, term: self._is_owned(cell, term, np.zeros_like(term)))
 
     def _own_share(self, shares: list[TagShare]) -> TagShare:
         """Returns the share of this worker: nothing for one that the plan does not know any

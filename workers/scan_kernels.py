@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
+from ps2stream.routing.shard_kernels import hash_corner
 from ps2stream.space.prefetch import prefetch
 from ps2stream.workers.arrays import IndexArrays
 from ps2stream.workers.layout import (
@@ -58,14 +59,33 @@ def list_units(table, bucket, cell, term, run):
 
 
 @njit(cache=True, nogil=True)
+def _release_posting(slot, index):
+    """Counts one posting less of a query, and removes one without any left. Returns 1 where its
+    delete waits for the watermark, and its slot is the caller's to free."""
+    left, slots_i, state = index.left, index.slots_i, index.state
+    left[slot] -= 1
+    if left[slot] != 0:
+        return 0
+    if is_dead(index.dead, slot):
+        index.dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
+        state[PURGEABLE] -= 1
+    elif slots_i[slot, DELETED] == NEVER:
+        remove_handle(slot, index.places, slots_i)
+        state[LIVE] -= 1
+    else:
+        return 1
+    free_slot(slot, slots_i, index.general, index.pool, index.pool_free, state)
+    return 0
+
+
+@njit(cache=True, nogil=True)
 def drop_units(cell, term, run, fields):
     """Removes these tags with their postings. A query without any left is removed too, unless its
     delete waits for the watermark: the slots of such queries are the caller's to free, and their
     number is returned. cell uint32[k], term uint64[k], run uint32[k]; fields: a plain tuple of
     those of IndexArrays."""
     index = IndexArrays(*fields)
-    table, runs, places, slots_i = index.table, index.runs, index.places, index.slots_i
-    left, dead, state = index.left, index.dead, index.state
+    table, runs, state = index.table, index.runs, index.state
     waiting = 0
     for k in range(run.shape[0]):
         if k + _AHEAD < run.shape[0]:
@@ -73,20 +93,7 @@ def drop_units(cell, term, run, fields):
         at = np.int64(run[k])
         length = np.int64(runs[at]) & LEN_MASK
         for i in range(length):
-            slot = np.int64(runs[at + 1 + i * POSTING + 2]) & SLOT_MASK
-            left[slot] -= 1
-            if left[slot] != 0:
-                continue
-            if is_dead(dead, slot):
-                dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
-                state[PURGEABLE] -= 1
-            elif slots_i[slot, DELETED] == NEVER:
-                remove_handle(slot, places, slots_i)
-                state[LIVE] -= 1
-            else:
-                waiting += 1
-                continue
-            free_slot(slot, slots_i, index.general, index.pool, index.pool_free, state)
+            waiting += _release_posting(np.int64(runs[at + 1 + i * POSTING + 2]) & SLOT_MASK, index)
         state[POSTINGS] -= length
         index.level_postings[np.int64(cell[k]) >> CELL_BITS] -= length
         free_run(runs, index.run_free, at, np.int64(runs[at]) >> LEN_BITS)
@@ -97,6 +104,53 @@ def drop_units(cell, term, run, fields):
         while table[bucket, BUCKET + column] != word:
             column += 1
         remove_tag(table, bucket, column)
+    return waiting
+
+
+@njit(cache=True, nogil=True)
+def count_units(run, runs, off):
+    """Sets off[k + 1] to the number of postings of the tags 0..k."""
+    off[0] = 0
+    for k in range(run.shape[0]):
+        off[k + 1] = off[k] + (np.int64(runs[np.int64(run[k])]) & LEN_MASK)
+
+
+@njit(cache=True, nogil=True)
+def list_places(run, runs, slots_i, place):
+    """Fills in the place of the query of each posting of these tags, by which sharded units divide
+    queries."""
+    n = 0
+    for k in range(run.shape[0]):
+        at = np.int64(run[k])
+        for i in range(np.int64(runs[at]) & LEN_MASK):
+            slot = np.int64(runs[at + 1 + i * POSTING + 2]) & SLOT_MASK
+            found = NONE
+            for j in range(4):
+                found = hash_corner(found, np.uint64(slots_i[slot, j]))
+            place[n] = found
+            n += 1
+
+
+@njit(cache=True, nogil=True)
+def keep_postings(cell, run, off, kept, fields):
+    """Removes the postings of these tags for which `kept`, in the order of `list_places`, is false;
+    each tag keeps one or more. Queries are removed and counted as by `drop_units`."""
+    index = IndexArrays(*fields)
+    runs, waiting = index.runs, 0
+    for k in range(run.shape[0]):
+        at = np.int64(run[k])
+        for i in range(off[k + 1] - off[k] - 1, -1, -1):
+            if kept[off[k] + i]:
+                continue
+            p = at + 1 + i * POSTING
+            slot = np.int64(runs[p + 2]) & SLOT_MASK
+            last = at + 1 + ((np.int64(runs[at]) & LEN_MASK) - 1) * POSTING
+            for z in range(POSTING):
+                runs[p + z] = runs[last + z]
+            runs[at] = np.uint32(np.int64(runs[at]) - 1)
+            index.state[POSTINGS] -= 1
+            index.level_postings[np.int64(cell[k]) >> CELL_BITS] -= 1
+            waiting += _release_posting(slot, index)
     return waiting
 
 

@@ -1,4 +1,4 @@
-"""Replication of hot units as one pure function (algorithms.md 5.2, 6.3).
+"""Replication and sharding of hot units as one pure function (algorithms.md 5.2, 6.3).
 
 What the stream meets most is known within a second, as shares of its objects, from the dispatchers'
 counters. Where a worker is overloaded, its units are taken from the hottest down: one that is hot
@@ -9,6 +9,10 @@ or one word is spread over all who are idle in one plan change.
 A unit is hot above theta, half of a worker's equal share of the load. FISH has a quarter; at many
 workers that made single tuples hot (docs/experiments.md), and here a unit costs its queries at each
 worker, so that those that can migrate should.
+
+A unit is sharded instead where its queries are the burden, not its objects (`has_many_queries`).
+Each of d workers then has a part of the queries, and gets all objects. So a copy of an object of it
+counts as a dth part of one.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from ps2stream.keyed.ring import HashRing
 from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs
 from ps2stream.routing.leaves import holders
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.replicas import MAX_REPLICATED, ReplicatedUnit
@@ -43,7 +48,9 @@ class ReplicationRules:
     worker's equal share, above which a unit is replicated; word: the same of a word, which cannot
     migrate from all cells at once; cool: the part of theta below which a unit is not hot any more;
     most: changes at once; least_rate: objects a second below which nothing is done, for then
-    nobody waits; cool_s: seconds after which a unit that is not hot is replicated no longer.
+    nobody waits; cool_s: seconds after which a unit that is not hot is replicated no longer;
+    memory: of a worker's equal share of all postings, above which a unit is sharded; costs: of
+    Definition 1.
     """
 
     balance: float = 1.25
@@ -55,17 +62,21 @@ class ReplicationRules:
     most: int = 256
     least_rate: float = 100.0
     cool_s: float = 20.0
+    memory: float = 1.0
+    costs: Costs = dataclasses.field(default_factory=Costs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HotUnit:
     """A unit that much of the stream meets: a base-level cell, or a word with the worker that owns
-    it in most places. share: of the objects that meet it."""
+    it in most places. share: of the objects that meet it. postings: its part of all postings, 0
+    where that is not known."""
 
     cell: int | None
     term: str | None
     share: float
     owner: int = 0
+    postings: float = 0.0
 
     @property
     def key(self) -> UnitKey:
@@ -77,13 +88,15 @@ class StreamShares:
     """What the dispatchers saw of the stream in the last moment.
 
     units: the hottest first. sent: of each object the copies that each worker got, float64[w].
-    objects: how many they saw; rate: in a second.
+    objects: how many they saw; rate: in a second; updates: postings inserted or deleted in a
+    second.
     """
 
     units: tuple[HotUnit, ...]
     sent: F64
     objects: int
     rate: float
+    updates: float = 0.0
 
     @property
     def loads(self) -> F64:
@@ -120,6 +133,33 @@ def is_unbalanced(stream: StreamShares, rules: ReplicationRules) -> bool:
     """Returns whether some worker certainly has too much."""
     is_busy = stream.rate >= rules.least_rate
     return is_busy and stream.balance > rules.balance + rules.certain * stream.noise
+
+
+def has_many_queries(
+    unit: HotUnit, stream: StreamShares, workers: int, rules: ReplicationRules
+) -> bool:
+    """Returns whether the queries of a unit, not its objects, are the burden.
+
+    With costs c1 to c4 of Definition 1, R objects a second that check k postings each, and U
+    inserts and deletes a second, d replicas take R (c2 + k c1) + d U c in a second, and d shards
+    d R c2 + R k c1 + U c. So shards take less if U c > R c2, whatever d is. They are also right
+    where the queries are more than one worker's part of all, as each replica has to hold them.
+    """
+    costs = rules.costs
+    updates = unit.postings * stream.updates * (costs.c3 + costs.c4) / 2
+    objects = unit.share * stream.rate * costs.c2
+    return unit.postings > rules.memory / workers or updates > objects
+
+
+def discount_shards(plan: RoutingPlan, stream: StreamShares) -> StreamShares:
+    """Returns the stream with a copy of an object that met a sharded unit counted as the part of
+    one that its worker's queries are."""
+    sent, shares = stream.sent.copy(), stream.unit_shares
+    for unit in plan.replicas:
+        if unit.sharded:
+            share = shares.get((unit.cell, unit.term), 0.0)
+            sent[[*unit.workers]] -= share * (1 - 1 / len(unit.workers))
+    return dataclasses.replace(stream, sent=np.maximum(sent, 0.0))
 
 
 def list_cool_units(
@@ -170,9 +210,7 @@ class _ReplicationRun:
         cool: Collection[UnitKey],
     ) -> None:
         self._plan, self._stream, self._rules = plan, stream, rules
-        self._groups = {
-            (u.cell, u.term): u.workers for u in plan.replicas if (u.cell, u.term) not in cool
-        }
+        self._groups = {(u.cell, u.term): u for u in plan.replicas if (u.cell, u.term) not in cool}
         self._held = holders(plan.leaves)
         self._cold = bool(cool)
         self._top = max((unit.share for unit in stream.units), default=0.0)
@@ -189,7 +227,7 @@ class _ReplicationRun:
         """Gives a unit of an overloaded worker more workers, or another one if it is small."""
         group = self._groups.get(unit.key)
         owned = self._find_owners(unit)
-        now = group or owned
+        now = owned if group is None else group.workers
         if not now or len(self._groups) >= MAX_REPLICATED:
             return
         source = max(now, key=lambda w: self.loads[w])
@@ -199,7 +237,8 @@ class _ReplicationRun:
         theta = self._rules.theta if unit.term is None else self._rules.word
         if group is not None or weight >= theta:
             degree = chk_degree(unit.share, self._top, self._plan.workers)
-            self._replicate(unit, now, weight, max(degree, 2 * len(group or ())))
+            several = 0 if group is None else 2 * len(group.workers)
+            self._replicate(unit, now, weight, max(degree, several))
         elif unit.cell is not None and len(owned) == 1:
             self._migrate(unit.cell, source, weight)
 
@@ -211,15 +250,24 @@ class _ReplicationRun:
         return self._held[int(self._plan.cells[unit.cell])]
 
     def _replicate(self, unit: HotUnit, now: tuple[int, ...], weight: float, degree: int) -> None:
-        """Replicates a unit to the workers that have it and the next ones of the ring, until the
-        load that it brings leaves none of them with too much."""
+        """Replicates or shards a unit to the workers that have it and the next ones of the ring,
+        until the load that it brings leaves none of them with too much. It stays what it is when it
+        gets more."""
         ring = _list_ring(unit.key, self._plan.workers)
         order = list(dict.fromkeys((*now, *ring)))
         rest = self.loads.copy()
         rest[list(now)] -= weight / len(now)
+        workers, before = self._plan.workers, self._groups.get(unit.key)
+        if before is None:
+            sharded = has_many_queries(unit, self._stream, workers, self._rules)
+        else:
+            sharded = before.sharded
+        if sharded:  # no worker has more than its part of all queries
+            degree = max(degree, math.ceil(min(unit.postings, 1.0) * workers))
         while True:
             members = order[: max(degree, len(now), 2)]
-            filled = fill_up(rest[members], weight)
+            filled = rest[members] + weight / len(members)
+            filled = filled if sharded else fill_up(rest[members], weight)
             if float(filled.max()) <= self._rules.aim or len(members) == len(order):
                 break
             degree = len(members) + 1
@@ -227,7 +275,7 @@ class _ReplicationRun:
             return
         rest[members] = filled
         self.loads = rest
-        self._groups[unit.key] = tuple(members)
+        self._groups[unit.key] = ReplicatedUnit(*unit.key, tuple(members), sharded)
         self.changed.add(unit.key)
 
     def _migrate(self, cell: int, source: int, weight: float) -> None:
@@ -245,7 +293,7 @@ class _ReplicationRun:
         if not (self.changed or self._cold):
             return None
         plan = self._plan
-        kept = tuple(ReplicatedUnit(*key, group) for key, group in self._groups.items())
+        kept = tuple(self._groups.values())
         after = apply(plan, LoadAdjustment(plan.version, tuple(self.moves), (), ()))
         return dataclasses.replace(after, replicas=kept)
 

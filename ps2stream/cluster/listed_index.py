@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.routing.shard_kernels import hash_places
 from ps2stream.workers.index import (
     ALL_TERMS,
     NO_ROWS,
@@ -30,6 +31,7 @@ class ListedIndex:
         self._session: I64 = np.zeros(0, np.int64)
         self._cell: U32 = np.zeros(0, np.uint32)
         self._term: U64 = np.zeros(0, np.uint64)
+        self._place: U64 = np.zeros(0, np.uint64)
         self._objects = 0  # of the last match
 
     def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
@@ -40,6 +42,9 @@ class ListedIndex:
         self._session = np.append(self._session, rows.session[row[new]])
         self._cell = np.append(self._cell, tag_cell[new])
         self._term = np.append(self._term, tag_term[new])
+        place = np.zeros(len(rows), np.uint64)
+        hash_places(sealed(rows.box_off), sealed(rows.box).view(np.uint64), place)
+        self._place = np.append(self._place, place[row[new]])
 
     extend = insert
 
@@ -51,9 +56,14 @@ class ListedIndex:
         """Strikes out the tags that are not kept."""
         self._keep(keep(self._cell, self._term))
 
+    def drop_shards(self, keep: Callable[[U32, U64, U64], Mask]) -> None:
+        """Strikes out the tags that are not kept."""
+        self._keep(keep(self._cell, self._term, self._place))
+
     def _keep(self, kept: Mask) -> None:
         self._handle, self._session = self._handle[kept], self._session[kept]
         self._cell, self._term = self._cell[kept], self._term[kept]
+        self._place = self._place[kept]
 
     def match(
         self,

@@ -120,6 +120,7 @@ def warm(topology: Topology) -> None:
     edge.publish(_make_objects(edge.analyzer))
     router = edge.machine.router
     router.hot_units.count(router.gridt, _make_objects(edge.analyzer), [])
+    router.gridt.count_stored(np.zeros(1, np.uint32), np.zeros(1, np.uint64))
     _read_request()
     merge_much()
     plan = topology.plan

@@ -168,6 +168,8 @@ def _format_owners(unit: Answer) -> str:
     """Formats the workers that own a unit."""
     if not unit["posted"]:
         return "-"
+    if unit["sharded"]:
+        return f"{unit['worker']} (sharded: {list_workers(unit['sharded'])})"
     return f"one of {list_workers(unit['workers'])}" if unit["workers"] else str(unit["worker"])
 
 

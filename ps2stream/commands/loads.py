@@ -59,18 +59,19 @@ def format_loads(answer: Answer) -> str:
 
 
 def format_replicated(units: Sequence[Answer]) -> list[str]:
-    """Formats the replicated units of GetLoadResponse as a table, after an empty line; no lines if
-    there are none."""
+    """Formats the replicated and sharded units of GetLoadResponse as a table, after an empty line;
+    no lines if there are none."""
     rows = [
         (
             "-" if unit["share"] is None else f"{unit['share']:.1%}",
+            "sharded" if unit["sharded"] else "replicated",
             list_workers(unit["workers"]),
             "all terms" if unit["term"] is None else printable(unit["term"]) or "any text",
             "everywhere" if unit["cell"] is None else format_box(unit),
         )
         for unit in units
     ]
-    head = ("of the objects", "replicated to workers", "term", "place (degrees)")
+    head = ("of the objects", "how", "workers", "term", "place (degrees)")
     return ["", *format_table(head, rows)] if rows else []
 
 

@@ -115,7 +115,8 @@ def census_rows(census: dict[str, Any]) -> dict[str, str]:
     rows = {"rates": rates, "sessions": sessions}
     if census["replicated_units"] or census["hot_changes"]:
         rows["hot units"] = (
-            f"{census['replicated_units']:,} replicated (status --load lists them), "
+            f"{census['replicated_units'] - census['sharded_units']:,} replicated, "
+            f"{census['sharded_units']:,} sharded (status --load lists them), "
             f"{census['hot_changes']:,} plan changes for them; copies of objects, most over mean: "
             f"{census['hot_balance']:.2f}"
         )

@@ -43,8 +43,9 @@ class ServiceCensus(NamedTuple):
 
     backlog_matches counts the matches that sessions have not acknowledged, largest_backlog_matches
     those of the session that has most; backlog_age_s is the age of the oldest. Rates are per
-    second. replicated_units: of the plan; hot_changes: plan changes for hot units since the
-    controller started; hot_balance: of the copies of objects, most over mean, 0 while unknown.
+    second. replicated_units: of the plan, sharded_units among them; hot_changes: plan
+    changes for hot units since the controller started; hot_balance: of the copies of objects, most
+    over mean, 0 while unknown.
     """
 
     taken_ms: int
@@ -62,6 +63,7 @@ class ServiceCensus(NamedTuple):
     replicated_units: int
     hot_changes: int
     hot_balance: float
+    sharded_units: int
 
 
 class _SeenActor(NamedTuple):
@@ -130,6 +132,7 @@ class CensusTaker:
             replicated_units=int(highest("controller", "replicated")),
             hot_changes=int(highest("controller", "hot_changes")),
             hot_balance=highest("controller", "hot_balance"),
+            sharded_units=int(highest("controller", "sharded")),
         )
 
     def _count_actor(

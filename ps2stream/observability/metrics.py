@@ -263,6 +263,8 @@ METRICS: tuple[MetricDefinition, ...] = (
              _of("controller", "splits", kind="split"), _of("controller", "merges", kind="merge")),
     _gauge("replicated_units", "Units that several workers own together, because they are hot",
            _of("controller", "replicated")),
+    _gauge("sharded_units", "Those of the replicated units whose queries are divided among workers",
+           _of("controller", "sharded")),
     _counter("hot_unit_changes", "Plan changes that the controller began because of hot units",
              _of("controller", "hot_changes")),
     _gauge("hot_balance", "Copies of objects sent to the worker that got the most, in the last "

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I64, U32, U64, Array
+from ps2stream.protocol.frame import I64, U8, U32, U64, Array, sealed
+from ps2stream.routing.shard_kernels import choose_shards
 from ps2stream.routing.unit_kernels import (
     ANY_CELL,
     FIRST_GROUP,
@@ -49,14 +50,17 @@ class HashedReplica(NamedTuple):
     cell: int | None
     term: np.uint64 | None
     workers: tuple[int, ...]
+    sharded: bool = False
 
 
 class WorkerGroups(NamedTuple):
     """The groups of workers that own units together: group g has the workers
-    worker[off[g]:off[g + 1]]. off int64[groups + 1]; worker uint16[]."""
+    worker[off[g]:off[g + 1]]. off int64[groups + 1]; worker uint16[]; sharded uint8[groups]: 1
+    where each posting is held by one of them alone, 0 where it is held by all."""
 
     off: I64
     worker: U16
+    sharded: U8
 
     def __len__(self) -> int:
         return len(self.off) - 1
@@ -68,8 +72,20 @@ class WorkerGroups(NamedTuple):
         first, end = self.off[holder - FIRST_GROUP : holder - FIRST_GROUP + 2]
         return tuple(self.worker[first:end].tolist())
 
+    def is_sharded(self, holder: int) -> bool:
+        """Returns whether a holder is a group among which postings are divided."""
+        return holder >= FIRST_GROUP and bool(self.sharded[holder - FIRST_GROUP])
 
-NO_GROUPS = WorkerGroups(np.zeros(1, np.int64), np.zeros(0, np.uint16))
+    def choose_shards(self, holder: U16, term: U64, place: U64) -> U16:
+        """Returns the holder of each posting, uint16[n], in which a group that shards is replaced
+        with the one worker that holds the posting. place uint64[n]: of the posting's query, as in
+        QueryTags."""
+        out = np.empty(len(holder), np.uint16)
+        choose_shards(sealed(holder), sealed(term), sealed(place), (*self,), out)
+        return out
+
+
+NO_GROUPS = WorkerGroups(np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.uint8))
 
 
 class H1:
@@ -127,15 +143,21 @@ class H1:
         return np.where(holder < FIRST_GROUP, holder, first)
 
     def count_postings(self, tag_cell: U32, tag_term: U64) -> I64:
-        """Counts the tags that each worker holds, by itself or in a group, int64[workers]."""
+        """Counts the tags that each worker holds, by itself or in a group with replicas, and at
+        last those of sharded units, int64[workers + 1]."""
         holder = self.holders(tag_cell, tag_term)
         grouped = holder >= FIRST_GROUP
         alone = np.bincount(holder[~grouped], minlength=self.workers)
         by_group = np.bincount(holder[grouped] - FIRST_GROUP, minlength=len(self.groups))
-        return alone + by_group @ self._members.astype(np.int64)
+        sharded = self.groups.sharded > 0
+        each = alone + (by_group * ~sharded) @ self._members.astype(np.int64)
+        return np.append(each, by_group[sharded].sum())
 
-    def held_by(self, worker: int, holder: U16) -> NDArray[np.bool_]:
-        """Returns, for each holder, whether it is this worker or a group with it."""
+    def held_by(self, worker: int, holder: U16, term: U64, place: U64) -> NDArray[np.bool_]:
+        """Returns, for each posting, whether this worker holds it: whether its holder is the
+        worker, or a group in which the worker has it. term, place uint64[n]: of the postings, as in
+        QueryTags."""
+        holder = self.groups.choose_shards(holder, term, place)
         mine: NDArray[np.bool_] = holder == worker
         if len(self.groups) and worker < self.workers:
             group = np.maximum(holder, FIRST_GROUP) - FIRST_GROUP
@@ -164,10 +186,12 @@ class H1:
 
 def _compile_replicas(replicas: Sequence[HashedReplica]) -> tuple[WorkerGroups, U64, U64]:
     """Returns the groups, the table of replicated units with a term, and that of whole cells."""
-    number = {workers: i for i, workers in enumerate(dict.fromkeys(r.workers for r in replicas))}
-    sizes = [len(workers) for workers in number]
-    flat = np.array([worker for workers in number for worker in workers], np.uint16)
-    groups = WorkerGroups(np.cumsum([0, *sizes], dtype=np.int64), flat)
+    kinds = dict.fromkeys((r.workers, r.sharded) for r in replicas)
+    number = {kind: i for i, kind in enumerate(kinds)}
+    sizes = [len(workers) for workers, _ in number]
+    flat = np.array([worker for workers, _ in number for worker in workers], np.uint16)
+    sharded = np.array([kind for _, kind in number], np.uint8)
+    groups = WorkerGroups(np.cumsum([0, *sizes], dtype=np.int64), flat, sharded)
     if not replicas:
         return groups, NO_TABLE, NO_TABLE
     tables = []
@@ -176,7 +200,7 @@ def _compile_replicas(replicas: Sequence[HashedReplica]) -> tuple[WorkerGroups, 
         table = empty_table(max(4, (2 * len(units)).bit_length()))
         place = np.array([ANY_CELL if r.cell is None else r.cell for r in units], np.uint32)
         term = np.array([0 if r.term is None else r.term for r in units], np.uint64)
-        group = np.array([FIRST_GROUP + number[r.workers] for r in units], np.uint16)
+        group = np.array([FIRST_GROUP + number[r.workers, r.sharded] for r in units], np.uint16)
         fill(table, place, term, group)
         tables.append(table)
     return groups, tables[0], tables[1]

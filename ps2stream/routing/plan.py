@@ -317,7 +317,9 @@ def _hash_replicas(replicas: Sequence[ReplicatedUnit], analyzer: Analyzer) -> li
     named = [unit.term for unit in replicas if unit.term is not None]
     hashes = iter(hash_units(analyzer, named))
     return [
-        HashedReplica(unit.cell, None if unit.term is None else next(hashes), unit.workers)
+        HashedReplica(
+            unit.cell, None if unit.term is None else next(hashes), unit.workers, unit.sharded
+        )
         for unit in replicas
     ]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from ps2stream.errors import PlanError
 
-FORMAT = 3
-"""Format 1 has no moved leaves, format 2 no replicated units. A plan is written in the oldest
-format that has what it needs, so that older versions can read it."""
+FORMAT = 4
+"""Format 1 has no moved leaves, format 2 no replicated units, format 3 no sharded ones. A plan is
+written in the oldest format that has what it needs, so that older versions can read it."""
 
 
 def read_document(path: str | Path) -> dict[str, Any]:

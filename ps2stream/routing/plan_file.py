@@ -17,7 +17,8 @@ def save_plan(plan: RoutingPlan, path: str | Path) -> None:
     """Writes the plan as JSON with its format version and checksum."""
     body = plan.to_dict()
     format = 2 if any(isinstance(leaf, Moved) for leaf in plan.leaves) else 1
-    format = FORMAT if plan.replicas else format
+    format = 3 if plan.replicas else format
+    format = FORMAT if any(unit.sharded for unit in plan.replicas) else format
     document = {"format": format, "checksum": compute_checksum(body), "plan": body}
     # A run of cells is on one line, to be easier to read.
     text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(document, indent=1))

@@ -14,6 +14,7 @@ from ps2stream.routing.h1 import H1
 from ps2stream.routing.leaves import Leaf, Moved, holders
 from ps2stream.routing.plan import RoutingPlan, hash_units
 from ps2stream.routing.plan_changes import PlanState, route_of
+from ps2stream.routing.replicas import ReplicatedUnit
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.space_kernels import CELL_MASK
 
@@ -206,14 +207,26 @@ def _list_gained_replicas(
     plan: RoutingPlan, follow: RoutingPlan, worker: int
 ) -> set[tuple[int | None, str | None]]:
     """Returns the cells and terms of the units that `follow` may give this worker because it
-    replicates them to it, or no longer replicates them to others."""
-    before, after = ({(u.cell, u.term): u.workers for u in p.replicas} for p in (plan, follow))
+    replicates or shards them to it, or no longer does so to others."""
+    before, after = ({(u.cell, u.term): u for u in p.replicas} for p in (plan, follow))
     gained = {
-        unit for unit, workers in after.items()
-        if worker in workers and worker not in before.get(unit, ())
+        key for key, unit in after.items()
+        if worker in unit.workers and not _has_all(before.get(key), worker, unit)
     }  # fmt: skip
-    ended = {unit for unit in before.keys() - after.keys() if worker not in before[unit]}
+    ended = {
+        key for key in before.keys() - after.keys()
+        if worker not in before[key].workers or before[key].sharded
+    }  # fmt: skip
     return gained | ended
+
+
+def _has_all(before: ReplicatedUnit | None, worker: int, after: ReplicatedUnit) -> bool:
+    """Returns whether the worker has by `before` all that it has by `after`, which may be the same
+    unit. Workers that join take from those that stay, which gain only what others leave."""
+    if before is None or worker not in before.workers:
+        return False
+    joined = after.sharded and {*before.workers} <= {*after.workers}
+    return not before.sharded or joined
 
 
 def _list_gained_terms(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> list[str]:

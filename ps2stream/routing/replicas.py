@@ -1,7 +1,8 @@
-"""Replicas: hot units that several workers own together (algorithms.md 6.3).
+"""Replicas and shards: hot units that several workers own together (algorithms.md 6.3).
 
 The queries of a replicated unit are live at each of its workers, and each object that meets it goes
-to one of them. A plan lists replicated units beside its leaves, which assign all others.
+to one of them. Those of a sharded unit are divided among its workers, and each object goes to all
+of them. A plan lists such units beside its leaves, which assign all others.
 """
 
 from __future__ import annotations
@@ -25,12 +26,19 @@ class ReplicatedUnit:
 
     cell: level << 28 | cell on that level, None for all cells of all levels. term: None for all
     terms of the cell. One of the two is given. Where several apply to a cell and a term, the one
-    with both comes first, then the one with the term.
+    with both comes first, then the one with the term. sharded: whether the queries of the unit are
+    divided among the workers, and not at each of them.
     """
 
     cell: int | None
     term: str | None
     workers: tuple[int, ...]
+    sharded: bool = False
+
+    @property
+    def verb(self) -> str:
+        """What the plan does to the unit."""
+        return "sharded" if self.sharded else "replicated"
 
 
 def check_replicas(replicas: Sequence[ReplicatedUnit], workers: int, grid: Grid) -> None:
@@ -73,22 +81,29 @@ def describe_unit(unit: ReplicatedUnit) -> str:
 
 
 def unit_to_dict(unit: ReplicatedUnit) -> dict[str, Any]:
-    """Returns a JSON-ready dict, in which what is None is left out."""
+    """Returns a JSON-ready dict, in which what is None, and `sharded` if it is false, is left
+    out."""
     named = {"cell": unit.cell, "term": unit.term}
-    return {k: v for k, v in named.items() if v is not None} | {"workers": list(unit.workers)}
+    given: dict[str, Any] = {k: v for k, v in named.items() if v is not None}
+    return given | {"workers": list(unit.workers)} | ({"sharded": True} if unit.sharded else {})
 
 
 def unit_from_dict(data: object) -> ReplicatedUnit:
     """Reads what `unit_to_dict` returns. Raises PlanError."""
     if not isinstance(data, Mapping):
         raise PlanError(f"plan: {data!r} is not a replicated unit")
-    if unknown := sorted(set(data) - {"cell", "term", "workers"}):
+    if unknown := sorted(set(data) - {"cell", "term", "workers", "sharded"}):
         raise PlanError(f"plan: a replicated unit has the unknown field {unknown[0]!r}")
     cell, term = data.get("cell"), data.get("term")
     if term is not None and not isinstance(term, str):
         raise PlanError(f"plan: the term of a replicated unit must be a text, got {term!r}")
-    workers = tuple(whole(worker) for worker in data["workers"])
-    return ReplicatedUnit(None if cell is None else whole(cell), term, workers)
+    workers, sharded = (
+        tuple(whole(worker) for worker in data["workers"]),
+        data.get("sharded", False),
+    )
+    if not isinstance(sharded, bool):
+        raise PlanError(f"plan: whether a unit is sharded must be true or false, got {sharded!r}")
+    return ReplicatedUnit(None if cell is None else whole(cell), term, workers, sharded)
 
 
 def _is_cell(cell: int, grid: Grid) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+from ps2stream.routing.shard_kernels import choose_shard
 from ps2stream.routing.unit_kernels import FIRST_GROUP, U16, owners
 from ps2stream.space.space_kernels import cover_cells, cover_sizes
 
@@ -104,13 +105,16 @@ def find_only_owner(tag_off: I64, tag_worker: U16) -> int:
 
 @njit(cache=True, nogil=True)
 def hold_tags(
-    tags: tuple[I64, U32, U64, U16], groups: tuple[I64, U16], other: U16, others: tuple[I64, U16]
-) -> tuple[I64, U32, U64, U16]:
-    """Returns tags in which each appears once for each worker that holds it: its owner, or those of
-    its group, and those of its owner in `other`, if that is not empty. tags: a plain tuple of the
-    fields of QueryTags; groups, others: of WorkerGroups, by which the owners and `other` are
-    numbered."""
-    tag_off, tag_cell, tag_term, owner = tags
+    tags: tuple[I64, U32, U64, U16, U64],
+    groups: tuple[I64, U16, U8],
+    other: U16,
+    others: tuple[I64, U16, U8],
+) -> tuple[I64, U32, U64, U16, U64]:
+    """Returns tags in which each appears once for each worker that holds it: its owner, or of its
+    group all, or the one that has its shard, and those of its owner in `other`, if that is not
+    empty. tags: a plain tuple of the fields of QueryTags; groups, others: of WorkerGroups, by which
+    the owners and `other` are numbered."""
+    tag_off, tag_cell, tag_term, owner, place = tags
     most = 1
     for g in range(len(groups[0]) - 1):
         most = max(most, groups[0][g + 1] - groups[0][g])
@@ -122,35 +126,42 @@ def hold_tags(
     n = 0
     for r in range(len(tag_off) - 1):
         for k in range(tag_off[r], tag_off[r + 1]):
-            found = _list_holders(owner[k], groups, held, none)
+            found = _list_holders(owner[k], tag_term[k], place[r], groups, held, none)
             if len(other):
-                found = _list_holders(other[k], others, held, found)
+                found = _list_holders(other[k], tag_term[k], place[r], others, held, found)
             n += found
         off[r + 1] = n
     cell, term = np.empty(n, np.uint32), np.empty(n, np.uint64)
     worker = np.empty(n, np.uint16)
     at = 0
-    for k in range(len(owner)):
-        found = _list_holders(owner[k], groups, held, none)
-        if len(other):
-            found = _list_holders(other[k], others, held, found)
-        for j in range(found):
-            cell[at], term[at], worker[at] = tag_cell[k], tag_term[k], held[j]
-            at += 1
-    return off, cell, term, worker
+    for r in range(len(tag_off) - 1):
+        for k in range(tag_off[r], tag_off[r + 1]):
+            found = _list_holders(owner[k], tag_term[k], place[r], groups, held, none)
+            if len(other):
+                found = _list_holders(other[k], tag_term[k], place[r], others, held, found)
+            for j in range(found):
+                cell[at], term[at], worker[at] = tag_cell[k], tag_term[k], held[j]
+                at += 1
+    return off, cell, term, worker, place
 
 
 @njit(cache=True, nogil=True)
-def _list_holders(owner: int, groups: tuple[I64, U16], held: U16, found: int) -> int:
-    """Writes the workers of an owner that are not among the first `found` of `held` behind them;
-    returns how many there are then."""
-    off, worker = groups
+def _list_holders(
+    owner: int, term: np.uint64, place: np.uint64, groups: tuple[I64, U16, U8], held: U16,
+    found: int,
+) -> int:  # fmt: skip
+    """Writes the workers of an owner that hold this posting, and are not among the first `found` of
+    `held`, behind them; returns how many there are then."""
+    off, worker, sharded = groups
     first, last = 0, 1
-    if owner >= FIRST_GROUP:
+    alone = np.uint16(owner)
+    if owner >= FIRST_GROUP and sharded[owner - FIRST_GROUP]:
+        alone = choose_shard(owner - FIRST_GROUP, term, place, groups)
+    elif owner >= FIRST_GROUP:
         first, last = off[owner - FIRST_GROUP], off[owner - FIRST_GROUP + 1]
     n = found
     for i in range(first, last):
-        new = np.uint16(owner) if owner < FIRST_GROUP else worker[i]
+        new = worker[i] if last - first > 1 else alone
         is_new = True
         for j in range(found):
             is_new &= held[j] != new
@@ -162,12 +173,12 @@ def _list_holders(owner: int, groups: tuple[I64, U16], held: U16, found: int) ->
 
 @njit(cache=True, nogil=True)
 def split_tags(
-    tags: tuple[I64, U32, U64, U16], workers: int
+    tags: tuple[I64, U32, U64, U16, U64], workers: int
 ) -> tuple[I64, I64, I64, I64, U32, U64]:
     """Groups tags by worker and keeps the order of rows and tags; returns the fields of SplitTags.
     tags: a plain tuple of the fields of QueryTags, which a kernel takes faster from Python than
     the class itself."""
-    tag_off, tag_cell, tag_term, tag_worker = tags
+    tag_off, tag_cell, tag_term, tag_worker, _ = tags
     row_at, tag_at = np.zeros(workers + 1, np.int64), np.zeros(workers + 1, np.int64)
     seen = np.full(workers, -1, np.int64)
     for r in range(len(tag_off) - 1):

@@ -13,6 +13,7 @@ import numpy as np
 from ps2stream.protocol.frame import I64, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
+from ps2stream.routing.shard_kernels import hash_places
 from ps2stream.routing.tag_kernels import (
     SplitTags,
     find_only_owner,
@@ -27,19 +28,26 @@ from ps2stream.space.grid import Grid
 
 class QueryTags(NamedTuple):
     """The postings of query rows. Row i has the tags off[i]..off[i + 1]. cell: level << 28 |
-    cell on that level; worker: the owner by H1, which may be a group (H1.holders)."""
+    cell on that level; worker: the owner by H1, which may be a group (H1.holders). place uint64[n]:
+    of each row, a hash of its first box, by which sharded units divide queries."""
 
     off: I64
     cell: U32
     term: U64
     worker: U16
+    place: U64
 
     def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> QueryTags:
         """Returns the tags of the rows where the mask is true."""
         size = np.diff(self.off)
         kept = np.repeat(rows, size)
         off = np.r_[0, np.cumsum(size[rows])]
-        return QueryTags(off, self.cell[kept], self.term[kept], self.worker[kept])
+        return QueryTags(off, self.cell[kept], self.term[kept], self.worker[kept], self.place[rows])
+
+    @property
+    def tag_place(self) -> U64:
+        """The place of the query of each tag, uint64[tags]."""
+        return np.repeat(self.place, np.diff(self.off))
 
 
 class TagShare(NamedTuple):
@@ -87,20 +95,21 @@ class QueryTagger:
         off = offsets[1]
         tags = int(off[n])
         tag_cell, tag_term = np.empty(tags, np.uint32), np.empty(tags, np.uint64)
-        worker = np.empty(tags, np.uint16)
+        worker, place = np.empty(tags, np.uint16), np.empty(n, np.uint64)
         terms = post, sealed(rows.term_off), sealed(rows.term)
         list_tags(
             boxes, self._sizes, terms, level, offsets,
             self.h1.arrays, self.h1.workers, (tag_cell, tag_term, worker),
         )  # fmt: skip
+        hash_places(boxes[0], boxes[1].view(np.uint64), place)
         if self.young is not None:
             new = np.repeat(rows.handle > self.apart, np.diff(off))
             worker[new] = self.young.owners(tag_cell[new], tag_term[new])  # it has no replicas
-        return QueryTags(off, tag_cell, tag_term, worker)
+        return QueryTags(off, tag_cell, tag_term, worker, place)
 
     def list_holders(self, tags: QueryTags) -> QueryTags:
         """Returns the tags with all workers that hold them, which are more than their owners where
-        units are replicated, and during a migration."""
+        units are replicated, and during a migration. Of a sharded unit each tag has one."""
         other = self.other
         if other is None and not len(self.h1.groups):
             return tags

@@ -68,6 +68,7 @@ def unit_of(
         worker=owners[0] if owners else 0,
         posted=len(owners) > 0,
         workers=owners if len(owners) > 1 else (),
+        sharded=meeting.shards[at] if meeting.shards else (),
     )
 
 
@@ -104,8 +105,11 @@ def _describe_decision(found: explain_pb2.ExplainMatchResponse) -> str:
 
 
 def _name_workers(unit: explain_pb2.Unit) -> str:
-    """Names the worker that gets an object which meets a unit: one of several, if it is
+    """Names the worker that compares an object which meets a unit: one of several, if it is
     replicated."""
+    if unit.sharded:
+        among = ", ".join(map(str, unit.sharded))
+        return f"worker {unit.worker}, which has this query of a hot unit sharded among {among},"
     if not unit.workers:
         return f"worker {unit.worker}"
     named = ", ".join(map(str, unit.workers))

@@ -234,6 +234,7 @@ class Census(_message.Message):
     REPLICATED_UNITS_FIELD_NUMBER: _builtins.int
     HOT_CHANGES_FIELD_NUMBER: _builtins.int
     HOT_BALANCE_FIELD_NUMBER: _builtins.int
+    SHARDED_UNITS_FIELD_NUMBER: _builtins.int
     taken_ms: _builtins.int
     """Time at which the state was collected, Unix milliseconds, UTC."""
     sessions: _builtins.int
@@ -264,6 +265,8 @@ class Census(_message.Message):
     """Copies of objects that were sent to the worker that got the most, in the last seconds, over the
     mean of all workers; 0 if hot units are not counted.
     """
+    sharded_units: _builtins.int
+    """Number of the hot units that are sharded, not replicated."""
     @_builtins.property
     def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
         """Actors of the service, by role and index."""
@@ -286,10 +289,11 @@ class Census(_message.Message):
         replicated_units: _builtins.int = ...,
         hot_changes: _builtins.int = ...,
         hot_balance: _builtins.float = ...,
+        sharded_units: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "hot_balance", b"hot_balance", "hot_changes", b"hot_changes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "replicated_units", b"replicated_units", "sessions", b"sessions", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "hot_balance", b"hot_balance", "hot_changes", b"hot_changes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "replicated_units", b"replicated_units", "sessions", b"sessions", "sharded_units", b"sharded_units", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -905,8 +909,8 @@ Global___GetLoadResponse: _TypeAlias = GetLoadResponse  # noqa: Y015
 
 @_typing.final
 class ReplicatedUnit(_message.Message):
-    """A replicated unit: a hot cell, a hot word, or a word in a cell. Its queries live at each of a
-    group of workers, and each object that meets it is sent to one of them.
+    """A replicated or sharded unit: a hot cell, a hot word, or a word in a cell, that a group of workers
+    owns together.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -920,6 +924,7 @@ class ReplicatedUnit(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    SHARDED_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     """Level of the grid; 0 is the finest. Absent if the unit is a word in all cells."""
     cell: _builtins.int
@@ -940,6 +945,11 @@ class ReplicatedUnit(_message.Message):
     """Share of the last objects that met the unit, from 0 to 1; absent if it is not among the units
     that the dispatchers report, which are those that objects meet most.
     """
+    sharded: _builtins.bool
+    """False: replicated. The queries of the unit live at each of the workers, and each object that
+    meets it is sent to one of them. True: sharded. The queries are divided among the workers, and
+    each object is sent to all of them.
+    """
     @_builtins.property
     def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Workers that own the unit together."""
@@ -956,10 +966,11 @@ class ReplicatedUnit(_message.Message):
         term: _builtins.str | None = ...,
         workers: _abc.Iterable[_builtins.int] | None = ...,
         share: _builtins.float | None = ...,
+        sharded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cell", b"_cell", "_east", b"_east", "_level", b"_level", "_north", b"_north", "_share", b"_share", "_south", b"_south", "_term", b"_term", "_west", b"_west", "cell", b"cell", "east", b"east", "level", b"level", "north", b"north", "share", b"share", "south", b"south", "term", b"term", "west", b"west"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cell", b"_cell", "_east", b"_east", "_level", b"_level", "_north", b"_north", "_share", b"_share", "_south", b"_south", "_term", b"_term", "_west", b"_west", "cell", b"cell", "east", b"east", "level", b"level", "north", b"north", "share", b"share", "south", b"south", "term", b"term", "west", b"west", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cell", b"_cell", "_east", b"_east", "_level", b"_level", "_north", b"_north", "_share", b"_share", "_south", b"_south", "_term", b"_term", "_west", b"_west", "cell", b"cell", "east", b"east", "level", b"level", "north", b"north", "sharded", b"sharded", "share", b"share", "south", b"south", "term", b"term", "west", b"west", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cell: _TypeAlias = _typing.Literal["cell"]  # noqa: Y015
     _WhichOneofArgType__cell: _TypeAlias = _typing.Literal["_cell", b"_cell"]  # noqa: Y015

@@ -269,6 +269,7 @@ class Unit(_message.Message):
     IN_OBJECT_FIELD_NUMBER: _builtins.int
     DECIDES_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    SHARDED_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     """Level of the grid; 0 is the finest."""
     cell: _builtins.int
@@ -299,6 +300,13 @@ class Unit(_message.Message):
         object that meets the unit is sent to one of them. Empty if `worker` owns it alone.
         """
 
+    @_builtins.property
+    def sharded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Workers among which the queries of the unit are divided, as it is hot: `worker` is the one that
+        holds this query, and each object that meets the unit is sent to all of them. Empty if the unit
+        is not sharded.
+        """
+
     def __init__(
         self,
         *,
@@ -314,10 +322,11 @@ class Unit(_message.Message):
         in_object: _builtins.bool = ...,
         decides: _builtins.bool = ...,
         workers: _abc.Iterable[_builtins.int] | None = ...,
+        sharded: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "decides", b"decides", "east", b"east", "in_object", b"in_object", "level", b"level", "north", b"north", "posted", b"posted", "south", b"south", "term", b"term", "west", b"west", "worker", b"worker", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "decides", b"decides", "east", b"east", "in_object", b"in_object", "level", b"level", "north", b"north", "posted", b"posted", "sharded", b"sharded", "south", b"south", "term", b"term", "west", b"west", "worker", b"worker", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,7 +77,7 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
                 assert told["query"]["id"] == id
                 assert told["postings"] == told["cells"] * len(told["units"]) > 0
                 yes, no = yes + told["matches"], no + (not told["matches"])
-                replicated += any(unit["workers"] for unit in told["units"])
+                replicated += any(unit["workers"] or unit["sharded"] for unit in told["units"])
                 if told["matches"]:
                     [unit] = [u for u in told["units"] if u["decides"]]
                     assert unit["posted"]
@@ -86,6 +86,11 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
                     sought = [owners(u) for u in told["units"] if u["posted"] and u["in_object"]]
                     alone = {workers[0] for workers in sought if len(workers) == 1}
                     groups = {workers for workers in sought if not alone & {*workers}}
+                    alone |= {
+                        w for u in told["units"] if u["posted"] and u["in_object"]
+                        for w in u["sharded"]
+                    }  # fmt: skip
+                    groups = {workers for workers in groups if not alone & {*workers}}
                     assert set(told["sent_to"]) == alone
                     assert {tuple(g["workers"]) for g in told["sent_to_one_of"]} == groups
                     assert unit["west"] <= (lon if lon < 180 else -180.0) or abs(lat) == 90
@@ -94,7 +99,7 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
                     looked = (
                         "looks at it in cell"
                         if any((unit := u)["decides"] and u["workers"] for u in told["units"])
-                        else f"worker {unit['worker']} looks"
+                        else f"worker {unit['worker']}"
                         if any((unit := u)["decides"] for u in told["units"])
                         else "no worker looks at it"
                     )

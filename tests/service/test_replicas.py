@@ -101,10 +101,10 @@ def test_loads_and_status_list_what_is_replicated(
     assert cell["south"] <= HERE["lat"] < cell["north"]
     assert (cell["share"], found["hot_balance"]) == (None, None)  # nobody counts
     lines = run(service, "status", "--load").splitlines()
-    assert any(line.split()[:3] == ["-", "0-2", "flood"] for line in lines)
+    assert any(line.split()[:4] == ["-", "replicated", "0-2", "flood"] for line in lines)
     await_units(client, 2)
     assert client.status()["census"]["hot_changes"] == 0
-    assert "2 replicated" in run(service, "status")
+    assert "2 replicated, 0 sharded" in run(service, "status")
 
 
 def test_the_plan_in_force_is_shown_with_its_replicated_units(

@@ -19,6 +19,7 @@ from ps2stream.dispatcher import (
     concerns,
     explanations,
     gathering,
+    gridt,
     identified,
     instructions,
     intake,
@@ -53,7 +54,7 @@ from ps2stream.protocol.rows import (
     no_offsets,
     no_queries,
 )
-from ps2stream.routing import plan_follower, tags
+from ps2stream.routing import h1, plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import (
@@ -870,6 +871,40 @@ def updates_go_to_one_replica() -> Iterator[None]:
 
     list_holders = tags.QueryTagger.list_holders
     with patch(tags.QueryTagger, "list_holders", list_first):
+        yield
+
+
+@bug
+def objects_go_to_one_shard() -> Iterator[None]:
+    """An object that meets a sharded unit goes to one of its workers, as if it were replicated."""
+    route = gridt.Gridt.route
+
+    def route_to_one(self: Any, *args: Any) -> Any:
+        groups = self.h1.groups
+        self.h1.groups = h1.WorkerGroups(groups.off, groups.worker, np.zeros_like(groups.sharded))
+        try:
+            return route(self, *args)
+        finally:
+            self.h1.groups = groups
+
+    with patch(gridt.Gridt, "route", route_to_one):
+        yield
+
+
+@bug
+def every_shard_is_loaded_whole() -> Iterator[None]:
+    """A worker of a sharded unit fetches, and does not drop, what the others have."""
+    held_by = h1.H1.held_by
+
+    def hold_all(self: Any, worker: int, holder: Any, term: Any, place: Any) -> Any:
+        groups = self.groups
+        self.groups = h1.WorkerGroups(groups.off, groups.worker, np.zeros_like(groups.sharded))
+        try:
+            return held_by(self, worker, holder, term, place)
+        finally:
+            self.groups = groups
+
+    with patch(h1.H1, "held_by", hold_all):
         yield
 
 

@@ -99,6 +99,9 @@ class Poisonable:
     def drop(self, keep: Callable[[U32, U64], Mask]) -> None:
         self.inner.drop(keep)
 
+    def drop_shards(self, keep: Callable[[U32, U64, U64], Mask]) -> None:
+        self.inner.drop_shards(keep)
+
     def match(
         self,
         lsn: int,

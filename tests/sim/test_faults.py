@@ -62,6 +62,8 @@ FOUND_BY = {
     "a_part_is_the_whole": 0,
     "finished_before_the_watermark": 21,
     "updates_go_to_the_present_owner_alone": 0,
+    "objects_go_to_one_shard": 18,
+    "every_shard_is_loaded_whole": 18,
     "the_dying_are_not_loaded": 638,
     "a_move_is_forgotten_by_a_new_incarnation": 0,
     "part_of_what_moves_is_not_loaded": 14,

@@ -1,4 +1,4 @@
-"""Replicated units for plans of tests: in and around the places where their objects are."""
+"""Replicated and sharded units for plans of tests: around the places where their objects are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def draw_replicas(
     lats: Sequence[float],
     most: int = 6,
 ) -> tuple[ReplicatedUnit, ...]:
-    """Draws up to `most` replicated units of cells on all levels, of words and of both."""
+    """Draws up to `most` replicated units of cells on all levels, of words and of both; a third of
+    them are sharded."""
     if plan.workers < 2:
         return ()
     units: dict[tuple[int | None, str | None], ReplicatedUnit] = {}
@@ -37,7 +38,9 @@ def draw_replicas(
         size = rng.randint(2, plan.workers)
         workers = tuple(rng.sample(range(plan.workers), size))
         units[cell, term] = ReplicatedUnit(cell, term, workers)
-    return tuple(units.values())
+    kinds = random.Random(repr(units))
+    drawn = units.values()
+    return tuple(dataclasses.replace(unit, sharded=kinds.random() < 1 / 3) for unit in drawn)
 
 
 def replicated(

@@ -55,7 +55,7 @@ class SampledDispatcher:
         words = [w for (_, w), n in posted.items() for _ in range(n)]
         term = hash_units(ANALYZER, words)
         off = np.arange(len(cell) + 1)
-        self.gridt.insert(QueryTags(off, cell, term, h1.owners(cell, term)))
+        self.gridt.insert(QueryTags(off, cell, term, h1.owners(cell, term), np.zeros_like(term)))
         self.reservoir = ObjectReservoir(5000, seed=index)
 
     def told(self, ask: SampleRequest, route: int | None = None) -> SampleReport:

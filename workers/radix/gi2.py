@@ -34,7 +34,6 @@ from ps2stream.workers.radix import layout as kl
 from ps2stream.workers.radix import match_kernels as km
 from ps2stream.workers.radix import posting_kernels as ki
 from ps2stream.workers.radix import purge_kernels as kd
-from ps2stream.workers.radix import tag_kernels as kt
 from ps2stream.workers.radix import verify_kernels as kv
 from ps2stream.workers.radix.arrays import (
     FIRST,
@@ -50,6 +49,7 @@ from ps2stream.workers.radix.arrays import (
     take_lines,
 )
 from ps2stream.workers.radix.census import take_census
+from ps2stream.workers.radix.drops import SlotsKept, list_lost_shards, list_lost_tags
 from ps2stream.workers.radix.growth import (
     fit_places,
     grow_cells,
@@ -273,18 +273,13 @@ class RadixGI2:
     def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
         """Drops units; nothing changes before `keep` was asked for all of them. A unit may be
         asked for more than once. See `Index.drop`."""
-        changed: list[tuple[int, int, NDArray[np.bool_]]] = []
-        first = 0
-        while first < int(self._state[kl.SLOT_TOP]):
-            arrays = tuple(self._arrays)
-            last, tags = kt.bound_tags(first, _CHUNK, self._bits, arrays)
-            cell: U32 = np.empty(tags, np.uint32)
-            term: U64 = np.empty(tags, np.uint64)
-            kt.list_tags(first, last, arrays, tuple(self._updates), *self._bits, cell, term)
-            kept = keep(cell, term)
-            if not kept.all():
-                changed.append((first, last, kept))
-            first = last
+        self._drop_tags(list_lost_tags(self._arrays, self._updates, self._bits, keep))
+
+    def drop_shards(self, keep: Callable[[U32, U64, U64], NDArray[np.bool_]]) -> None:
+        """Drops tags, also some of a unit; see `Index.drop_shards`."""
+        self._drop_tags(list_lost_shards(self._arrays, self._updates, self._bits, keep))
+
+    def _drop_tags(self, changed: list[SlotsKept]) -> None:
         waiting = 0
         for first, last, kept in changed:
             handles = self._arrays.slots_i[first:last, kl.HANDLE]

@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm
+from ps2stream.routing.shard_kernels import hash_corner
 from ps2stream.space.space_kernels import LEVEL_SHIFT as TAG_SHIFT
 from ps2stream.space.space_kernels import grid_line
 from ps2stream.workers.radix.cell_kernels import count_tags
@@ -355,3 +356,19 @@ def list_tags(first, last, fields, scratch_fields, lon_bits, lat_bits, cell, ter
             out = advance(cells, n), advance(terms, n)
             n += expand_slot(index, scratch, lon_bits, lat_bits, slot, out[0], out[1])
     return n
+
+
+@njit(cache=True, nogil=True)
+def list_places(first, last, bits, fields, place):
+    """Fills in the place of the query, by which sharded units divide queries, of each tag that
+    `list_tags` lists of these slots."""
+    index = point_index(fields)
+    n = 0
+    for slot in range(first, last):
+        if index.slots_i[8 * slot + HANDLE] >= 0:
+            found = NO_WORD
+            for i in range(4):
+                found = hash_corner(found, np.uint64(index.slots_i[8 * slot + i]))
+            for _ in range(count_slot_tags(index, slot, bits)):
+                place[n] = found
+                n += 1

@@ -123,11 +123,13 @@ NO_CELL = (1 << 32) - 1
 @dataclasses.dataclass(frozen=True, eq=False)
 class HotUnitsRequest(Frame):
     """controller -> every dispatcher, twice a second: requests a HotUnitsReport. `epoch` is the
-    controller's, `number` rises."""
+    controller's, `number` rises; weigh = 1: also what queries the units have, which takes a look
+    at all of H2."""
 
     KIND = 88
     epoch: int
     number: int
+    weigh: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,7 +139,9 @@ class HotUnitsReport(Frame):
 
     In the last `ms` milliseconds it routed `objects`; sent int64[w]: of these to each worker.
     u rows of units, those with the highest share of the objects first: a cell of the base level,
-    or, where cell is NO_CELL, a word (UTF-8, ragged) with the worker or group that owns it.
+    or, where cell is NO_CELL, a word (UTF-8, ragged) with the worker or group that owns it. Of each
+    its postings, and `stored`, all that there are, or 0 if these were not requested; `updates`: the
+    postings that were inserted or deleted in these milliseconds.
     """
 
     KIND = 89
@@ -147,9 +151,12 @@ class HotUnitsReport(Frame):
     route: int
     objects: int
     ms: int
+    updates: int
+    stored: int
     sent: I64
     share: F64
     cell: U32
     term_off: I64
     term: U8
     owner: U32
+    postings: I64

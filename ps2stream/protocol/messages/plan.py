@@ -63,8 +63,8 @@ class PlanAction(IntEnum):
 class PostingCounts(Frame):
     """worker or dispatcher -> sequencer, when it has applied the end of a migration at `lsn`,
     and now and then until the sequencer has received all. count, int64: of a worker, the live
-    postings that it holds; of a dispatcher, those of each worker by the plan. `role` is an index
-    into ROLES."""
+    postings that it holds; of a dispatcher, those of each worker by the plan but for sharded units,
+    and then those of all sharded units. `role` is an index into ROLES."""
 
     KIND = 38
     role: int

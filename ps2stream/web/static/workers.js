@@ -30,12 +30,15 @@ export function showLoad(load) {
   table.tBodies[0].replaceChildren(...load.workers.map(row));
 }
 
-// A replicated unit in words: "41.2 % of the objects meet this cell: they go to one of workers 0, 1".
-export function describeUnit({ term, cell, workers, share }) {
+// A replicated or sharded unit in words: "41.2 % of the objects meet this cell: they go to one of
+// workers 0, 1", or "they go to all workers 0, 1, which share its queries".
+export function describeUnit({ term, cell, workers, share, sharded }) {
   const words = term === null ? null : term || "any text";
   const what = [words, cell === null ? "everywhere" : words === null ? "this cell" : "in this cell"];
   const some = share === null ? "objects" : `${(100 * share).toFixed(1)} % of the objects`;
-  return `${some} meet ${what.filter((part) => part !== null).join(" ")}: they go to one of workers ${workers.join(", ")}`;
+  const list = workers.join(", ");
+  const where = sharded ? `all workers ${list}, which share its queries` : `one of workers ${list}`;
+  return `${some} meet ${what.filter((part) => part !== null).join(" ")}: they go to ${where}`;
 }
 
 function item(unit) {

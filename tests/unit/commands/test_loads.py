@@ -14,9 +14,9 @@ NO_LOADS: dict[str, Any] = {
 }  # fmt: skip
 HOT: dict[str, Any] = {
     "level": 0, "cell": 9, "west": -135.0, "south": -45.0, "east": -90.0, "north": 0.0,
-    "term": None, "workers": [4, 0, 1, 2], "share": 0.125,
+    "term": None, "workers": [4, 0, 1, 2], "share": 0.125, "sharded": True,
 }  # fmt: skip
-WORD = dict.fromkeys(HOT) | {"term": "fl\x1bood", "workers": [1, 3], "share": None}
+WORD = dict.fromkeys(HOT) | {"term": "fl\x1bood", "workers": [1, 3], "sharded": False}
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_replicated_units_are_a_table_and_terms_control_no_terminal() -> None:
     lines = [line.split("  ") for line in format_replicated([HOT, WORD])]
     assert [[part.strip() for part in line if part] for line in lines] == [
         [],
-        ["of the objects", "replicated to workers", "term", "place (degrees)"],
-        ["12.5%", "0-2, 4", "all terms", "-135..-90 E, -45..0 N"],
-        ["-", "1, 3", "fl ood", "everywhere"],
+        ["of the objects", "how", "workers", "term", "place (degrees)"],
+        ["12.5%", "sharded", "0-2, 4", "all terms", "-135..-90 E, -45..0 N"],
+        ["-", "replicated", "1, 3", "fl ood", "everywhere"],
     ]
     assert format_replicated([]) == []
 

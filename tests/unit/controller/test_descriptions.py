@@ -145,7 +145,7 @@ def test_the_cells_of_a_grid_cover_the_world() -> None:
 
 def test_replicated_units_are_described_with_places_and_shares() -> None:
     units = (
-        ReplicatedUnit(9, None, (1, 0)),
+        ReplicatedUnit(9, None, (1, 0), sharded=True),
         ReplicatedUnit(None, "flood", (0, 1)),
         ReplicatedUnit(1 << 28 | 1, "", (0, 1)),
     )
@@ -153,14 +153,14 @@ def test_replicated_units_are_described_with_places_and_shares() -> None:
     found = describe_replicas(plan, {(9, None): 0.25, (None, "flood"): 0.5, (3, None): 1.0})
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found == [
-        {"term": "flood", "workers": [0, 1], "share": 0.5},
+        {"term": "flood", "workers": [0, 1], "sharded": False, "share": 0.5},
         {
             "level": 0, "cell": 9, "west": -135.0, "south": -45.0, "east": -90.0, "north": 0.0,
-            "workers": [1, 0], "share": 0.25,
+            "workers": [1, 0], "sharded": True, "share": 0.25,
         },
         {
             "level": 1, "cell": 1, "west": 0.0, "south": -90.0, "east": 180.0, "north": 90.0,
-            "term": "", "workers": [0, 1],
+            "term": "", "workers": [0, 1], "sharded": False,
         },
     ]  # fmt: skip
     assert describe_replicas(halves(), {(9, None): 0.25}) == []

@@ -36,13 +36,16 @@ def report_of(
     plan: RoutingPlan | None = None,
     dispatcher: int = 0,
     objects: int = 10_000,
+    postings: int = 0,
 ) -> HotUnitsReport:
     """A report as it arrives."""
     report = HotUnitsReport(
         dispatcher, request.epoch, request.number, (plan or halves()).route, objects, 500,
+        30, 1_000 * request.weigh,
         np.array(sent, np.int64), np.array([u[0] for u in units]),
         np.array([u[1] for u in units], np.uint32), *strings_to_column([u[2] for u in units]),
         np.array([u[3] for u in units], np.uint32),
+        np.full(len(units), postings * request.weigh, np.int64),
     )  # fmt: skip
     found = decode(report.encode())
     assert isinstance(found, HotUnitsReport)
@@ -65,10 +68,12 @@ class Watched:
         self.plan = plan or halves()
         self.dispatchers = dispatchers
 
-    def see(self, units: Units, sent: tuple[int, int], objects: int = 10_000) -> RoutingPlan | None:
+    def see(
+        self, units: Units, sent: tuple[int, int], objects: int = 10_000, postings: int = 0
+    ) -> RoutingPlan | None:
         request = requested(self.watch.request())
         done = [
-            self.watch.take(report_of(request, units, sent, self.plan, i, objects))
+            self.watch.take(report_of(request, units, sent, self.plan, i, objects, postings))
             for i in range(self.dispatchers)
         ]
         assert done == [False] * (self.dispatchers - 1) + [True]
@@ -82,6 +87,23 @@ def test_two_reports_in_a_row_change_the_plan() -> None:
     assert plan is not None
     assert plan.replicas == (ReplicatedUnit(5, None, (0, 1)),)
     assert watched.watch.balance == 1.8
+
+
+def test_a_unit_with_most_of_the_queries_is_sharded() -> None:
+    """Postings are requested once there was an imbalance; a shard's copies count as parts."""
+    watched = Watched(dispatchers=2)
+    assert requested(watched.watch.request()).weigh == 0
+    assert watched.see(HOT[:1], (9_000, 1_000), postings=600) is None
+    plan = watched.see(HOT[:1], (9_000, 1_000), postings=600)
+    assert plan is not None
+    assert plan.replicas == (ReplicatedUnit(5, None, (0, 1), sharded=True),)
+    watched = Watched(plan=plan)
+    assert watched.see(HOT[:1], (9_000, 9_000)) is None
+    assert watched.watch.balance == 1.0
+    stream = combine_reports([report_of(HotUnitsRequest(1, 1, 1), HOT, postings=600)], 2)
+    assert stream is not None
+    assert stream.updates == 60.0
+    assert {unit.postings for unit in stream.units} == {0.6}
 
 
 def test_one_report_between_calm_ones_does_not() -> None:
@@ -121,7 +143,7 @@ def test_reports_of_another_plan_or_request_are_ignored() -> None:
     old = requested(watch.request())
     new = requested(watch.request())
     assert not watch.take(report_of(old, HOT, (9_000, 1_000)))
-    assert not watch.take(report_of(HotUnitsRequest(6, new.number), HOT, (9_000, 1_000)))
+    assert not watch.take(report_of(HotUnitsRequest(6, new.number, 0), HOT, (9_000, 1_000)))
     other = dataclasses.replace(halves(), cells=halves().cells[::-1].copy())
     for _ in range(3):
         request = requested(watch.request())
@@ -130,7 +152,7 @@ def test_reports_of_another_plan_or_request_are_ignored() -> None:
 
 
 def test_the_reports_of_dispatchers_count_by_their_objects() -> None:
-    request = HotUnitsRequest(7, 1)
+    request = HotUnitsRequest(7, 1, 0)
     first = report_of(request, [(0.5, 5, "", 0), (0.2, NO_CELL, "a", 1)], (300, 100), objects=400)
     second = report_of(request, [(0.1, 6, "", 0), (0.4, NO_CELL, "a", 1)], (0, 100), objects=100)
     silent = report_of(request, [(0.9, 7, "", 0)], (0, 0), objects=0)

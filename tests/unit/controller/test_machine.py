@@ -199,9 +199,9 @@ def hot_report(world: ControllerWorld, request: HotUnitsRequest, share: float) -
     """Of 1,000 objects in half a second this share met cell 0 and worker 0, the rest worker 1."""
     sent = np.array([round(1000 * share), 1000 - round(1000 * share)], np.int64)
     return HotUnitsReport(
-        0, request.epoch, request.number, world.strategy.serving.route, 1000, 500, sent,
+        0, request.epoch, request.number, world.strategy.serving.route, 1000, 500, 0, 0, sent,
         np.array([share]), np.array([0], np.uint32), np.zeros(2, np.int64), np.zeros(0, np.uint8),
-        np.zeros(1, np.uint16),
+        np.zeros(1, np.uint16), np.zeros(1, np.int64),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ps2stream.routing.h1 import HashedReplica
 from ps2stream.workers.gi2 import GI2
 from tests.support.routers import EAST, WEST, insert, machine
 from tests.support.routing import Row, object_rows, query_rows
+from tests.support.shards import place_of, shard_of
 
 
 def query(*rows: Row) -> QueryRows:
@@ -79,3 +80,11 @@ def test_a_worker_that_gets_the_object_anyhow_serves_its_group_too() -> None:
     hot = HashedReplica(None, np.uint64(7), (2, 1))
     found = told(machine(replicas=[hot]), query(Row((7, 8), (0, 1), (EAST,))), 20.0, 7, 8)
     assert (found.owners, found.sent_to, found.sent_to_one_of) == (((2, 1), (1,)), (1,), ())
+
+
+def test_of_a_sharded_unit_the_worker_with_the_query_is_named_and_all_get_the_object() -> None:
+    hot = HashedReplica(None, np.uint64(7), (2, 0), sharded=True)
+    found = told(machine(replicas=[hot]), query(Row((7, 8), (0, 1), (EAST,))), 20.0, 7, 8)
+    holder = shard_of((2, 0), 7, place_of(EAST))
+    assert (found.owners, found.shards) == (((holder,), (1,)), ((2, 0), ()))
+    assert (found.matches, found.sent_to, found.sent_to_one_of) == (True, (0, 1, 2), ())

@@ -30,7 +30,7 @@ def full(gridt: Gridt, rng: np.random.Generator) -> QueryTags:
     """As many different units as the table holds: few terms in many cells."""
     pick = rng.permutation(CELLS * 4)[:FULL]
     cell, term = (pick // 4).astype(np.uint32), (pick % 4 + 1).astype(np.uint64)
-    return QueryTags(np.arange(FULL + 1), cell, term, gridt.h1.owners(cell, term))
+    return QueryTags(np.arange(FULL + 1), cell, term, gridt.h1.owners(cell, term), term)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -45,8 +45,7 @@ def test_units_go_one_by_one_and_come_again_and_none_is_hidden(seed: int) -> Non
             model.update(zip(tags.cell[part].tolist(), tags.term[part].tolist(), strict=True))
         assert {unit: n for unit, (_, n) in gridt.counts().items()} == model
         for i in np.r_[rng.permutation(FULL), rng.permutation(FULL // 2)]:
-            one = slice(i, i + 1)
-            gridt.retire(QueryTags(np.arange(2), tags.cell[one], tags.term[one], tags.worker[one]))
+            gridt.retire(tags.of(np.arange(FULL) == i))
         assert gridt.counts() == {}
 
 
@@ -86,7 +85,7 @@ def test_every_unit_is_found_and_no_other(seed: int, skipped: int) -> None:
 def test_terms_of_one_cell_that_collide_are_told_apart() -> None:
     gridt = empty()
     cell, term = np.zeros(FULL, np.uint32), np.arange(1, FULL + 1, dtype=np.uint64)
-    gridt.insert(QueryTags(np.arange(FULL + 1), cell, term, gridt.h1.owners(cell, term)))
+    gridt.insert(QueryTags(np.arange(FULL + 1), cell, term, gridt.h1.owners(cell, term), term))
     n = 5 * FULL
     lon, lat = np.full(n, -179.0), np.full(n, -89.0)
     shares, discarded = gridt.route(
@@ -101,7 +100,7 @@ def test_units_of_the_last_place_go_on_at_the_first() -> None:
     zero = np.uint64(0)
     last = [t for t in range(1, 40_000) if int(mix(zero, np.uint64(t))) & 4095 == 4095][:4]
     cell, term = np.zeros(3, np.uint32), np.array(last[:3], np.uint64)
-    gridt.insert(QueryTags(np.arange(4), cell, term, gridt.h1.owners(cell, term)))
+    gridt.insert(QueryTags(np.arange(4), cell, term, gridt.h1.owners(cell, term), term))
     shares, discarded = gridt.route(
         np.full(4, -179.0), np.full(4, -89.0), np.arange(5), np.array(last, np.uint64)
     )

@@ -59,10 +59,12 @@ def report_after(
     seconds: float,
     texts: ObjectSample,
     analyzer: Analyzer | None = ANALYZER,
+    on: Gridt | None = None,
 ) -> HotUnitsReport:
     for _ in range(round(seconds * 10)):
         counter.tick()
-    return counter.report(HotUnitsRequest(1, 2), 0, 9, 3, lambda: texts, analyzer)
+    request = HotUnitsRequest(1, 2, int(on is not None))
+    return counter.report(request, 0, 9, 3, lambda: texts, analyzer, on or gridt())
 
 
 def publish(counter: HotUnitCounter, on: Gridt, rows: ObjectRows) -> None:
@@ -96,6 +98,25 @@ def test_places_and_words_are_reported_with_their_shares() -> None:
         (0.4, EAST - 1, "", 0),
         (0.1, NO_CELL, "river", 2),
     ]
+
+
+def test_units_are_reported_with_their_postings_where_these_are_requested() -> None:
+    """Each word is posted in two cells."""
+    counter, on, reservoir = HotUnitCounter(), gridt(), ObjectReservoir(1_000)
+    rows = posts([(-10.0, 10.0)] * 4 + [(10.0, 10.0)] * 4, ["flood", "flood", "river", "x"] * 2)
+    reservoir.add(rows, 1)
+    for weighed in (False, True):
+        for _ in range(30):
+            publish(counter, on, rows)
+        counter.note_updates(40)
+        held = reservoir.held().joined()
+        report = report_after(counter, 2.0, held, on=on if weighed else None)
+        assert (report.updates, report.stored) == (40, 6 * weighed)
+        cells, words = report.cell.tolist(), report.term.tobytes().decode()
+        names = [words[a:b] for a, b in pairwise(report.term_off.tolist())]
+        found = dict(zip(zip(cells, names, strict=True), report.postings.tolist(), strict=True))
+        want = {(EAST, ""): 3, (EAST - 1, ""): 3, (NO_CELL, "flood"): 2, (NO_CELL, "river"): 2}
+        assert found == {unit: n * weighed for unit, n in want.items()}
 
 
 def test_a_jump_is_seen_after_some_hundred_objects() -> None:

@@ -13,9 +13,13 @@ from ps2stream.routing.unit_kernels import FIRST_GROUP, empty_table
 
 Unit = tuple[int, int]
 WORKERS = 70  # two words of a mask
-GROUPS = [(3, 69), (0, 1, 64)]
-GROUP_ARRAYS = np.array([0, 2, 5]), np.array([3, 69, 0, 1, 64], np.uint16)
-OWNERS = [*range(WORKERS), FIRST_GROUP, FIRST_GROUP + 1]
+GROUPS = [(3, 69), (0, 1, 64), (2, 64)]
+GROUP_ARRAYS = (
+    np.array([0, 2, 5, 7]), np.array([3, 69, 0, 1, 64, 2, 64], np.uint16),
+    np.array([0, 0, 1], np.uint8),
+)  # fmt: skip
+SHARDED = FIRST_GROUP + 2
+OWNERS = [*range(WORKERS), FIRST_GROUP, FIRST_GROUP + 1, SHARDED]
 """Workers, and groups as often as several of them."""
 CELLS = [0, 1, 7, 3 << 28, 3 << 28 | 1, 15 << 28]
 TERMS = [0, 1, 2, 2**32, 2**64 - 1, *range(10, 20)]
@@ -39,7 +43,7 @@ class Twin:
         tags = self.tags(n)
         worker = []
         for unit in tags:
-            owner = int(self.rng.choice(OWNERS if self.rng.random() < 0.7 else OWNERS[-2:]))
+            owner = int(self.rng.choice(OWNERS if self.rng.random() < 0.7 else OWNERS[-3:]))
             worker.append(self.owner.setdefault(unit, owner))
             self.queries[unit] += 1
         column = np.array(worker, np.uint16)
@@ -69,11 +73,12 @@ class Twin:
         out = np.zeros(len(units), np.int64)
         kernels.count_queries(self.table, self.count, *split(units), out)
         assert out.tolist() == [self.queries[unit] for unit in units]
-        postings = np.zeros(WORKERS, np.int64)
+        postings = np.zeros(WORKERS + 1, np.int64)
         kernels.count_postings(self.table, self.count, GROUP_ARRAYS, postings)
         by_worker = Counter[int]()
         for unit, n in self.queries.items():
-            for worker in members(self.owner[unit]):
+            alone = self.owner[unit] != SHARDED
+            for worker in members(self.owner[unit]) if alone else (WORKERS,):
                 by_worker[worker] += n
         assert Counter(dict(enumerate(postings.tolist()))) == by_worker
         levels = Counter(cell >> 28 for cell, _ in self.queries)
@@ -148,6 +153,10 @@ def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     for i, units in enumerate(met):
         for unit in units:
             own = members(twin.owner[unit])
+            if twin.owner[unit] == SHARDED:
+                for j, worker in enumerate(own):
+                    checked[worker] += (twin.queries[unit] + 1 - j) // 2
+                continue
             checked[own[i % len(own)]] += twin.queries[unit]
     assert Counter(dict(enumerate(found.tolist()))) == checked
 

@@ -12,8 +12,11 @@ from ps2stream.dispatcher import replica_kernels as kernels
 from ps2stream.protocol.frame import F64
 
 WORKERS = 70
-GROUPS = [(3, 69), (0, 1, 64), (2, 3, 4, 5)]
-OFF, MEMBERS = np.array([0, 2, 5, 9]), np.array([w for g in GROUPS for w in g], np.uint16)
+GROUPS = [(3, 69), (0, 1, 64), (2, 3, 4, 5), (4, 64, 69)]
+SHARDED = {3}
+OFF = np.cumsum([0, *map(len, GROUPS)])
+MEMBERS = np.array([w for g in GROUPS for w in g], np.uint16)
+KINDS = np.array([g in SHARDED for g in range(len(GROUPS))], np.uint8)
 
 
 def choose_by_hand(
@@ -23,13 +26,16 @@ def choose_by_hand(
     time: float,
 ) -> None:
     """Adds to the workers that each term of each object has chosen those of the groups it met."""
+    for terms, groups in zip(chosen, met, strict=True):
+        for own, numbers in zip(terms, groups, strict=True):
+            own.update(w for number in SHARDED & {*numbers} for w in GROUPS[number])
     last, lead = -1, sum(waits) / len(waits)
     for terms, groups in zip(chosen, met, strict=True):
         sent = set[int]().union(*terms)
         for worker in sorted(sent):
             waits[worker] += time
         for own, numbers in zip(terms, groups, strict=True):
-            for number in numbers:
+            for number in (number for number in numbers if number not in SHARDED):
                 group = GROUPS[number]
                 if own & {*group}:
                     continue
@@ -46,7 +52,7 @@ def choose_by_hand(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_object_goes_to_one_of_a_group(seed: int) -> None:
+def test_each_object_goes_to_one_of_a_group_or_to_all_that_shard_a_unit(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, levels = 40, 3
     size = rng.choice([0, 1, 3, 9], n)
@@ -57,7 +63,7 @@ def test_each_object_goes_to_one_of_a_group(seed: int) -> None:
         [{int(w) for w in rng.choice(few, 2) if rng.random() < 0.2} for _ in range(k)] for k in size
     ]
     met = [
-        [[int(g) for g in rng.integers(0, 3, levels) if rng.random() < 0.4] for _ in range(k)]
+        [[int(g) for g in rng.integers(0, 4, levels) if rng.random() < 0.4] for _ in range(k)]
         for k in size
     ]
     by_term = np.zeros((int(size.sum()), 2), np.uint64)
@@ -74,7 +80,7 @@ def test_each_object_goes_to_one_of_a_group(seed: int) -> None:
             by_group[level, k] = g + 1
     waits = rng.integers(0, 50, WORKERS) / 1.0
     known = waits.tolist()
-    kernels.choose_replicas(by_term, by_group, off, (OFF, MEMBERS), waits, 1.5)
+    kernels.choose_replicas(by_term, by_group, off, (OFF, MEMBERS, KINDS), waits, 1.5)
     choose_by_hand(chosen, met, known, 1.5)
     for k, (own, _) in enumerate(flat):
         mask = int(by_term[k, 0]) | int(by_term[k, 1]) << 64
@@ -85,7 +91,7 @@ def test_each_object_goes_to_one_of_a_group(seed: int) -> None:
 def list_choices(n: int, waits: F64) -> list[int]:
     """Returns the worker of group 1 to which each of n objects of its unit goes."""
     by_term, by_group = np.zeros((n, 2), np.uint64), np.full((1, n), 2, np.uint16)
-    kernels.choose_replicas(by_term, by_group, np.arange(n + 1), (OFF, MEMBERS), waits, 2.0)
+    kernels.choose_replicas(by_term, by_group, np.arange(n + 1), (OFF, MEMBERS, KINDS), waits, 2.0)
     bits = {w: by_term[:, w >> 6] >> np.uint64(w & 63) & np.uint64(1) for w in GROUPS[1]}
     assert sum(bits.values()).tolist() == [1] * n  # type: ignore[union-attr]
     return [next(w for w, of in bits.items() if of[i]) for i in range(n)]
@@ -105,3 +111,12 @@ def test_objects_of_a_busy_stream_stay_together() -> None:
     runs = 1 + sum(a != b for a, b in itertools.pairwise(found))
     assert runs <= 1 + 1000 * 2.0 / 500.0
     assert float(np.ptp(waits[list(GROUPS[1])])) <= 500.0 + 2.0
+
+
+def test_the_queries_of_a_sharded_unit_count_in_equal_parts() -> None:
+    met = np.zeros(WORKERS, np.int64)
+    kernels.count_group(np.int64(8), np.int64(3), 7, (OFF, MEMBERS, KINDS), met)
+    assert met[[*GROUPS[3]]].tolist() == [3, 3, 2]
+    assert met.sum() == 8
+    kernels.count_group(np.int64(5), np.int64(1), 7, (OFF, MEMBERS, KINDS), met)
+    assert met[GROUPS[1][7 % 3]] == 5

@@ -62,7 +62,8 @@ def build_queries(wanted: list[tuple[int, str, int]]) -> tuple[QueryRows, QueryT
     off = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
     terms = np.array([term for _, term in tags], np.uint64)
     nowhere = np.zeros(len(tags), np.uint32)
-    return rows, QueryTags(off, nowhere, terms, np.zeros(len(tags), np.uint16))
+    owner, place = np.zeros(len(tags), np.uint16), np.zeros(n, np.uint64)
+    return rows, QueryTags(off, nowhere, terms, owner, place)
 
 
 class Router:

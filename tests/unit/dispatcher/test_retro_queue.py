@@ -20,7 +20,8 @@ def inserts(*wanted: tuple[int, bool]) -> tuple[QueryRows, QueryTags]:
     rows = stamp_inserts(rows.replace(lsn=lsns, handle=lsns), 77)
     n = len(rows)
     cells = lsns.astype(np.uint32)
-    return rows, QueryTags(np.arange(n + 1), cells, cells.astype(np.uint64), np.zeros(n, np.uint16))
+    terms, owner = cells.astype(np.uint64), np.zeros(n, np.uint16)
+    return rows, QueryTags(np.arange(n + 1), cells, terms, owner, terms)
 
 
 def test_only_inserts_with_retro_are_due_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:

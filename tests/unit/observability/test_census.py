@@ -56,9 +56,11 @@ def test_rates_and_cpu_are_of_the_last_period() -> None:
 
 
 def test_hot_units_are_those_that_the_controller_reports() -> None:
-    hot = {"controller-0": {"up": 1, "replicated": 3, "hot_changes": 2, "hot_balance": 1.5}}
+    told = {"replicated": 3, "sharded": 1, "hot_changes": 2, "hot_balance": 1.5}
+    hot = {"controller-0": {"up": 1, **told}}
     census = taken(statuses() | hot)
     assert (census.replicated_units, census.hot_changes, census.hot_balance) == (3, 2, 1.5)
+    assert census.sharded_units == 1
     census = taken(statuses())
     assert (census.replicated_units, census.hot_changes, census.hot_balance) == (0, 0, 0.0)
 

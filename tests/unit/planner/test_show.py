@@ -109,15 +109,18 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 
 
 def test_replicated_units_are_shown_with_their_workers(tmp_path: Path) -> None:
-    units = (ReplicatedUnit(5, None, (2, 0)), ReplicatedUnit(None, "storm", (0, 1, 2)))
+    units = (
+        ReplicatedUnit(5, None, (2, 0), sharded=True),
+        ReplicatedUnit(None, "storm", (0, 1, 2)),
+    )
     save_plan(dataclasses.replace(shown_plan(MADE), replicas=units), tmp_path / "p.json")
     said = Said()
     show(str(tmp_path / "p.json"), said)
     assert said.value["replicas"] == [
-        {"unit": "all terms in cell 5", "cell": 5, "workers": [2, 0]},
+        {"unit": "all terms in cell 5", "cell": 5, "workers": [2, 0], "sharded": True},
         {"unit": "'storm' everywhere", "term": "storm", "workers": [0, 1, 2]},
     ]
     assert said.line.splitlines()[-3:] == [
-        "  workers  replicated unit", "  2, 0     all terms in cell 5",
+        "  workers  replicated or sharded unit", "  2, 0     all terms in cell 5, sharded",
         "  0, 1, 2  'storm' everywhere",
     ]  # fmt: skip

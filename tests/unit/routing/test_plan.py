@@ -164,7 +164,7 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     [
         (lambda d: d["plan"].update(version=9), "checksum"),
         (lambda d: d.update(checksum="sha256:0"), "checksum"),
-        (put("format", value=4), "format 4; this version reads 1 to 3"),
+        (put("format", value=5), "format 5; this version reads 1 to 4"),
         (lambda d: d.pop("format"), "no field 'format'"),
         (lambda d: d.pop("plan"), "'plan' is missing"),
         (put("plann", value=1), "unknown field 'plann'"),

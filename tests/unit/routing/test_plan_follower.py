@@ -138,7 +138,10 @@ def compare_with_holders(
     follower = PlanFollower(old, analyzer)
     follower.take(PlanState(old).begin(new), 4)
     workers = range(max(old.workers, new.workers))
-    held = [[h1.held_by(w, h1.holders(cell, terms)) for h1 in (one, two)] for w in workers]
+    place = np.random.default_rng(len(cell)).integers(1, 1 << 62, len(cell)).astype(np.uint64)
+    held = [
+        [h1.held_by(w, h1.holders(cell, terms), terms, place) for h1 in (one, two)] for w in workers
+    ]
     for worker in workers:
         before, after = held[worker]
         more, gained = after & ~before, follower.gained(worker)

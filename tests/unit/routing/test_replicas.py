@@ -32,17 +32,18 @@ def test_a_plan_document_has_its_replicated_units() -> None:
     units = (
         ReplicatedUnit(CELL, None, (0, 2)),
         ReplicatedUnit(None, "flood", (2, 1)),
-        ReplicatedUnit(COARSE, "flood", (0, 1, 2)),
+        ReplicatedUnit(COARSE, "flood", (0, 1, 2), sharded=True),
     )
     made = plan(*units)
     body = json.loads(json.dumps(made.to_dict()))
     assert body["replicas"] == [
         {"cell": CELL, "workers": [0, 2]},
         {"term": "flood", "workers": [2, 1]},
-        {"cell": COARSE, "term": "flood", "workers": [0, 1, 2]},
+        {"cell": COARSE, "term": "flood", "workers": [0, 1, 2], "sharded": True},
     ]
     assert RoutingPlan.from_dict(body, ANALYSIS).replicas == units
     assert made.route != plan().route
+    assert made.route != plan(*units[:2], dataclasses.replace(units[2], sharded=False)).route
     assert "replicas" not in plan().to_dict()  # its number is that of older versions
     assert [describe_unit(unit) for unit in units] == [
         "all terms in cell 37",
@@ -67,6 +68,7 @@ def test_a_plan_document_has_its_replicated_units() -> None:
         ({"cell": 1, "workers": [1, True]}, "True must be a whole number"),
         ({"cell": 1, "wrokers": [1, 0]}, "unknown field 'wrokers'"),
         ({"cell": 1}, "'workers' is missing"),
+        ({"cell": 1, "workers": [1, 0], "sharded": 1}, "sharded must be true or false, got 1"),
         ("flood", "'flood' is not a replicated unit"),
         ({"cell": 5, "workers": [0, 1]}, "cell 5 is replicated twice"),
     ],
@@ -92,10 +94,9 @@ def test_units_are_compiled_with_the_salt_of_the_service() -> None:
     h1 = made.compile(analyzer)
     flood = analyzer.hash_terms(["flood"])
     everywhere = np.array([0, 77, COARSE], np.uint32)
-    holder = h1.holders(everywhere, np.repeat(flood, 3))
-    assert [h1.held_by(w, holder).tolist() for w in range(3)] == [
-        [False] * 3, [True] * 3, [True] * 3
-    ]  # fmt: skip
+    holder, place = h1.holders(everywhere, np.repeat(flood, 3)), np.arange(3, dtype=np.uint64)
+    held = [h1.held_by(w, holder, np.repeat(flood, 3), place).tolist() for w in range(3)]
+    assert held == [[False] * 3, [True] * 3, [True] * 3]
 
 
 def test_a_worker_fetches_what_it_gains_by_replicas() -> None:
@@ -118,3 +119,21 @@ def test_a_worker_fetches_what_it_gains_by_replicas() -> None:
     assert changed_box(plan(cell), plan(grown, version=2), 1) is None
     assert changed_box(plan(cell), plan(grown, version=2), 2) is not None
     assert changed_box(plan(cell), plan(cell, version=2), 1) is None
+
+
+def test_a_worker_fetches_what_it_gains_of_sharded_units() -> None:
+    """Those that join a group take from the others, who gain nothing; all gain what one leaves."""
+    replicated, sharded = (ReplicatedUnit(CELL, None, (0, 1), kind) for kind in (False, True))
+    grown = ReplicatedUnit(CELL, None, (2, 1, 0), sharded=True)
+
+    def gains(before: RoutingPlan, after: RoutingPlan) -> list[int]:
+        changed = dataclasses.replace(after, version=2)
+        return [w for w in range(3) if changed_box(before, changed, w) is not None]
+
+    assert gains(plan(replicated), plan(sharded)) == []
+    assert gains(plan(sharded), plan(replicated)) == [0, 1]
+    assert gains(plan(sharded), plan(grown)) == [2]
+    assert gains(plan(grown), plan(sharded)) == [0, 1]
+    assert gains(plan(sharded), plan(sharded)) == []
+    assert gains(plan(sharded), plan()) == [0, 1, 2]  # of which the leaf has one
+    assert gains(plan(), plan(sharded)) == [0, 1]

@@ -7,11 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ps2stream.protocol.frame import I64
+from ps2stream.protocol.frame import I64, U8
 from ps2stream.routing import tag_kernels as kernels
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.routing.unit_kernels import FIRST_GROUP, U16
 from ps2stream.space.grid import Grid
+from tests.support.shards import shard_of
 
 Tag = tuple[int, int, int]
 """The cell, term and worker of a tag."""
@@ -68,9 +69,10 @@ def test_tags_are_divided_as_by_the_twin(seed: int) -> None:
     cell = rng.integers(0, 2**32, off[-1], np.uint32)
     term = rng.integers(0, 2**64, off[-1], np.uint64)
     worker = rng.integers(0, workers, off[-1]).astype(np.uint16)
+    place = np.zeros(len(off) - 1, np.uint64)
     tags = list(zip(cell.tolist(), term.tolist(), worker.tolist(), strict=True))
     want = divided(off.tolist(), tags, workers)
-    split = kernels.SplitTags(*kernels.split_tags((off, cell, term, worker), workers))
+    split = kernels.SplitTags(*kernels.split_tags((off, cell, term, worker, place), workers))
     assert split.row_at.tolist() == np.cumsum([0, *map(len, want)]).tolist()
     sizes = [[len(some) for _, some in rows] for rows in want]
     assert split.tag_at.tolist() == np.cumsum([0, *map(sum, sizes)]).tolist()
@@ -126,15 +128,17 @@ def test_the_tags_of_queries_are_those_of_the_steps(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_each_holder_of_a_tag_is_listed_once(seed: int) -> None:
-    """The workers of its group, and those of its owner by the other plan."""
+    """The workers of its group, or the one that has its shard, and those of its owner by the other
+    plan."""
     rng = np.random.default_rng(seed)
 
     def some_groups() -> list[list[int]]:
         return [rng.permutation(6)[: int(rng.integers(2, 6))].tolist() for _ in range(3)]
 
-    def columns(groups: list[list[int]]) -> tuple[I64, U16]:
+    def columns(groups: list[list[int]]) -> tuple[I64, U16, U8]:
         off = np.cumsum([0, *map(len, groups)])
-        return off, np.array([w for group in groups for w in group], np.uint16)
+        flat = np.array([w for group in groups for w in group], np.uint16)
+        return off, flat, np.array([1, 0, 0][: len(groups)], np.uint8)  # the first shards
 
     both = [some_groups(), some_groups() if seed % 2 else []]
     off = ragged(rng, 12, 5)
@@ -143,16 +147,21 @@ def test_each_holder_of_a_tag_is_listed_once(seed: int) -> None:
     owner = rng.choice(numbers[0], n).astype(np.uint16)
     other = rng.choice(numbers[1], n if seed % 3 else 0).astype(np.uint16)
 
-    def members(holder: int, groups: list[list[int]]) -> list[int]:
+    cell, term = rng.integers(0, 9, n, np.uint32), rng.integers(0, 9, n, np.uint64)
+    place = rng.integers(0, 9, len(off) - 1, np.uint64)
+    of_tag = np.repeat(place, np.diff(off)).tolist()
+
+    def members(k: int, holder: int, groups: list[list[int]]) -> list[int]:
+        if holder == FIRST_GROUP:
+            return [shard_of(groups[0], int(term[k]), of_tag[k])]
         return [holder] if holder < FIRST_GROUP else groups[holder - FIRST_GROUP]
 
-    want = [members(w, both[0]) for w in owner.tolist()]
+    want = [members(k, w, both[0]) for k, w in enumerate(owner.tolist())]
     if len(other):
-        later = [members(w, both[1]) for w in other.tolist()]
+        later = [members(k, w, both[1]) for k, w in enumerate(other.tolist())]
         want = [list(dict.fromkeys(a + b)) for a, b in zip(want, later, strict=True)]
-    cell, term = rng.integers(0, 9, n, np.uint32), rng.integers(0, 9, n, np.uint64)
-    tags = off, cell, term, owner
-    found_off, found_cell, found_term, worker = kernels.hold_tags(
+    tags = off, cell, term, owner, place
+    found_off, found_cell, found_term, worker, _ = kernels.hold_tags(
         tags, columns(both[0]), other, columns(both[1])
     )
     assert worker.tolist() == [w for workers in want for w in workers]

@@ -10,6 +10,7 @@ import pytest
 from ps2stream.routing import unit_kernels as kernels
 from ps2stream.routing.h1 import H1, HashedLeaf, HashedReplica
 from ps2stream.routing.unit_kernels import FIRST_GROUP
+from tests.support.shards import shard_of
 
 WORD = 2**64
 TERMS = [0, 1, 2, 3, 2**32, WORD - 1, 7 << 32]
@@ -102,7 +103,8 @@ def test_owners_are_those_of_the_definition(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_replicated_units_belong_to_their_groups(seed: int) -> None:
     """The unit with a cell and a term comes before the term, and the term before the cell; all
-    other units belong to the owners by the leaves."""
+    other units belong to the owners by the leaves. Of what some groups shard each posting has one
+    worker."""
     rng, workers = np.random.default_rng(seed), 6
     leaves = [
         HashedLeaf((1,)),
@@ -115,7 +117,7 @@ def test_replicated_units_belong_to_their_groups(seed: int) -> None:
     some = [units[i] for i in rng.permutation(len(units))[: int(rng.choice([1, 5, 12]))]]
     given = {u: tuple(rng.permutation(workers)[: int(rng.integers(2, 5))].tolist()) for u in some}
     replicas = [
-        HashedReplica(cell, None if term is None else np.uint64(term), group)
+        HashedReplica(cell, None if term is None else np.uint64(term), group, sum(group) % 3 == 0)
         for (cell, term), group in given.items()
     ]
     h1, plain = H1(workers, cells, leaves, replicas), H1(workers, cells, leaves)
@@ -132,9 +134,17 @@ def test_replicated_units_belong_to_their_groups(seed: int) -> None:
     found = [(w,) if w < FIRST_GROUP else groups[w - FIRST_GROUP] for w in holder.tolist()]
     assert found == want
     assert h1.owners(cell, term).tolist() == [group[0] for group in want]
+    sharded = [len(group) > 1 and sum(group) % 3 == 0 for group in want]
+    place = rng.integers(0, WORD, len(term), np.uint64)
+    rows = zip(want, sharded, term.tolist(), place.tolist(), strict=True)
+    held = [{shard_of(g, t, p)} if divided else {*g} for g, divided, t, p in rows]
     for worker in range(workers):
-        assert h1.held_by(worker, holder).tolist() == [worker in group for group in want]
-    assert not h1.held_by(workers + 1, holder).any()  # a worker that is to come
-    counted = [sum(worker in group for group in want) for worker in range(workers)]
-    assert h1.count_postings(cell, term).tolist() == counted
+        mine = h1.held_by(worker, holder, term, place)
+        assert mine.tolist() == [worker in some for some in held]
+    assert not h1.held_by(workers + 1, holder, term, place).any()  # a worker that is to come
+    counted = [
+        sum(worker in g and not divided for g, divided in zip(want, sharded, strict=True))
+        for worker in range(workers)
+    ]
+    assert h1.count_postings(cell, term).tolist() == [*counted, sum(sharded)]
     assert plain.count_postings(cell, term).sum() == len(asked)

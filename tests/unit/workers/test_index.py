@@ -184,7 +184,7 @@ def test_under_a_term_that_is_not_chosen_nothing_is_found(
 
 def tags_of(queries: list[Query]) -> QueryTags:
     _, off, cell, term = columns(queries)
-    return QueryTags(off, cell, term, np.zeros(len(cell), np.uint16))
+    return QueryTags(off, cell, term, np.zeros(len(cell), np.uint16), term)
 
 
 def pairs_of(found: MatchColumns) -> list[tuple[int, int]]:

@@ -95,7 +95,13 @@ def test_queries_without_words_are_terms_like_others() -> None:
     dispatcher = SampledDispatcher(0, posted())
     none = np.zeros(1, np.uint32)
     dispatcher.gridt.insert(
-        QueryTags(np.arange(2), none, np.array([TOP], np.uint64), none.astype(np.uint16))
+        QueryTags(
+            np.arange(2),
+            none,
+            np.array([TOP], np.uint64),
+            none.astype(np.uint16),
+            none.astype(np.uint64),
+        )
     )
     dispatcher.reservoir.add(objects(["w1 w2"] * 9, [HOT] * 9), 5)
     found = statistics([dispatcher.told(ask(HOT))], GRID, ANALYZER)
