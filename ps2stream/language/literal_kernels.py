@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
+from ps2stream.language.hash_kernels import unmix_sums
 from ps2stream.protocol.frame import F64, I16, I64, U8, U16, U64
 from ps2stream.protocol.rows import PROG_NOTES
 
@@ -14,6 +15,7 @@ _PHRASE: Final = np.uint64(0xA0761D6478BD642F)
 _PREFIX: Final = np.uint64(0xE7037ED1A0B428DB)
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD: Final = np.uint64(0xD6E8FEB86659FD93)
+_UNSPREAD: Final = np.uint64(pow(int(_SPREAD), -1, 1 << 64))  # times _SPREAD it is 1
 _HALF: Final = np.uint64(32)
 _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
@@ -21,6 +23,8 @@ _SIX: Final = np.uint64(6)
 _TWELVE: Final = np.uint64(12)
 _LAST_BIT: Final = np.uint64(63)
 
+OF_PHRASE, OF_PREFIX = 1, 2
+"""Kinds of literals, see LiteralKind."""
 RECENT: Final = 256  # phrases, a power of 2
 NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
@@ -48,9 +52,15 @@ def start_phrase() -> np.uint64:
 
 
 @njit(inline="always")
+def phrase_key(sum_: np.uint64, words: int) -> np.uint64:
+    """Returns what `finish_phrase` spreads."""
+    return sum_ + np.uint64(words)
+
+
+@njit(inline="always")
 def finish_phrase(sum_: np.uint64, words: int) -> np.uint64:
     """Returns the term of a phrase of so many words."""
-    sum_ = (sum_ + np.uint64(words)) * _SPREAD
+    sum_ = phrase_key(sum_, words) * _SPREAD
     return sum_ ^ sum_ >> _HALF
 
 
@@ -192,27 +202,36 @@ def find_literal(table: U64, term: Integer) -> Integer:
 
 
 @njit(inline="always")
-def _place_bits(seen: U64, term: np.uint64, area: Integer) -> tuple[np.uint64, np.uint64]:
-    """Returns the number of the word of a term in an area, and its three bits there: with as many
-    words as there are, hardly any term that is not watched has all three, and one word is read."""
-    mixed = (term ^ np.uint64(area + 1) * _STEP) * _SPREAD
-    bits = _ONE << (mixed & _LAST_BIT) | _ONE << (mixed >> _SIX & _LAST_BIT)
-    bits |= _ONE << (mixed >> _TWELVE & _LAST_BIT)
-    return (mixed >> _HALF) & np.uint64(seen.shape[0] - 1), bits
+def mix_area(area: Integer) -> np.uint64:
+    """Returns what `may_be_seen` knows an area by."""
+    return np.uint64(area + 1) * _STEP >> _HALF
 
 
 @njit(inline="always")
-def may_be_watched(seen: U64, term: np.uint64, area: Integer) -> bool:
-    """Returns whether a term may be watched in an area; if not, it surely is not."""
-    word, bits = _place_bits(seen, term, area)
-    return bool(seen[word] & bits == bits)
+def _pick_bits(pattern: np.uint64) -> np.uint64:
+    """Returns three bits of a word, by the lowest bits of a pattern: where there are twice as many
+    words as there are terms, hardly any term that is not watched has all three."""
+    bits = _ONE << (pattern & _LAST_BIT) | _ONE << (pattern >> _SIX & _LAST_BIT)
+    return bits | _ONE << (pattern >> _TWELVE & _LAST_BIT)
 
 
 @njit(inline="always")
-def is_watched(table: U64, areas: U64, seen: U64, term: np.uint64, area: Integer) -> bool:
+def may_be_seen(
+    seen: U64, mask: np.uint64, mixed: np.uint64, place: np.uint64, pattern: np.uint64
+) -> bool:
+    """Returns whether a phrase or prefix may be watched in an area; if not, it surely is not. Only
+    one word is read. mask: the words of `seen` less one; mixed: `mix_area` of the area.
+
+    place and pattern: 32 bits each that its term is made of by steps that can be undone, so that
+    these need be taken only for what may be watched: of a prefix the upper halves of the two sums
+    of its hash, of a phrase those of what `finish_phrase` spreads, see `phrase_key`."""
+    bits = _pick_bits(pattern)
+    return bool(seen[(place ^ mixed) & mask] & bits == bits)
+
+
+@njit(inline="always")
+def is_watched(table: U64, areas: U64, term: np.uint64, area: Integer) -> bool:
     """Returns whether a term is watched in an area, by the fields of a LiteralView."""
-    if not may_be_watched(seen, term, area):
-        return False
     at = find_literal(table, term)
     if at < 0 or area == ANYWHERE:
         return bool(at >= 0)
@@ -220,33 +239,41 @@ def is_watched(table: U64, areas: U64, seen: U64, term: np.uint64, area: Integer
 
 
 @njit(cache=True, nogil=True)
-def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: U64) -> None:
+def _mark_seen(seen: U64, term: np.uint64, kind: int, area: int) -> None:
+    """Marks a phrase or prefix as watched in an area."""
+    key = (term ^ term >> _HALF) * _UNSPREAD
+    other = key
+    if kind == OF_PREFIX:
+        key, other = unmix_sums(key ^ _PREFIX)
+    mask, mixed = np.uint64(seen.shape[0] - 1), mix_area(area)
+    seen[np.int64((key >> _HALF ^ mixed) & mask)] |= _pick_bits(key)
+    seen[np.int64((other >> _HALF ^ mixed) & mask)] |= _pick_bits(other)
+
+
+@njit(cache=True, nogil=True)
+def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, kind: int, more: U64) -> None:
     """Adds areas, uint64[4], to those of the term at a place."""
-    is_wider = False
     for word in range(AREA_WORDS):
         fresh = more[word] & ~areas[at, word]
         if fresh == _FREE:
             continue
         areas[at, word] |= fresh
-        is_wider = True
+        if kind > OF_PREFIX:  # no text has it
+            continue
         for area in range(64):
             if fresh >> np.uint64(area) & _ONE != _FREE:
-                at_word, bits = _place_bits(seen, term, 64 * word + area)
-                seen[np.int64(at_word)] |= bits
-    if is_wider:
-        at_word, bits = _place_bits(seen, term, ANYWHERE)
-        seen[np.int64(at_word)] |= bits
+                _mark_seen(seen, term, kind, 64 * word + area)
 
 
 @njit(cache=True, nogil=True)
-def hold_literals(table: U64, areas: U64, seen: U64, term: U64, area: U64) -> None:
+def hold_literals(table: U64, areas: U64, seen: U64, term: U64, kind: U8, area: U64) -> None:
     """Adds terms that are watched in areas to a table, which keeps a free place."""
     for i in range(term.shape[0]):
         at = find_literal(table, term[i])
         if at < 0:
             at = -1 - at
             table[at] = term[i]
-        _widen_term(areas, seen, at, term[i], area[i])
+        _widen_term(areas, seen, at, term[i], kind[i], area[i])
 
 
 @njit(cache=True, nogil=True)
@@ -274,18 +301,20 @@ def list_phrases(
     room. watched: the fields of WatchedTables (search_kernels.py); recent uint64[RECENT], zeros:
     those that were found last, so that a text of one word has each once."""
     table, of_size, _, areas, seen = watched
-    longest = np.int64(of_size[0])
+    longest, mask = np.int64(of_size[0]), np.uint64(seen.shape[0] - 1)
+    mixed, is_anywhere = mix_area(area), area == ANYWHERE
     for i in range(begin, end):
         sum_ = start_phrase()
         for size in range(1, min(longest, end - i) + 1):
             sum_ = extend_phrase(sum_, words[i + size - 1])
             if not of_size[size]:
                 continue
-            term = finish_phrase(sum_, size)
-            if not may_be_watched(seen, term, area):
+            key = phrase_key(sum_, size)
+            if not (is_anywhere or may_be_seen(seen, mask, mixed, key >> _HALF, key)):
                 continue
+            term = finish_phrase(sum_, size)
             at = np.int64(term & np.uint64(RECENT - 1))
-            if recent[at] == term or not is_watched(table, areas, seen, term, area):
+            if recent[at] == term or not is_watched(table, areas, term, area):
                 continue
             if n == found.shape[0]:
                 return -1
@@ -317,7 +346,7 @@ def count_up(
             areas[at] = _FREE
             table[at] = term[i]
             fresh += 1
-        _widen_term(areas, seen, at, term[i], area[i])
+        _widen_term(areas, seen, at, term[i], kind[i], area[i])
         begun += count[at] == 0
         count[at] += more[i]
     return fresh, begun

@@ -18,6 +18,8 @@ from ps2stream.language.literal_kernels import (
     HEADS,
     LONG_SIZE,
     NAME_MARKS,
+    OF_PHRASE,
+    OF_PREFIX,
     PAIR_MARKS,
     hash_start,
     hold_literals,
@@ -31,8 +33,8 @@ from ps2stream.protocol.rows import QueryRows
 class LiteralKind(IntEnum):
     """The kind of a watched literal, and what its size is."""
 
-    PHRASE = 1  # words
-    PREFIX = 2  # bytes of UTF-8 | hash of the first two of them << 8
+    PHRASE = OF_PHRASE  # words
+    PREFIX = OF_PREFIX  # bytes of UTF-8 | hash of the first two of them << 8
     PRESENT = 3  # an attribute; 0
     COMPARED = 4  # an attribute whose value is compared where the query is; 0
     EQUAL = 5  # an attribute and its value; 0
@@ -56,8 +58,8 @@ class LiteralView(NamedTuple):
     1 for each kind that a literal may have. pairs uint8[PAIR_MARKS]: 1 for each mark of a name that
     is in a pair, then a bit for each two of them. area uint64[2^k, 4]: in which areas of the world
     some query has the term in the same place (`find_areas`): phrases and prefixes are found for
-    objects in these only, as no others can match. seen uint64[2^k / 8]: bits that say of terms in
-    areas that they are not watched there, without a look at the table. version: how often literals
+    objects in these only, as no others can match. seen uint64[2^k / 4]: bits that say of phrases
+    and prefixes in areas that they are not watched there, without a look at the table. version: how often literals
     of queries were added; a later view holds all that an earlier one did, or none of it is in use
     any more.
     """
@@ -78,7 +80,7 @@ class LiteralView(NamedTuple):
         kinds, pairs = np.zeros(_KINDS, np.uint8), np.zeros(PAIR_MARKS, np.uint8)
         term, area = np.zeros(places, np.uint64), np.zeros((places, AREA_WORDS), np.uint64)
         return cls(
-            term, *sizes, kinds, pairs, area, np.zeros(max(places // 8, 1), np.uint64), version
+            term, *sizes, kinds, pairs, area, np.zeros(max(places // 4, 1), np.uint64), version
         )
 
     def mark(self, kind: U8, size: U16) -> None:
@@ -161,7 +163,7 @@ class WatchedLiterals(NamedTuple):
             return NO_LITERALS
         distinct = len(np.unique(self.term))
         view = LiteralView.make_empty(4 << distinct.bit_length())
-        hold_literals(view.term, view.area, view.seen, self.term, self.area)
+        hold_literals(view.term, view.area, view.seen, self.term, self.kind, self.area)
         view.mark(self.kind, self.size)
         return view
 

@@ -18,18 +18,20 @@ from ps2stream.language.hash_kernels import (
     start_hash,
 )
 from ps2stream.language.literal_kernels import (
+    ANYWHERE,
     HEADS,
     LONG_SIZE,
     RECENT,
     Integer,
     extend_phrase,
     find_literal,
-    finish_phrase,
     hash_head,
     is_watched,
     list_phrases,
     mark_prefix,
-    may_be_watched,
+    may_be_seen,
+    mix_area,
+    phrase_key,
     start_phrase,
 )
 from ps2stream.language.word_kernels import ZERO
@@ -38,7 +40,7 @@ from ps2stream.protocol.frame import I64, U8, U16, U64
 from ps2stream.protocol.span_kernels import copy_span
 
 _FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(32)
-_BYTE, _LOW = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
+_BYTE, _PAIR, _LOW = np.uint64(0xFF), np.uint64(0xFFFF), np.uint64(0xFFFFFFFF)
 _SHORT_SIZES = (1 << LONG_SIZE) - 1  # of two to eight bytes
 
 
@@ -94,20 +96,6 @@ def note_long_prefixes(table, heads, keys, data, begin, end, found, k):
 
 
 @njit(inline="always")
-def _hash_short(keys, bytes_, size):
-    """Returns the term of the prefix of two to eight bytes of a word with these first bytes. keys:
-    those of its two words, of the start and of the size. No arrays are passed, for each that is
-    would be counted and discounted."""
-    part = bytes_ if size == 8 else bytes_ & (_ONE << np.uint64(8 * size)) - _ONE
-    low, high, n = part & _LOW, part >> _HALF, np.uint64(size)
-    a, b = keys[4] + keys[0] * low + keys[6] * n, keys[5] + keys[1] * low + keys[7] * n
-    if size > 4:  # a second word that is 0 would add nothing
-        a += keys[2] * high
-        b += keys[3] * high
-    return mark_prefix(mix_sums(a, b))
-
-
-@njit(inline="always")
 def note_prefixes(table, heads, keys, data, begin, end, found, k):
     """Appends the watched prefixes of the word data[begin:end], which is folded, to `found` at k,
     which has room for one of each size; returns the new end."""
@@ -140,11 +128,11 @@ def _note_sizes(table, heads, keys, data, begin, end, found, k, sizes):
 
 
 @njit(inline="always")
-def _keep_watched(table, areas, seen, area, found, k, end):
+def _keep_watched(table, areas, area, found, k, end):
     """Keeps of the terms found[k:end] those that are watched in an area; returns the new end."""
     for i in range(k, end):
         found[k] = found[i]
-        k += is_watched(table, areas, seen, found[i], area)
+        k += is_watched(table, areas, found[i], area)
     return k
 
 
@@ -184,9 +172,11 @@ def search_rows(
     first, table, heads = sought.first, search.term, search.heads
     areas, seen, of_size = search.area, search.seen, search.words
     has_prefixes, longest = first.shape[0] > 0, np.int64(of_size[0])
-    few_keys = (
-        keys[0], keys[1], keys[2], keys[3], *start_hash(keys), keys[KEYS - 4], keys[KEYS - 3]
-    )  # fmt: skip
+    a_low, b_low, a_high, b_high = keys[0], keys[1], keys[2], keys[3]
+    a_size, b_size = keys[KEYS - 4], keys[KEYS - 3]
+    a_one, b_one = start_hash(keys)
+    a_one, b_one = a_one + a_size, b_one + b_size  # of a prefix of one byte, but for the byte
+    mask = np.uint64(seen.shape[0] - 1)
     recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
     n = ZERO
@@ -194,6 +184,7 @@ def search_rows(
         begin = n
         if not slow[row]:
             size, here = off[row + 1] - off[row], np.int64(area[row])
+            mixed, is_anywhere = mix_area(here), here == ANYWHERE
             hits = found_off[row + 1] - found_off[row]
             prefixed = size if has_prefixes else ZERO
             need = size + hits + LONG_SIZE * prefixed
@@ -204,31 +195,37 @@ def search_rows(
                 n += 1
             for i in range(found_off[row], found_off[row + 1]):
                 out[n] = found[i]
-                n += is_watched(table, areas, seen, found[i], here)
+                n += is_watched(table, areas, found[i], here)
             for i in range(off[row], off[row] + prefixed):
                 bytes_ = first[i]
                 if bytes_ <= _BYTE:
                     continue
                 head = hash_head(bytes_ & _BYTE, bytes_ >> _EIGHT & _BYTE)
                 sizes = np.int64(heads[head]) & _SHORT_SIZES
-                length = np.int64(2)
-                while sizes and bytes_ >> np.uint64(8 * (length - 1)) != _FREE:
+                part, last_byte, a_n, b_n = _PAIR, _EIGHT, a_one, b_one
+                while sizes and bytes_ >> last_byte != _FREE:
+                    a_n += a_size
+                    b_n += b_size
                     if sizes & 1:
-                        prefix = _hash_short(few_keys, bytes_, length)
-                        if may_be_watched(seen, prefix, here):
-                            out[n] = prefix
-                            n += is_watched(table, areas, seen, prefix, here)
+                        low, high = bytes_ & part & _LOW, (bytes_ & part) >> _HALF
+                        a = a_n + a_low * low + a_high * high
+                        b = b_n + b_low * low + b_high * high
+                        if is_anywhere or may_be_seen(seen, mask, mixed, a >> _HALF, b >> _HALF):
+                            out[n] = mark_prefix(mix_sums(a, b))
+                            n += is_watched(table, areas, out[n], here)
                     sizes >>= 1
-                    length += 1
+                    part = part << _EIGHT | _BYTE
+                    last_byte += _EIGHT
             # Few texts have a phrase, and to list them is a call with many arrays, which are
             # counted. So would be those of a function that is inlined here.
-            has_phrase, last = False, word_end[row]
+            has_phrase, last = is_anywhere and longest > 0, word_end[row]
             for i in range(off[row], last if longest else off[row]):
                 sum_ = start_phrase()
                 for words in range(1, min(longest, last - i) + 1):
                     sum_ = extend_phrase(sum_, term[i + words - 1])
                     if of_size[words]:
-                        has_phrase |= may_be_watched(seen, finish_phrase(sum_, words), here)
+                        key = phrase_key(sum_, words)
+                        has_phrase |= may_be_seen(seen, mask, mixed, key >> _HALF, key)
             if has_phrase:
                 top = add_phrases(watched, here, term, off[row], last, recent, out, n)
                 while top < 0:
@@ -271,7 +268,7 @@ def find_watched(
                 end = note_prefixes(
                     search.term, search.heads, keys, tokens, begin, begin + size, found, k
                 )
-                k = _keep_watched(search.term, search.area, search.seen, here, found, k, end)
+                k = _keep_watched(search.term, search.area, here, found, k, end)
             if term[i] != _FREE and not is_side[i]:
                 sequence[n] = term[i]
                 n += 1
