@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numba import njit
 
+from ps2stream.language.area_kernels import ANYWHERE, AREA_WORDS, Integer, mark_boxes
 from ps2stream.language.hash_kernels import unmix_sums
 from ps2stream.protocol.frame import F64, I16, I64, U8, U16, U64
 from ps2stream.protocol.rows import PROG_NOTES
@@ -30,12 +31,6 @@ NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
 HEADS: Final = 256  # hashes of the two bytes that a prefix begins with
 LONG_SIZE: Final = 7  # the bit of all prefixes of nine bytes or more; bit 0 is of two bytes
-ANYWHERE: Final = 256  # stands for an area where places do not matter
-AREA_WORDS: Final = 4  # of 64 areas each
-_TILE: Final = 256 / 360  # tiles a degree
-_TILES: Final = 16  # a side: the next tile is the first one again
-
-Integer = Any  # a plain integer, or one of NumPy's
 
 
 @njit(inline="always")
@@ -97,53 +92,6 @@ def prefix_terms(words: U64) -> U64:
     return out
 
 
-@njit(inline="always")
-def _find_tile(degrees: float, half: float) -> np.int64:
-    """Returns the number of the tile of a longitude (half = 180) or latitude (90), which never
-    falls as the degrees rise."""
-    return np.int64((degrees + half) * _TILE)
-
-
-@njit(cache=True, nogil=True)
-def find_areas(lon: F64, lat: F64) -> U16:
-    """Returns the areas, 0 to 255, of points: parts of a tile that is repeated over the world."""
-    out = np.empty(lon.shape[0], np.uint16)
-    for i in range(lon.shape[0]):
-        x, y = _find_tile(lon[i], 180.0), _find_tile(lat[i], 90.0)
-        out[i] = (y & _TILES - 1) * _TILES + (x & _TILES - 1)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _mark_boxes(box: F64, begin: int, end: int, mask: U64) -> None:
-    """Sets the bits of the areas of points in the boxes box[begin:end], closed, in uint64[4]; of
-    all where there is no box."""
-    for i in range(len(mask)):
-        mask[i] = _FREE if begin < end else ~_FREE
-    for at in range(begin, end, 4):
-        x0, y0 = _find_tile(box[at], 180.0), _find_tile(box[at + 1], 90.0)
-        x1, y1 = _find_tile(box[at + 2], 180.0), _find_tile(box[at + 3], 90.0)
-        for y in range(y0, min(y1, y0 + _TILES - 1) + 1):
-            for x in range(x0, min(x1, x0 + _TILES - 1) + 1):
-                area = (y & _TILES - 1) * _TILES + (x & _TILES - 1)
-                mask[area >> 6] |= _ONE << np.uint64(area & 63)
-
-
-@njit(cache=True, nogil=True)
-def find_inside(lon: F64, lat: F64, box: F64) -> I64:
-    """Returns which of the points are in one of the boxes, float64[m, 4], closed, in rising
-    order."""
-    out, n = np.empty(lon.shape[0], np.int64), 0
-    for i in range(lon.shape[0]):
-        x, y = lon[i], lat[i]
-        for j in range(box.shape[0]):
-            if box[j, 0] <= x <= box[j, 2] and box[j, 1] <= y <= box[j, 3]:
-                out[n] = i
-                n += 1
-                break
-    return out[:n].copy()
-
-
 @njit(cache=True, nogil=True)
 def list_watched(
     term_off: I64, term: U64, prog_off: I64, prog: I16, box_off: I64, box: F64
@@ -174,7 +122,7 @@ def list_watched(
             size[n] = prog[at + 1] & 0xFFFF
             if not is_marked:
                 begin, end = box_off[row], box_off[row + 1]
-                _mark_boxes(box, begin, end, mask)
+                mark_boxes(box, begin, end, mask)
                 for k in range(begin, end, 4):
                     for corner in range(4):
                         boxes[m, corner] = box[k + corner]

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ps2stream.language.area_kernels import AREA_WORDS
 from ps2stream.language.literal_kernels import (
-    AREA_WORDS,
     HEADS,
     LONG_SIZE,
     NAME_MARKS,

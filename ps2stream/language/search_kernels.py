@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from ps2stream.language.area_kernels import ANYWHERE, Integer
 from ps2stream.language.hash_kernels import (
     KEYS,
     SCRATCH,
@@ -18,11 +19,9 @@ from ps2stream.language.hash_kernels import (
     start_hash,
 )
 from ps2stream.language.literal_kernels import (
-    ANYWHERE,
     HEADS,
     LONG_SIZE,
     RECENT,
-    Integer,
     extend_phrase,
     find_literal,
     hash_head,
@@ -301,3 +300,27 @@ def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64
             n = sort_unique(out, begin, n, scratch)
     out_off[off.shape[0] - 1] = n
     return out_off, out[:n].copy()
+
+
+@njit(cache=True, nogil=True)
+def replace_rows(off: I64, term: U64, rows: I64, new_off: I64, new: U64) -> tuple[I64, U64]:
+    """Returns a ragged column of which the rows with these numbers, which rise, are those of
+    another column."""
+    out_off = np.empty(off.shape[0], np.int64)
+    kept = off[off.shape[0] - 1] - off[0]
+    for i in range(rows.shape[0]):
+        kept -= off[rows[i] + 1] - off[rows[i]]
+    out = np.empty(kept + new_off[rows.shape[0]], np.uint64)
+    n = i = ZERO
+    for row in range(off.shape[0] - 1):
+        out_off[row] = n
+        if i < rows.shape[0] and rows[i] == row:
+            size = new_off[i + 1] - new_off[i]
+            copy_span(out, n, new, new_off[i], size)
+            i += 1
+        else:
+            size = off[row + 1] - off[row]
+            copy_span(out, n, term, off[row], size)
+        n += size
+    out_off[off.shape[0] - 1] = n
+    return out_off, out

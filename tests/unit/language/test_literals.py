@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
-from ps2stream.language.literal_kernels import AREA_WORDS, find_areas, find_inside
+from ps2stream.language.area_kernels import AREA_WORDS, find_areas, find_inside
 from ps2stream.language.literals import NO_LITERALS, LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
 from ps2stream.protocol.frame import I16, strings_to_column
@@ -167,7 +167,7 @@ def test_the_boxes_of_queries_with_literals_are_those_that_points_are_found_in()
         i for i in range(99)
         if any(a <= lon[i] <= c and b <= lat[i] <= d for a, b, c, d in noted)
     ]  # fmt: skip
-    assert find_inside(lon, lat, watched.box).tolist() == want
+    assert find_inside(lon, lat, watched.box.ravel()).tolist() == want
     assert 0 < len(want) < 99
 
 
