@@ -156,7 +156,7 @@ def mix_area(area: Integer) -> np.uint64:
 
 
 @njit(inline="always")
-def _pick_bits(pattern: np.uint64) -> np.uint64:
+def pick_bits(pattern: np.uint64) -> np.uint64:
     """Returns three bits of a word, by the lowest bits of a pattern: where there are twice as many
     words as there are terms, hardly any term that is not watched has all three."""
     bits = _ONE << (pattern & _LAST_BIT) | _ONE << (pattern >> _SIX & _LAST_BIT)
@@ -173,7 +173,7 @@ def may_be_seen(
     place and pattern: 32 bits each that its term is made of by steps that can be undone, so that
     these need be taken only for what may be watched: of a prefix the upper halves of the two sums
     of its hash, of a phrase those of what `finish_phrase` spreads, see `phrase_key`."""
-    bits = _pick_bits(pattern)
+    bits = pick_bits(pattern)
     return bool(seen[(place ^ mixed) & mask] & bits == bits)
 
 
@@ -194,8 +194,8 @@ def _mark_seen(seen: U64, term: np.uint64, kind: int, area: int) -> None:
     if kind == OF_PREFIX:
         key, other = unmix_sums(key ^ _PREFIX)
     mask, mixed = np.uint64(seen.shape[0] - 1), mix_area(area)
-    seen[np.int64((key >> _HALF ^ mixed) & mask)] |= _pick_bits(key)
-    seen[np.int64((other >> _HALF ^ mixed) & mask)] |= _pick_bits(other)
+    seen[np.int64((key >> _HALF ^ mixed) & mask)] |= pick_bits(key)
+    seen[np.int64((other >> _HALF ^ mixed) & mask)] |= pick_bits(other)
 
 
 @njit(cache=True, nogil=True)

@@ -59,9 +59,9 @@ class LiteralView(NamedTuple):
     is in a pair, then a bit for each two of them. area uint64[2^k, 4]: in which areas of the world
     some query has the term in the same place (`find_areas`): phrases and prefixes are found for
     objects in these only, as no others can match. seen uint64[2^k / 4]: bits that say of phrases
-    and prefixes in areas that they are not watched there, without a look at the table. version: how often literals
-    of queries were added; a later view holds all that an earlier one did, or none of it is in use
-    any more.
+    and prefixes in areas that they are not watched there, without a look at the table. version: how
+    often literals of queries were added; a later view holds all that an earlier one did, or none of
+    it is in use any more.
     """
 
     term: U64

@@ -9,12 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.language.area_kernels import ANYWHERE, Integer
+from ps2stream.language.area_kernels import Integer
+from ps2stream.language.candidate_kernels import (
+    choose_filter,
+    find_prefixes,
+    mark_phrases,
+    mix_areas,
+)
 from ps2stream.language.hash_kernels import (
-    KEYS,
     SCRATCH,
     finish_hash,
-    mix_sums,
     sort_unique,
     start_hash,
 )
@@ -22,16 +26,11 @@ from ps2stream.language.literal_kernels import (
     HEADS,
     LONG_SIZE,
     RECENT,
-    extend_phrase,
     find_literal,
     hash_head,
     is_watched,
     list_phrases,
     mark_prefix,
-    may_be_seen,
-    mix_area,
-    phrase_key,
-    start_phrase,
 )
 from ps2stream.language.word_kernels import ZERO
 from ps2stream.limits import TOKEN_BYTES
@@ -168,64 +167,34 @@ def search_rows(
     each row, sorted and unique; rows that are marked in `slow` are empty."""
     sought, search = SearchBuffers(*rows), WatchedTables(*watched)
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
-    first, table, heads = sought.first, search.term, search.heads
-    areas, seen, of_size = search.area, search.seen, search.words
-    has_prefixes, longest = first.shape[0] > 0, np.int64(of_size[0])
-    a_low, b_low, a_high, b_high = keys[0], keys[1], keys[2], keys[3]
-    a_size, b_size = keys[KEYS - 4], keys[KEYS - 3]
-    a_one, b_one = start_hash(keys)
-    a_one, b_one = a_one + a_size, b_one + b_size  # of a prefix of one byte, but for the byte
-    mask = np.uint64(seen.shape[0] - 1)
+    table, heads, areas = search.term, search.heads, search.area
+    seen, has_prefixes = choose_filter(search.seen, area), sought.first.shape[0] > 0
+    mixed = mix_areas(off, area)
+    prefix_off, prefix = np.zeros(off.shape[0], np.int64), np.empty(0, np.uint64)
+    if has_prefixes:
+        parts = table, heads, areas
+        prefix_off, prefix = find_prefixes(off, sought.first, keys, parts, seen, mixed, area)
+    marks = mark_phrases(off, word_end, term, search.words, seen, mixed)
     recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
     n = ZERO
     for row in range(off.shape[0] - 1):
-        begin = n
+        begin, here = n, np.int64(area[row])
         if not slow[row]:
-            size, here = off[row + 1] - off[row], np.int64(area[row])
-            mixed, is_anywhere = mix_area(here), here == ANYWHERE
-            hits = found_off[row + 1] - found_off[row]
-            prefixed = size if has_prefixes else ZERO
-            need = size + hits + LONG_SIZE * prefixed
+            size, hits = off[row + 1] - off[row], found_off[row + 1] - found_off[row]
+            need = size + hits + (LONG_SIZE * size if has_prefixes else ZERO)
             if out.shape[0] < n + need:
                 out = make_room(out, need, n)
-            for i in range(off[row], off[row + 1]):
-                out[n] = term[i]
-                n += 1
+            copy_span(out, n, term, off[row], size)
+            n += size
             for i in range(found_off[row], found_off[row + 1]):
                 out[n] = found[i]
                 n += is_watched(table, areas, found[i], here)
-            for i in range(off[row], off[row] + prefixed):
-                bytes_ = first[i]
-                if bytes_ <= _BYTE:
-                    continue
-                head = hash_head(bytes_ & _BYTE, bytes_ >> _EIGHT & _BYTE)
-                sizes = np.int64(heads[head]) & _SHORT_SIZES
-                part, last_byte, a_n, b_n = _PAIR, _EIGHT, a_one, b_one
-                while sizes and bytes_ >> last_byte != _FREE:
-                    a_n += a_size
-                    b_n += b_size
-                    if sizes & 1:
-                        low, high = bytes_ & part & _LOW, (bytes_ & part) >> _HALF
-                        a = a_n + a_low * low + a_high * high
-                        b = b_n + b_low * low + b_high * high
-                        if is_anywhere or may_be_seen(seen, mask, mixed, a >> _HALF, b >> _HALF):
-                            out[n] = mark_prefix(mix_sums(a, b))
-                            n += is_watched(table, areas, out[n], here)
-                    sizes >>= 1
-                    part = part << _EIGHT | _BYTE
-                    last_byte += _EIGHT
-            # Few texts have a phrase, and to list them is a call with many arrays, which are
-            # counted. So would be those of a function that is inlined here.
-            has_phrase, last = is_anywhere and longest > 0, word_end[row]
-            for i in range(off[row], last if longest else off[row]):
-                sum_ = start_phrase()
-                for words in range(1, min(longest, last - i) + 1):
-                    sum_ = extend_phrase(sum_, term[i + words - 1])
-                    if of_size[words]:
-                        key = phrase_key(sum_, words)
-                        has_phrase |= may_be_seen(seen, mask, mixed, key >> _HALF, key)
-            if has_phrase:
+            for i in range(prefix_off[row], prefix_off[row + 1]):
+                out[n] = prefix[i]
+                n += 1
+            if marks[row]:  # few: it is a call with many arrays, which are counted
+                last = word_end[row]
                 top = add_phrases(watched, here, term, off[row], last, recent, out, n)
                 while top < 0:
                     out = make_room(out, 2 * (out.shape[0] - n) + size, n)
