@@ -36,6 +36,9 @@ _FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64
 _BYTE, _LOW, _ALL = np.uint64(0xFF), np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
+_CHUNK = 512  # words that are looked at together: what is noted of them stays near
+
+
 class _PrefixKeys(NamedTuple):
     """The keys of the hash of prefixes of two to eight bytes: the sums to begin with, and those of
     its two words and of its size."""
@@ -78,17 +81,6 @@ def choose_filter(seen: U64, area: U16) -> U64:
 
 
 @njit(cache=True, nogil=True)
-def mix_areas(off: I64, area: U16) -> U64:
-    """Returns of each word of rows what its area is known by, see `mix_area`."""
-    mixed = np.empty(off[off.shape[0] - 1], np.uint64)
-    for row in range(off.shape[0] - 1):
-        mix = mix_area(np.int64(area[row]))
-        for i in range(off[row], off[row + 1]):
-            mixed[i] = mix
-    return mixed
-
-
-@njit(cache=True, nogil=True)
 def _place_prefixes(few, bytes_, mixed, n, size, mask, place, bits):
     """Writes where the bits of the first `size` bytes of n words are, and these bits; all bits for
     words that are shorter. Without a look at what is there, so that the compiler can take several
@@ -117,50 +109,54 @@ def find_prefixes(
     keys: U64,
     watched: tuple[U64, U8, U64],
     seen: U64,
-    mixed: U64,
     area: U16,
 ) -> tuple[I64, U64]:
     """Returns the prefixes of two to eight bytes that are watched in the area of each row, a ragged
     column of terms.
 
     off: the words of rows; first: see SearchBuffers (search_kernels.py). watched: term, heads and
-    area of a LiteralView; seen: `choose_filter` of its bits; mixed: `mix_areas`."""
+    area of a LiteralView; seen: `choose_filter` of its bits."""
     table, heads, areas = watched
-    few, mask, total = _pick_keys(keys), np.uint64(seen.shape[0] - 1), mixed.shape[0]
-    row_of, hits = np.empty(total, np.int64), np.empty(total, np.int64)
-    bytes_, own, place, bits = (
-        np.empty(total, np.uint64), np.empty(total, np.uint64),
-        np.empty(total, np.uint64), np.empty(total, np.uint64),
-    )  # fmt: skip
-    n, sizes = ZERO, _FREE
+    few, mask, rows = _pick_keys(keys), np.uint64(seen.shape[0] - 1), off.shape[0] - 1
+    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.int64)
+    bytes_, mixed = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    sizes = _FREE
     for head in range(HEADS):
         sizes |= np.uint64(heads[head])
-    for row in range(off.shape[0] - 1):
-        for i in range(off[row], off[row + 1]):
-            word = first[i]
-            row_of[n], bytes_[n], own[n] = row, word, mixed[i]
-            n += (heads[hash_head(word & _BYTE, word >> _EIGHT & _BYTE)] != 0) & (word > _BYTE)
-    found, found_row, k = np.empty(64, np.uint64), np.empty(64, np.int64), ZERO
-    for size in range(2, LONG_SIZE + 2):
-        if sizes >> np.uint64(size - 2) & _ONE == _FREE:
-            continue
-        _place_prefixes(few, bytes_, own, n, size, mask, place, bits)
-        many = _list_seen(seen, place, bits, n, hits)
-        if k + many > found.shape[0]:
-            more, more_row = np.empty(2 * (k + many), np.uint64), np.empty(2 * (k + many), np.int64)
-            copy_span(more, 0, found, 0, k)
-            copy_span(more_row, 0, found_row, 0, k)
-            found, found_row = more, more_row
-        for hit in range(many):
-            i = hits[hit]
-            a, b = _sum_prefix(few, bytes_[i], size)
-            found[k], found_row[k] = mark_prefix(mix_sums(a, b)), row_of[i]
-            k += is_watched(table, areas, found[k], np.int64(area[row_of[i]]))
+    found, found_row, k = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64), ZERO
+    row, at = ZERO, off[0]
+    while row < rows:
+        n = ZERO
+        while row < rows and n < _CHUNK:
+            last, mix = min(off[row + 1], at + _CHUNK - n), mix_area(np.int64(area[row]))
+            for i in range(at, last):
+                word = first[i]
+                row_of[n], bytes_[n], mixed[n] = row, word, mix
+                n += (heads[hash_head(word & _BYTE, word >> _EIGHT & _BYTE)] != 0) & (word > _BYTE)
+            at = last
+            row += at == off[row + 1]
+        for size in range(2, LONG_SIZE + 2):
+            if sizes >> np.uint64(size - 2) & _ONE == _FREE:
+                continue
+            _place_prefixes(few, bytes_, mixed, n, size, mask, place, bits)
+            many = _list_seen(seen, place, bits, n, hits)
+            if k + many > found.shape[0]:
+                room = 2 * (k + many)
+                more, more_row = np.empty(room, np.uint64), np.empty(room, np.int64)
+                copy_span(more, 0, found, 0, k)
+                copy_span(more_row, 0, found_row, 0, k)
+                found, found_row = more, more_row
+            for hit in range(many):
+                i = hits[hit]
+                a, b = _sum_prefix(few, bytes_[i], size)
+                found[k], found_row[k] = mark_prefix(mix_sums(a, b)), row_of[i]
+                k += is_watched(table, areas, found[k], np.int64(area[row_of[i]]))
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(k, np.uint64)
     for i in range(k):
         out_off[found_row[i]] += 1
     total = ZERO
-    for row in range(off.shape[0]):
+    for row in range(rows + 1):
         total += out_off[row]
         out_off[row] = total
     for i in range(k):  # from the end of each row
@@ -179,27 +175,45 @@ def _place_pairs(term, mixed, n, mask, place, bits):
 
 
 @njit(cache=True, nogil=True)
-def mark_phrases(off: I64, word_end: I64, term: U64, of_size: U8, seen: U64, mixed: U64) -> U8:
+def _mark_pairs(off, term, seen, area, marks):
+    """Marks the rows that may have a watched phrase of two words, as if all words were one text:
+    what is found beyond the end of a row is looked up in vain."""
+    mask, rows = np.uint64(seen.shape[0] - 1), off.shape[0] - 1
+    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.int64)
+    mixed = np.empty(_CHUNK, np.uint64)
+    place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    row, at = ZERO, off[0]
+    while row < rows:
+        begin, n = at, ZERO
+        while row < rows and n < _CHUNK:
+            last, mix = min(off[row + 1], at + _CHUNK - n), mix_area(np.int64(area[row]))
+            for _ in range(at, last):
+                row_of[n], mixed[n] = row, mix
+                n += 1
+            at = last
+            row += at == off[row + 1]
+        n -= at == off[rows]  # the last word has no next one
+        _place_pairs(term[begin : begin + n + 1], mixed, n, mask, place, bits)
+        for hit in range(_list_seen(seen, place, bits, n, hits)):
+            marks[row_of[hits[hit]]] = 1
+
+
+@njit(cache=True, nogil=True)
+def mark_phrases(off: I64, word_end: I64, term: U64, of_size: U8, seen: U64, area: U16) -> U8:
     """Returns which rows may have a watched phrase, uint8[n], among the terms of their words, of
     off[row] to word_end[row]. of_size: the words of a LiteralView; seen: `choose_filter` of its
-    bits; mixed: `mix_areas`."""
-    longest, mask, total = np.int64(of_size[0]), np.uint64(seen.shape[0] - 1), mixed.shape[0]
+    bits."""
+    longest, mask = np.int64(of_size[0]), np.uint64(seen.shape[0] - 1)
     marks = np.zeros(off.shape[0] - 1, np.uint8)
-    if of_size[2] and total > 1:
-        # As if all words were one text: what is found beyond the ends of rows is looked up in vain.
-        place, bits = np.empty(total, np.uint64), np.empty(total, np.uint64)
-        hits, row = np.empty(total, np.int64), ZERO
-        _place_pairs(term, mixed, total - 1, mask, place, bits)
-        for hit in range(_list_seen(seen, place, bits, total - 1, hits)):
-            while off[row + 1] <= hits[hit]:
-                row += 1
-            marks[row] = 1
+    if of_size[2]:
+        _mark_pairs(off, term, seen, area, marks)
     for row in range(off.shape[0] - 1 if longest > 2 else ZERO):
+        mixed = mix_area(np.int64(area[row]))
         for i in range(off[row], word_end[row]):
             sum_ = start_phrase()
             for words in range(1, min(longest, word_end[row] - i) + 1):
                 sum_ = extend_phrase(sum_, term[i + words - 1])
                 if words > 2 and of_size[words]:
                     key = phrase_key(sum_, words)
-                    marks[row] |= may_be_seen(seen, mask, mixed[i], key >> _HALF, key)
+                    marks[row] |= may_be_seen(seen, mask, mixed, key >> _HALF, key)
     return marks

@@ -14,7 +14,6 @@ from ps2stream.language.candidate_kernels import (
     choose_filter,
     find_prefixes,
     mark_phrases,
-    mix_areas,
 )
 from ps2stream.language.hash_kernels import (
     SCRATCH,
@@ -169,12 +168,11 @@ def search_rows(
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
     table, heads, areas = search.term, search.heads, search.area
     seen, has_prefixes = choose_filter(search.seen, area), sought.first.shape[0] > 0
-    mixed = mix_areas(off, area)
     prefix_off, prefix = np.zeros(off.shape[0], np.int64), np.empty(0, np.uint64)
     if has_prefixes:
         parts = table, heads, areas
-        prefix_off, prefix = find_prefixes(off, sought.first, keys, parts, seen, mixed, area)
-    marks = mark_phrases(off, word_end, term, search.words, seen, mixed)
+        prefix_off, prefix = find_prefixes(off, sought.first, keys, parts, seen, area)
+    marks = mark_phrases(off, word_end, term, search.words, seen, area)
     recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
     n = ZERO
