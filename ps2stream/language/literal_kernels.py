@@ -24,7 +24,7 @@ _SIX: Final = np.uint64(6)
 _TWELVE: Final = np.uint64(12)
 _LAST_BIT: Final = np.uint64(63)
 
-OF_PHRASE, OF_PREFIX = 1, 2
+OF_PHRASE, OF_PREFIX, OF_PAIR = 1, 2, 6
 """Kinds of literals, see LiteralKind."""
 RECENT: Final = 256  # phrases, a power of 2
 NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
@@ -222,6 +222,26 @@ def hold_literals(table: U64, areas: U64, seen: U64, term: U64, kind: U8, area: 
             at = -1 - at
             table[at] = term[i]
         _widen_term(areas, seen, at, term[i], kind[i], area[i])
+
+
+@njit(cache=True, nogil=True)
+def mark_literals(kind: U8, size: U16, marks: tuple[U8, U8, U8, U8]) -> None:
+    """Marks the kinds and sizes of literals in `marks`: words, heads, kinds and pairs of a
+    LiteralView."""
+    words, heads, kinds, pairs = marks
+    for i in range(kind.shape[0]):
+        own = np.int64(size[i])
+        kinds[kind[i]] = 1
+        if kind[i] == OF_PHRASE:
+            words[own] = 1
+            words[0] = max(np.int64(words[0]), own)
+        elif kind[i] == OF_PREFIX:
+            width = own & 0xFF
+            heads[own >> 8] |= 1 << min(width - 2, LONG_SIZE)
+            heads[HEADS] = max(np.int64(heads[HEADS]), width)
+        elif kind[i] == OF_PAIR:
+            pairs[own >> 8] = pairs[own & 0xFF] = 1
+            pairs[NAME_MARKS + (own >> 3)] |= 1 << (own & 7)
 
 
 @njit(cache=True, nogil=True)

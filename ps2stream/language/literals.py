@@ -16,14 +16,14 @@ import numpy as np
 from ps2stream.language.area_kernels import AREA_WORDS
 from ps2stream.language.literal_kernels import (
     HEADS,
-    LONG_SIZE,
-    NAME_MARKS,
+    OF_PAIR,
     OF_PHRASE,
     OF_PREFIX,
     PAIR_MARKS,
     hash_start,
     hold_literals,
     list_watched,
+    mark_literals,
 )
 from ps2stream.limits import PHRASE_WORDS
 from ps2stream.protocol.frame import F64, U8, U16, U64, sealed
@@ -38,7 +38,7 @@ class LiteralKind(IntEnum):
     PRESENT = 3  # an attribute; 0
     COMPARED = 4  # an attribute whose value is compared where the query is; 0
     EQUAL = 5  # an attribute and its value; 0
-    PAIR = 6  # two attributes and their values; the marks of their names
+    PAIR = OF_PAIR  # two attributes and their values; the marks of their names
 
 
 def size_prefix(prefix: str) -> int:
@@ -85,21 +85,7 @@ class LiteralView(NamedTuple):
 
     def mark(self, kind: U8, size: U16) -> None:
         """Marks the kinds and sizes of literals."""
-        self.kinds[kind] = 1
-        pairs = size[kind == LiteralKind.PAIR]
-        if len(pairs):
-            self.pairs[pairs >> np.uint16(8)] = self.pairs[pairs & np.uint16(0xFF)] = 1
-            bits = np.uint8(1) << (pairs & np.uint16(7)).astype(np.uint8)
-            np.bitwise_or.at(self.pairs, NAME_MARKS + (pairs >> np.uint16(3)), bits)
-        phrases, prefixes = size[kind == LiteralKind.PHRASE], size[kind == LiteralKind.PREFIX]
-        if len(phrases):
-            self.words[phrases] = 1
-            self.words[0] = max(self.words[0], phrases.max())
-        if len(prefixes):
-            width = prefixes & np.uint16(0xFF)
-            bits = np.uint8(1) << np.minimum(width - 2, LONG_SIZE).astype(np.uint8)
-            np.bitwise_or.at(self.heads, prefixes >> np.uint16(8), bits)
-            self.heads[HEADS] = max(self.heads[HEADS], width.max())
+        mark_literals(sealed(kind), sealed(size), (self.words, self.heads, self.kinds, self.pairs))
 
     @property
     def of_texts(self) -> tuple[U64, U8, U8, U64, U64]:
@@ -110,7 +96,7 @@ class LiteralView(NamedTuple):
     @property
     def of_attributes(self) -> U64:
         """The table that attributes are searched by; empty if there are no predicates."""
-        return self.term if self.kinds[LiteralKind.PRESENT :].any() else _NO_TERMS
+        return self.term if any(self.kinds.tolist()[LiteralKind.PRESENT :]) else _NO_TERMS
 
     @property
     def attribute_kinds(self) -> tuple[bool, bool, bool]:
