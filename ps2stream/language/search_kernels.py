@@ -278,16 +278,16 @@ def replace_rows(off: I64, term: U64, rows: I64, new_off: I64, new: U64) -> tupl
     for i in range(rows.shape[0]):
         kept -= off[rows[i] + 1] - off[rows[i]]
     out = np.empty(kept + new_off[rows.shape[0]], np.uint64)
-    n = i = ZERO
-    for row in range(off.shape[0] - 1):
-        out_off[row] = n
-        if i < rows.shape[0] and rows[i] == row:
-            size = new_off[i + 1] - new_off[i]
-            copy_span(out, n, new, new_off[i], size)
-            i += 1
-        else:
-            size = off[row + 1] - off[row]
-            copy_span(out, n, term, off[row], size)
-        n += size
-    out_off[off.shape[0] - 1] = n
+    n = row = ZERO
+    for i in range(rows.shape[0] + 1):
+        last = rows[i] if i < rows.shape[0] else off.shape[0] - 1
+        for kept_row in range(row, last):  # whole stretches between the others
+            out_off[kept_row] = off[kept_row] - off[row] + n
+        copy_span(out, n, term, off[row], off[last] - off[row])
+        n += off[last] - off[row]
+        out_off[last] = n
+        if i < rows.shape[0]:
+            copy_span(out, n, new, new_off[i], new_off[i + 1] - new_off[i])
+            n += new_off[i + 1] - new_off[i]
+        row = last + 1
     return out_off, out
