@@ -16,9 +16,12 @@ from numba import njit
 from ps2stream.language.area_kernels import ANYWHERE
 from ps2stream.language.hash_kernels import KEYS, mix_sums, start_hash
 from ps2stream.language.literal_kernels import (
+    BY_AREA,
+    EVERYWHERE,
     HEADS,
     LONG_SIZE,
     extend_phrase,
+    filter_mask,
     hash_head,
     is_watched,
     mark_prefix,
@@ -71,12 +74,13 @@ def _sum_prefix(few, bytes_, size):
 @njit(cache=True, nogil=True)
 def choose_filter(seen: U64, area: U16) -> U64:
     """Returns the bits that say what is not watched in these areas; where there is an object in
-    ANYWHERE, of which they know nothing, one word that says so of nothing."""
-    for i in range(area.shape[0]):
-        if area[i] == ANYWHERE:
-            everything = np.empty(1, np.uint64)
-            everything[0] = _ALL
-            return everything
+    ANYWHERE, of which the bits of areas know nothing, one word that says so of nothing."""
+    if seen[seen.shape[0] - 1] & BY_AREA:
+        for i in range(area.shape[0]):
+            if area[i] == ANYWHERE:
+                everything = np.empty(2, np.uint64)
+                everything[0], everything[1] = _ALL, EVERYWHERE
+                return everything
     return seen
 
 
@@ -93,9 +97,9 @@ def _place_prefixes(few, bytes_, mixed, n, size, mask, place, bits):
 
 
 @njit(cache=True, nogil=True)
-def _list_seen(seen, place, bits, n, hits):
-    """Lists those of n places that have all their bits; returns how many."""
-    k = ZERO
+def _list_seen(seen, place, bits, n, hits, k):
+    """Lists those of n places that have all their bits behind k others; returns how many these
+    are together. hits: room for n more than are listed."""
     for i in range(n):
         hits[k] = i
         k += bits[i] & ~seen[place[i]] == _FREE
@@ -117,10 +121,11 @@ def find_prefixes(
     off: the words of rows; first: see SearchBuffers (search_kernels.py). watched: term, heads and
     area of a LiteralView; seen: `choose_filter` of its bits."""
     table, heads, areas = watched
-    few, mask, rows = _pick_keys(keys), np.uint64(seen.shape[0] - 1), off.shape[0] - 1
-    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.int64)
+    few, mask, rows = _pick_keys(keys), filter_mask(seen), off.shape[0] - 1
+    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(2 * _CHUNK, np.int64)
     bytes_, mixed = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
     place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    widely, flags = np.full(_CHUNK, mix_area(ANYWHERE)), seen[seen.shape[0] - 1]
     sizes = _FREE
     for head in range(HEADS):
         sizes |= np.uint64(heads[head])
@@ -139,8 +144,13 @@ def find_prefixes(
         for size in range(2, LONG_SIZE + 2):
             if sizes >> np.uint64(size - 2) & _ONE == _FREE:
                 continue
-            _place_prefixes(few, bytes_, mixed, n, size, mask, place, bits)
-            many = _list_seen(seen, place, bits, n, hits)
+            many = ZERO
+            if flags & BY_AREA:
+                _place_prefixes(few, bytes_, mixed, n, size, mask, place, bits)
+                many = _list_seen(seen, place, bits, n, hits, many)
+            if flags & EVERYWHERE:
+                _place_prefixes(few, bytes_, widely, n, size, mask, place, bits)
+                many = _list_seen(seen, place, bits, n, hits, many)
             if k + many > found.shape[0]:
                 room = 2 * (k + many)
                 more, more_row = np.empty(room, np.uint64), np.empty(room, np.int64)
@@ -178,9 +188,10 @@ def _place_pairs(term, mixed, n, mask, place, bits):
 def _mark_pairs(off, term, seen, area, marks):
     """Marks the rows that may have a watched phrase of two words, as if all words were one text:
     what is found beyond the end of a row is looked up in vain."""
-    mask, rows = np.uint64(seen.shape[0] - 1), off.shape[0] - 1
-    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.int64)
-    mixed = np.empty(_CHUNK, np.uint64)
+    mask, rows = filter_mask(seen), off.shape[0] - 1
+    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(2 * _CHUNK, np.int64)
+    mixed, widely = np.empty(_CHUNK, np.uint64), np.full(_CHUNK, mix_area(ANYWHERE))
+    flags = seen[seen.shape[0] - 1]
     place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
     row, at = ZERO, off[0]
     while row < rows:
@@ -193,8 +204,14 @@ def _mark_pairs(off, term, seen, area, marks):
             at = last
             row += at == off[row + 1]
         n -= at == off[rows]  # the last word has no next one
-        _place_pairs(term[begin : begin + n + 1], mixed, n, mask, place, bits)
-        for hit in range(_list_seen(seen, place, bits, n, hits)):
+        words, many = term[begin : begin + n + 1], ZERO
+        if flags & BY_AREA:
+            _place_pairs(words, mixed, n, mask, place, bits)
+            many = _list_seen(seen, place, bits, n, hits, many)
+        if flags & EVERYWHERE:
+            _place_pairs(words, widely, n, mask, place, bits)
+            many = _list_seen(seen, place, bits, n, hits, many)
+        for hit in range(many):
             marks[row_of[hits[hit]]] = 1
 
 
@@ -203,12 +220,12 @@ def mark_phrases(off: I64, word_end: I64, term: U64, of_size: U8, seen: U64, are
     """Returns which rows may have a watched phrase, uint8[n], among the terms of their words, of
     off[row] to word_end[row]. of_size: the words of a LiteralView; seen: `choose_filter` of its
     bits."""
-    longest, mask = np.int64(of_size[0]), np.uint64(seen.shape[0] - 1)
+    longest, mask = np.int64(of_size[0]), filter_mask(seen)
     marks = np.zeros(off.shape[0] - 1, np.uint8)
     if of_size[2]:
         _mark_pairs(off, term, seen, area, marks)
     for row in range(off.shape[0] - 1 if longest > 2 else ZERO):
-        mixed = mix_area(np.int64(area[row]))
+        mixed, widely = mix_area(np.int64(area[row])), mix_area(ANYWHERE)
         for i in range(off[row], word_end[row]):
             sum_ = start_phrase()
             for words in range(1, min(longest, word_end[row] - i) + 1):
@@ -216,4 +233,5 @@ def mark_phrases(off: I64, word_end: I64, term: U64, of_size: U8, seen: U64, are
                 if words > 2 and of_size[words]:
                     key = phrase_key(sum_, words)
                     marks[row] |= may_be_seen(seen, mask, mixed, key >> _HALF, key)
+                    marks[row] |= may_be_seen(seen, mask, widely, key >> _HALF, key)
     return marks

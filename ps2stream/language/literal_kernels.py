@@ -26,6 +26,9 @@ _LAST_BIT: Final = np.uint64(63)
 
 OF_PHRASE, OF_PREFIX, OF_PAIR = 1, 2, 6
 """Kinds of literals, see LiteralKind."""
+BY_AREA, EVERYWHERE = np.uint64(1), np.uint64(2)
+"""Bits of the last word of LiteralView.seen: some term is marked in areas, some in all at once."""
+_MANY_AREAS: Final = 32  # a term in more of them is marked in all at once
 RECENT: Final = 256  # phrases, a power of 2
 NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
@@ -156,6 +159,13 @@ def mix_area(area: Integer) -> np.uint64:
 
 
 @njit(inline="always")
+def filter_mask(seen: U64) -> np.uint64:
+    """Returns the words of `seen` less one, without the last, which has the bits BY_AREA and
+    EVERYWHERE."""
+    return np.uint64(seen.shape[0] - 2)
+
+
+@njit(inline="always")
 def pick_bits(pattern: np.uint64) -> np.uint64:
     """Returns three bits of a word, by the lowest bits of a pattern: where there are twice as many
     words as there are terms, hardly any term that is not watched has all three."""
@@ -168,7 +178,8 @@ def may_be_seen(
     seen: U64, mask: np.uint64, mixed: np.uint64, place: np.uint64, pattern: np.uint64
 ) -> bool:
     """Returns whether a phrase or prefix may be watched in an area; if not, it surely is not. Only
-    one word is read. mask: the words of `seen` less one; mixed: `mix_area` of the area.
+    one word is read. mask: `filter_mask`; mixed: `mix_area` of the area, and of ANYWHERE for what
+    is watched in many.
 
     place and pattern: 32 bits each that its term is made of by steps that can be undone, so that
     these need be taken only for what may be watched: of a prefix the upper halves of the two sums
@@ -193,24 +204,42 @@ def _mark_seen(seen: U64, term: np.uint64, kind: int, area: int) -> None:
     other = key
     if kind == OF_PREFIX:
         key, other = unmix_sums(key ^ _PREFIX)
-    mask, mixed = np.uint64(seen.shape[0] - 1), mix_area(area)
+    mask, mixed = filter_mask(seen), mix_area(area)
     seen[np.int64((key >> _HALF ^ mixed) & mask)] |= pick_bits(key)
     seen[np.int64((other >> _HALF ^ mixed) & mask)] |= pick_bits(other)
+    seen[seen.shape[0] - 1] |= EVERYWHERE if area == ANYWHERE else BY_AREA
+
+
+@njit(inline="always")
+def _count_areas(areas: U64, at: int) -> int:
+    """Returns in how many areas the term at a place is watched."""
+    n = 0
+    for word in range(AREA_WORDS):
+        left = areas[at, word]
+        while left != _FREE:
+            left &= left - _ONE
+            n += 1
+    return n
 
 
 @njit(cache=True, nogil=True)
 def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, kind: int, more: U64) -> None:
-    """Adds areas, uint64[4], to those of the term at a place."""
+    """Adds areas, uint64[4], to those of the term at a place. One that has many is marked once for
+    all, as the marks of each would leave no bits."""
+    before = _count_areas(areas, at)
     for word in range(AREA_WORDS):
-        fresh = more[word] & ~areas[at, word]
-        if fresh == _FREE:
-            continue
-        areas[at, word] |= fresh
-        if kind > OF_PREFIX:  # no text has it
-            continue
-        for area in range(64):
-            if fresh >> np.uint64(area) & _ONE != _FREE:
-                _mark_seen(seen, term, kind, 64 * word + area)
+        more_here = more[word] & ~areas[at, word]
+        areas[at, word] |= more_here
+    after = _count_areas(areas, at)
+    if kind > OF_PREFIX or after == before:  # no text has it, or all is marked
+        return
+    if after > _MANY_AREAS:
+        if before <= _MANY_AREAS:
+            _mark_seen(seen, term, kind, np.int64(ANYWHERE))
+        return
+    for area in range(64 * AREA_WORDS):
+        if more[area >> 6] >> np.uint64(area & 63) & _ONE != _FREE:
+            _mark_seen(seen, term, kind, area)
 
 
 @njit(cache=True, nogil=True)
@@ -269,8 +298,8 @@ def list_phrases(
     room. watched: the fields of WatchedTables (search_kernels.py); recent uint64[RECENT], zeros:
     those that were found last, so that a text of one word has each once."""
     table, of_size, _, areas, seen = watched
-    longest, mask = np.int64(of_size[0]), np.uint64(seen.shape[0] - 1)
-    mixed, is_anywhere = mix_area(area), area == ANYWHERE
+    longest, mask = np.int64(of_size[0]), filter_mask(seen)
+    mixed, widely, is_anywhere = mix_area(area), mix_area(ANYWHERE), area == ANYWHERE
     for i in range(begin, end):
         sum_ = start_phrase()
         for size in range(1, min(longest, end - i) + 1):
@@ -278,7 +307,8 @@ def list_phrases(
             if not of_size[size]:
                 continue
             key = phrase_key(sum_, size)
-            if not (is_anywhere or may_be_seen(seen, mask, mixed, key >> _HALF, key)):
+            may = is_anywhere or may_be_seen(seen, mask, mixed, key >> _HALF, key)
+            if not (may or may_be_seen(seen, mask, widely, key >> _HALF, key)):
                 continue
             term = finish_phrase(sum_, size)
             at = np.int64(term & np.uint64(RECENT - 1))

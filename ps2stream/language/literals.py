@@ -58,10 +58,10 @@ class LiteralView(NamedTuple):
     1 for each kind that a literal may have. pairs uint8[PAIR_MARKS]: 1 for each mark of a name that
     is in a pair, then a bit for each two of them. area uint64[2^k, 4]: in which areas of the world
     some query has the term in the same place (`find_areas`): phrases and prefixes are found for
-    objects in these only, as no others can match. seen uint64[2^k / 4]: bits that say of phrases
-    and prefixes in areas that they are not watched there, without a look at the table. version: how
-    often literals of queries were added; a later view holds all that an earlier one did, or none of
-    it is in use any more.
+    objects in these only, as no others can match. seen uint64[2^k / 4 + 1]: bits that say of
+    phrases and prefixes in areas that they are not watched there, without a look at the table.
+    version: how often literals of queries were added; a later view holds all that an earlier one
+    did, or none of it is in use any more.
     """
 
     term: U64
@@ -80,7 +80,7 @@ class LiteralView(NamedTuple):
         kinds, pairs = np.zeros(_KINDS, np.uint8), np.zeros(PAIR_MARKS, np.uint8)
         term, area = np.zeros(places, np.uint64), np.zeros((places, AREA_WORDS), np.uint64)
         return cls(
-            term, *sizes, kinds, pairs, area, np.zeros(max(places // 4, 1), np.uint64), version
+            term, *sizes, kinds, pairs, area, np.zeros(max(places // 4, 1) + 1, np.uint64), version
         )
 
     def mark(self, kind: U8, size: U16) -> None:
