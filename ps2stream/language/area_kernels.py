@@ -29,7 +29,7 @@ def _find_tile(degrees: float, half: float) -> np.int64:
 
 
 @njit(inline="always")
-def _find_area(x: np.int64, y: np.int64) -> np.int64:
+def _find_area(x: Integer, y: Integer) -> Integer:
     """Returns the area of the tile with these numbers."""
     return (y & _TILES - 1) * _TILES + (x & _TILES - 1)
 
@@ -67,7 +67,7 @@ def mark_boxes(box: F64, begin: int, end: int, mask: U64) -> None:
 
 
 @njit(inline="always")
-def _is_inside(box: F64, at: int, x: float, y: float) -> bool:
+def _is_inside(box: F64, at: Integer, x: float, y: float) -> Any:
     """Returns whether a point is in the box box[at : at + 4], without a branch."""
     within = (box[at] <= x) & (x <= box[at + 2])
     return within & (box[at + 1] <= y) & (y <= box[at + 3])
@@ -105,15 +105,15 @@ def find_inside(lon: F64, lat: F64, box: F64) -> I64:
                 own[put[area]] = j
     out, n = np.empty(lon.shape[0], np.int64), 0
     for i in range(lon.shape[0]):
-        x, y = lon[i], lat[i]
-        area = _find_area(_find_tile(x, 180.0), _find_tile(y, 90.0))
+        east, north = lon[i], lat[i]
+        area = _find_area(_find_tile(east, 180.0), _find_tile(north, 90.0))
         is_met = False
         for k in range(first[area], first[area + 1]):
             at = 4 * own[k]
-            is_met |= _is_inside(box, at, x, y)
+            is_met |= _is_inside(box, at, east, north)
         for k in range(wides):
             at = 4 * wide[k]
-            is_met |= _is_inside(box, at, x, y)
+            is_met |= _is_inside(box, at, east, north)
         if is_met:
             out[n] = i
             n += 1

@@ -27,8 +27,7 @@ _LAST_BIT: Final = np.uint64(63)
 OF_PHRASE, OF_PREFIX, OF_PAIR = 1, 2, 6
 """Kinds of literals, see LiteralKind."""
 BY_AREA, EVERYWHERE = np.uint64(1), np.uint64(2)
-"""Bits of the last word of LiteralView.seen: some term is marked in areas, some in all at once."""
-_MANY_AREAS: Final = 32  # a term in more of them is marked in all at once
+"""Bits of the last word of LiteralView.seen: a term is marked in areas, one in all at once."""
 RECENT: Final = 256  # phrases, a power of 2
 NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
@@ -198,7 +197,7 @@ def is_watched(table: U64, areas: U64, term: np.uint64, area: Integer) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _mark_seen(seen: U64, term: np.uint64, kind: int, area: int) -> None:
+def _mark_seen(seen: U64, term: np.uint64, kind: int, area: Integer) -> None:
     """Marks a phrase or prefix as watched in an area."""
     key = (term ^ term >> _HALF) * _UNSPREAD
     other = key
@@ -210,32 +209,20 @@ def _mark_seen(seen: U64, term: np.uint64, kind: int, area: int) -> None:
     seen[seen.shape[0] - 1] |= EVERYWHERE if area == ANYWHERE else BY_AREA
 
 
-@njit(inline="always")
-def _count_areas(areas: U64, at: int) -> int:
-    """Returns in how many areas the term at a place is watched."""
-    n = 0
-    for word in range(AREA_WORDS):
-        left = areas[at, word]
-        while left != _FREE:
-            left &= left - _ONE
-            n += 1
-    return n
-
-
 @njit(cache=True, nogil=True)
 def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, kind: int, more: U64) -> None:
-    """Adds areas, uint64[4], to those of the term at a place. One that has many is marked once for
-    all, as the marks of each would leave no bits."""
-    before = _count_areas(areas, at)
+    """Adds areas, uint64[4], to those of the term at a place. If these are all, it is marked once,
+    as the marks of each would leave no bits for others."""
+    everywhere, is_wider = ~_FREE, False
     for word in range(AREA_WORDS):
-        more_here = more[word] & ~areas[at, word]
-        areas[at, word] |= more_here
-    after = _count_areas(areas, at)
-    if kind > OF_PREFIX or after == before:  # no text has it, or all is marked
+        everywhere &= more[word]
+        fresh = more[word] & ~areas[at, word]
+        is_wider |= fresh != _FREE
+        areas[at, word] |= fresh
+    if kind > OF_PREFIX or not is_wider:  # no text has it, or all is marked
         return
-    if after > _MANY_AREAS:
-        if before <= _MANY_AREAS:
-            _mark_seen(seen, term, kind, np.int64(ANYWHERE))
+    if everywhere == ~_FREE:
+        _mark_seen(seen, term, kind, np.int64(ANYWHERE))
         return
     for area in range(64 * AREA_WORDS):
         if more[area >> 6] >> np.uint64(area & 63) & _ONE != _FREE:
@@ -266,7 +253,7 @@ def mark_literals(kind: U8, size: U16, marks: tuple[U8, U8, U8, U8]) -> None:
             words[0] = max(np.int64(words[0]), own)
         elif kind[i] == OF_PREFIX:
             width = own & 0xFF
-            heads[own >> 8] |= 1 << min(width - 2, LONG_SIZE)
+            heads[own >> 8] |= 1 << (width - 2 if width < LONG_SIZE + 2 else LONG_SIZE)
             heads[HEADS] = max(np.int64(heads[HEADS]), width)
         elif kind[i] == OF_PAIR:
             pairs[own >> 8] = pairs[own & 0xFF] = 1

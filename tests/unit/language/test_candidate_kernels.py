@@ -12,7 +12,7 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.area_kernels import ANYWHERE, AREA_WORDS
 from ps2stream.language.literal_texts import phrase_text, prefix_text
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
-from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.frame import U16, strings_to_column
 
 PLAIN = Analyzer(Analysis(salt=5))
 ENGLISH = Analyzer(Analysis(salt=5, stemmer="english", stop_words="en"))
@@ -81,9 +81,9 @@ def test_texts_have_exactly_what_is_watched_in_their_area(analyzer: Analyzer, se
     named = make_literals(analyzer, texts, rng)
     areas = {term: rng.sample(range(256), rng.choice((5, 32, 33, 90, 256))) for term in named}
     bits = np.zeros((len(named), AREA_WORDS), np.uint64)
-    for i, term in enumerate(named):
-        for area in areas[term]:
-            bits[i, area >> 6] |= np.uint64(1) << np.uint64(area & 63)
+    for i, own in enumerate(areas.values()):
+        for one in own:
+            bits[i, one >> 6] |= np.uint64(1) << np.uint64(one & 63)
     kinds, sizes = zip(*((kind, size) for _, kind, size in named.values()), strict=True)
     view = WatchedLiterals(
         np.array(list(named), np.uint64),
@@ -94,7 +94,7 @@ def test_texts_have_exactly_what_is_watched_in_their_area(analyzer: Analyzer, se
     column, held = strings_to_column(texts), 0
     plain_off, plain = analyzer.analyse(*column)
     for place in ("areas", "anywhere among them"):
-        area = np.array([rng.randrange(256) for _ in texts], np.uint16)
+        area: U16 = np.array([rng.randrange(256) for _ in texts], np.uint16)
         if place != "areas":
             area[rng.sample(range(len(texts)), 40)] = ANYWHERE
         off, term = analyzer.analyse(*column, literals=view, area=area)
