@@ -16,7 +16,8 @@ from collections import deque
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.language.literal_kernels import count_down, count_up, find_inside
+from ps2stream.language.area_kernels import find_inside
+from ps2stream.language.literal_kernels import count_down, count_up
 from ps2stream.language.literals import (
     NO_LITERALS,
     LiteralView,
@@ -104,7 +105,7 @@ class LiteralTable:
             return search_rows(rows, analyzer, view)
         later = [box for version, box in self._recent if version > rows.searched]
         place = sealed(rows.lon), sealed(rows.lat)
-        met = find_inside(*place, sealed(np.concatenate(later)))
+        met = find_inside(*place, sealed(np.concatenate(later).ravel()))
         return search_some(rows, met, analyzer, view)
 
     def list_compared(self, rows: ObjectRows, analyzer: Analyzer | None) -> ComparedValues:

@@ -21,6 +21,7 @@ from ps2stream.errors import FailedPrecondition
 from ps2stream.language import analyzer_kernels as kernels
 from ps2stream.language import literal_kernels, search_kernels, tokenizer
 from ps2stream.language.analysis import Analysis
+from ps2stream.language.area_kernels import ANYWHERE
 from ps2stream.language.batch_tokenizer import (
     check_wanted,
     is_always_wanted,
@@ -28,7 +29,7 @@ from ps2stream.language.batch_tokenizer import (
     split_text,
 )
 from ps2stream.language.hash_kernels import KEYS, TOP, hash_rows
-from ps2stream.language.literal_kernels import ANYWHERE, HEADS
+from ps2stream.language.literal_kernels import HEADS
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes, is_predicate

@@ -14,6 +14,7 @@ import numpy as np
 
 from ps2stream.language import expression_kernels as kernels
 from ps2stream.language.analyzer import ASCII_FOLD, TOP, Analyzer, Frequencies
+from ps2stream.language.area_kernels import AREA_WORDS
 from ps2stream.language.attribute_kernels import pair_term
 from ps2stream.language.batch_tokenizer import check_wanted, is_always_wanted
 from ps2stream.language.boolean import (
@@ -28,7 +29,7 @@ from ps2stream.language.boolean import (
     satisfies,
     terms_of,
 )
-from ps2stream.language.literal_kernels import AREA_WORDS, phrase_term
+from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.language.pairs import is_pair, split_pair

@@ -23,6 +23,7 @@ _TWO = np.uint64(2)
 _HIGH = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
 _ODD = np.uint64(0xD6E8FEB86659FD93)
+_UNODD = np.uint64(pow(int(_ODD), -1, 1 << 64))  # times _ODD it is 1
 
 WORDS = TOKEN_BYTES // 4
 KEYS = 2 * (WORDS + 2)  # two a word, two for the length, two to start from
@@ -57,6 +58,23 @@ def mix_sums(a: np.uint64, b: np.uint64) -> np.uint64:
     if h in (TOP, _ZERO, _MAX):
         h ^= _TWO
     return h
+
+
+@njit(inline="always")
+def unmix_sums(h: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Returns the upper halves of two sums that make a hash by `mix_sums`, those of the first in
+    the upper half, and of two others that perhaps make it too; the same again if there are none."""
+    other = h ^ _TWO
+    if other not in (TOP, _ZERO, _MAX):
+        other = h
+    return _unmix_halves(h), _unmix_halves(other)
+
+
+@njit(inline="always")
+def _unmix_halves(h: np.uint64) -> np.uint64:
+    """Undoes what `mix_sums` does to the halves of two sums."""
+    h = (h ^ h >> _HALF) * _UNODD
+    return h ^ h >> _HALF
 
 
 @njit(inline="always")

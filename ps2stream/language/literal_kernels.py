@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numba import njit
 
+from ps2stream.language.area_kernels import ANYWHERE, AREA_WORDS, Integer, mark_boxes
+from ps2stream.language.hash_kernels import unmix_sums
 from ps2stream.protocol.frame import F64, I16, I64, U8, U16, U64
 from ps2stream.protocol.rows import PROG_NOTES
 
@@ -14,6 +16,7 @@ _PHRASE: Final = np.uint64(0xA0761D6478BD642F)
 _PREFIX: Final = np.uint64(0xE7037ED1A0B428DB)
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD: Final = np.uint64(0xD6E8FEB86659FD93)
+_UNSPREAD: Final = np.uint64(pow(int(_SPREAD), -1, 1 << 64))  # times _SPREAD it is 1
 _HALF: Final = np.uint64(32)
 _FREE: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
@@ -21,17 +24,15 @@ _SIX: Final = np.uint64(6)
 _TWELVE: Final = np.uint64(12)
 _LAST_BIT: Final = np.uint64(63)
 
+OF_PHRASE, OF_PREFIX, OF_PAIR = 1, 2, 6
+"""Kinds of literals, see LiteralKind."""
+BY_AREA, EVERYWHERE = np.uint64(1), np.uint64(2)
+"""Bits of the last word of LiteralView.seen: a term is marked in areas, one in all at once."""
 RECENT: Final = 256  # phrases, a power of 2
 NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
 HEADS: Final = 256  # hashes of the two bytes that a prefix begins with
 LONG_SIZE: Final = 7  # the bit of all prefixes of nine bytes or more; bit 0 is of two bytes
-ANYWHERE: Final = 256  # stands for an area where places do not matter
-AREA_WORDS: Final = 4  # of 64 areas each
-_TILE: Final = 256 / 360  # tiles a degree
-_TILES: Final = 16  # a side: the next tile is the first one again
-
-Integer = Any  # a plain integer, or one of NumPy's
 
 
 @njit(inline="always")
@@ -48,9 +49,15 @@ def start_phrase() -> np.uint64:
 
 
 @njit(inline="always")
+def phrase_key(sum_: np.uint64, words: int) -> np.uint64:
+    """Returns what `finish_phrase` spreads."""
+    return sum_ + np.uint64(words)
+
+
+@njit(inline="always")
 def finish_phrase(sum_: np.uint64, words: int) -> np.uint64:
     """Returns the term of a phrase of so many words."""
-    sum_ = (sum_ + np.uint64(words)) * _SPREAD
+    sum_ = phrase_key(sum_, words) * _SPREAD
     return sum_ ^ sum_ >> _HALF
 
 
@@ -87,53 +94,6 @@ def prefix_terms(words: U64) -> U64:
     return out
 
 
-@njit(inline="always")
-def _find_tile(degrees: float, half: float) -> np.int64:
-    """Returns the number of the tile of a longitude (half = 180) or latitude (90), which never
-    falls as the degrees rise."""
-    return np.int64((degrees + half) * _TILE)
-
-
-@njit(cache=True, nogil=True)
-def find_areas(lon: F64, lat: F64) -> U16:
-    """Returns the areas, 0 to 255, of points: parts of a tile that is repeated over the world."""
-    out = np.empty(lon.shape[0], np.uint16)
-    for i in range(lon.shape[0]):
-        x, y = _find_tile(lon[i], 180.0), _find_tile(lat[i], 90.0)
-        out[i] = (y & _TILES - 1) * _TILES + (x & _TILES - 1)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _mark_boxes(box: F64, begin: int, end: int, mask: U64) -> None:
-    """Sets the bits of the areas of points in the boxes box[begin:end], closed, in uint64[4]; of
-    all where there is no box."""
-    for i in range(len(mask)):
-        mask[i] = _FREE if begin < end else ~_FREE
-    for at in range(begin, end, 4):
-        x0, y0 = _find_tile(box[at], 180.0), _find_tile(box[at + 1], 90.0)
-        x1, y1 = _find_tile(box[at + 2], 180.0), _find_tile(box[at + 3], 90.0)
-        for y in range(y0, min(y1, y0 + _TILES - 1) + 1):
-            for x in range(x0, min(x1, x0 + _TILES - 1) + 1):
-                area = (y & _TILES - 1) * _TILES + (x & _TILES - 1)
-                mask[area >> 6] |= _ONE << np.uint64(area & 63)
-
-
-@njit(cache=True, nogil=True)
-def find_inside(lon: F64, lat: F64, box: F64) -> I64:
-    """Returns which of the points are in one of the boxes, float64[m, 4], closed, in rising
-    order."""
-    out, n = np.empty(lon.shape[0], np.int64), 0
-    for i in range(lon.shape[0]):
-        x, y = lon[i], lat[i]
-        for j in range(box.shape[0]):
-            if box[j, 0] <= x <= box[j, 2] and box[j, 1] <= y <= box[j, 3]:
-                out[n] = i
-                n += 1
-                break
-    return out[:n].copy()
-
-
 @njit(cache=True, nogil=True)
 def list_watched(
     term_off: I64, term: U64, prog_off: I64, prog: I16, box_off: I64, box: F64
@@ -164,7 +124,7 @@ def list_watched(
             size[n] = prog[at + 1] & 0xFFFF
             if not is_marked:
                 begin, end = box_off[row], box_off[row + 1]
-                _mark_boxes(box, begin, end, mask)
+                mark_boxes(box, begin, end, mask)
                 for k in range(begin, end, 4):
                     for corner in range(4):
                         boxes[m, corner] = box[k + corner]
@@ -192,27 +152,44 @@ def find_literal(table: U64, term: Integer) -> Integer:
 
 
 @njit(inline="always")
-def _place_bits(seen: U64, term: np.uint64, area: Integer) -> tuple[np.uint64, np.uint64]:
-    """Returns the number of the word of a term in an area, and its three bits there: with as many
-    words as there are, hardly any term that is not watched has all three, and one word is read."""
-    mixed = (term ^ np.uint64(area + 1) * _STEP) * _SPREAD
-    bits = _ONE << (mixed & _LAST_BIT) | _ONE << (mixed >> _SIX & _LAST_BIT)
-    bits |= _ONE << (mixed >> _TWELVE & _LAST_BIT)
-    return (mixed >> _HALF) & np.uint64(seen.shape[0] - 1), bits
+def mix_area(area: Integer) -> np.uint64:
+    """Returns what `may_be_seen` knows an area by."""
+    return np.uint64(area + 1) * _STEP >> _HALF
 
 
 @njit(inline="always")
-def may_be_watched(seen: U64, term: np.uint64, area: Integer) -> bool:
-    """Returns whether a term may be watched in an area; if not, it surely is not."""
-    word, bits = _place_bits(seen, term, area)
-    return bool(seen[word] & bits == bits)
+def filter_mask(seen: U64) -> np.uint64:
+    """Returns the words of `seen` less one, without the last, which has the bits BY_AREA and
+    EVERYWHERE."""
+    return np.uint64(seen.shape[0] - 2)
 
 
 @njit(inline="always")
-def is_watched(table: U64, areas: U64, seen: U64, term: np.uint64, area: Integer) -> bool:
+def pick_bits(pattern: np.uint64) -> np.uint64:
+    """Returns three bits of a word, by the lowest bits of a pattern: where there are twice as many
+    words as there are terms, hardly any term that is not watched has all three."""
+    bits = _ONE << (pattern & _LAST_BIT) | _ONE << (pattern >> _SIX & _LAST_BIT)
+    return bits | _ONE << (pattern >> _TWELVE & _LAST_BIT)
+
+
+@njit(inline="always")
+def may_be_seen(
+    seen: U64, mask: np.uint64, mixed: np.uint64, place: np.uint64, pattern: np.uint64
+) -> bool:
+    """Returns whether a phrase or prefix may be watched in an area; if not, it surely is not. Only
+    one word is read. mask: `filter_mask`; mixed: `mix_area` of the area, and of ANYWHERE for what
+    is watched in many.
+
+    place and pattern: 32 bits each that its term is made of by steps that can be undone, so that
+    these need be taken only for what may be watched: of a prefix the upper halves of the two sums
+    of its hash, of a phrase those of what `finish_phrase` spreads, see `phrase_key`."""
+    bits = pick_bits(pattern)
+    return bool(seen[(place ^ mixed) & mask] & bits == bits)
+
+
+@njit(inline="always")
+def is_watched(table: U64, areas: U64, term: np.uint64, area: Integer) -> bool:
     """Returns whether a term is watched in an area, by the fields of a LiteralView."""
-    if not may_be_watched(seen, term, area):
-        return False
     at = find_literal(table, term)
     if at < 0 or area == ANYWHERE:
         return bool(at >= 0)
@@ -220,33 +197,67 @@ def is_watched(table: U64, areas: U64, seen: U64, term: np.uint64, area: Integer
 
 
 @njit(cache=True, nogil=True)
-def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, more: U64) -> None:
-    """Adds areas, uint64[4], to those of the term at a place."""
-    is_wider = False
-    for word in range(AREA_WORDS):
-        fresh = more[word] & ~areas[at, word]
-        if fresh == _FREE:
-            continue
-        areas[at, word] |= fresh
-        is_wider = True
-        for area in range(64):
-            if fresh >> np.uint64(area) & _ONE != _FREE:
-                at_word, bits = _place_bits(seen, term, 64 * word + area)
-                seen[np.int64(at_word)] |= bits
-    if is_wider:
-        at_word, bits = _place_bits(seen, term, ANYWHERE)
-        seen[np.int64(at_word)] |= bits
+def _mark_seen(seen: U64, term: np.uint64, kind: int, area: Integer) -> None:
+    """Marks a phrase or prefix as watched in an area."""
+    key = (term ^ term >> _HALF) * _UNSPREAD
+    other = key
+    if kind == OF_PREFIX:
+        key, other = unmix_sums(key ^ _PREFIX)
+    mask, mixed = filter_mask(seen), mix_area(area)
+    seen[np.int64((key >> _HALF ^ mixed) & mask)] |= pick_bits(key)
+    seen[np.int64((other >> _HALF ^ mixed) & mask)] |= pick_bits(other)
+    seen[seen.shape[0] - 1] |= EVERYWHERE if area == ANYWHERE else BY_AREA
 
 
 @njit(cache=True, nogil=True)
-def hold_literals(table: U64, areas: U64, seen: U64, term: U64, area: U64) -> None:
+def _widen_term(areas: U64, seen: U64, at: int, term: np.uint64, kind: int, more: U64) -> None:
+    """Adds areas, uint64[4], to those of the term at a place. If these are all, it is marked once,
+    as the marks of each would leave no bits for others."""
+    everywhere, is_wider = ~_FREE, False
+    for word in range(AREA_WORDS):
+        everywhere &= more[word]
+        fresh = more[word] & ~areas[at, word]
+        is_wider |= fresh != _FREE
+        areas[at, word] |= fresh
+    if kind > OF_PREFIX or not is_wider:  # no text has it, or all is marked
+        return
+    if everywhere == ~_FREE:
+        _mark_seen(seen, term, kind, np.int64(ANYWHERE))
+        return
+    for area in range(64 * AREA_WORDS):
+        if more[area >> 6] >> np.uint64(area & 63) & _ONE != _FREE:
+            _mark_seen(seen, term, kind, area)
+
+
+@njit(cache=True, nogil=True)
+def hold_literals(table: U64, areas: U64, seen: U64, term: U64, kind: U8, area: U64) -> None:
     """Adds terms that are watched in areas to a table, which keeps a free place."""
     for i in range(term.shape[0]):
         at = find_literal(table, term[i])
         if at < 0:
             at = -1 - at
             table[at] = term[i]
-        _widen_term(areas, seen, at, term[i], area[i])
+        _widen_term(areas, seen, at, term[i], kind[i], area[i])
+
+
+@njit(cache=True, nogil=True)
+def mark_literals(kind: U8, size: U16, marks: tuple[U8, U8, U8, U8]) -> None:
+    """Marks the kinds and sizes of literals in `marks`: words, heads, kinds and pairs of a
+    LiteralView."""
+    words, heads, kinds, pairs = marks
+    for i in range(kind.shape[0]):
+        own = np.int64(size[i])
+        kinds[kind[i]] = 1
+        if kind[i] == OF_PHRASE:
+            words[own] = 1
+            words[0] = max(np.int64(words[0]), own)
+        elif kind[i] == OF_PREFIX:
+            width = own & 0xFF
+            heads[own >> 8] |= 1 << (width - 2 if width < LONG_SIZE + 2 else LONG_SIZE)
+            heads[HEADS] = max(np.int64(heads[HEADS]), width)
+        elif kind[i] == OF_PAIR:
+            pairs[own >> 8] = pairs[own & 0xFF] = 1
+            pairs[NAME_MARKS + (own >> 3)] |= 1 << (own & 7)
 
 
 @njit(cache=True, nogil=True)
@@ -274,18 +285,21 @@ def list_phrases(
     room. watched: the fields of WatchedTables (search_kernels.py); recent uint64[RECENT], zeros:
     those that were found last, so that a text of one word has each once."""
     table, of_size, _, areas, seen = watched
-    longest = np.int64(of_size[0])
+    longest, mask = np.int64(of_size[0]), filter_mask(seen)
+    mixed, widely, is_anywhere = mix_area(area), mix_area(ANYWHERE), area == ANYWHERE
     for i in range(begin, end):
         sum_ = start_phrase()
         for size in range(1, min(longest, end - i) + 1):
             sum_ = extend_phrase(sum_, words[i + size - 1])
             if not of_size[size]:
                 continue
-            term = finish_phrase(sum_, size)
-            if not may_be_watched(seen, term, area):
+            key = phrase_key(sum_, size)
+            may = is_anywhere or may_be_seen(seen, mask, mixed, key >> _HALF, key)
+            if not (may or may_be_seen(seen, mask, widely, key >> _HALF, key)):
                 continue
+            term = finish_phrase(sum_, size)
             at = np.int64(term & np.uint64(RECENT - 1))
-            if recent[at] == term or not is_watched(table, areas, seen, term, area):
+            if recent[at] == term or not is_watched(table, areas, term, area):
                 continue
             if n == found.shape[0]:
                 return -1
@@ -317,7 +331,7 @@ def count_up(
             areas[at] = _FREE
             table[at] = term[i]
             fresh += 1
-        _widen_term(areas, seen, at, term[i], area[i])
+        _widen_term(areas, seen, at, term[i], kind[i], area[i])
         begun += count[at] == 0
         count[at] += more[i]
     return fresh, begun

@@ -13,15 +13,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ps2stream.language.area_kernels import AREA_WORDS
 from ps2stream.language.literal_kernels import (
-    AREA_WORDS,
     HEADS,
-    LONG_SIZE,
-    NAME_MARKS,
+    OF_PAIR,
+    OF_PHRASE,
+    OF_PREFIX,
     PAIR_MARKS,
     hash_start,
     hold_literals,
     list_watched,
+    mark_literals,
 )
 from ps2stream.limits import PHRASE_WORDS
 from ps2stream.protocol.frame import F64, U8, U16, U64, sealed
@@ -31,12 +33,12 @@ from ps2stream.protocol.rows import QueryRows
 class LiteralKind(IntEnum):
     """The kind of a watched literal, and what its size is."""
 
-    PHRASE = 1  # words
-    PREFIX = 2  # bytes of UTF-8 | hash of the first two of them << 8
+    PHRASE = OF_PHRASE  # words
+    PREFIX = OF_PREFIX  # bytes of UTF-8 | hash of the first two of them << 8
     PRESENT = 3  # an attribute; 0
     COMPARED = 4  # an attribute whose value is compared where the query is; 0
     EQUAL = 5  # an attribute and its value; 0
-    PAIR = 6  # two attributes and their values; the marks of their names
+    PAIR = OF_PAIR  # two attributes and their values; the marks of their names
 
 
 def size_prefix(prefix: str) -> int:
@@ -56,10 +58,10 @@ class LiteralView(NamedTuple):
     1 for each kind that a literal may have. pairs uint8[PAIR_MARKS]: 1 for each mark of a name that
     is in a pair, then a bit for each two of them. area uint64[2^k, 4]: in which areas of the world
     some query has the term in the same place (`find_areas`): phrases and prefixes are found for
-    objects in these only, as no others can match. seen uint64[2^k / 8]: bits that say of terms in
-    areas that they are not watched there, without a look at the table. version: how often literals
-    of queries were added; a later view holds all that an earlier one did, or none of it is in use
-    any more.
+    objects in these only, as no others can match. seen uint64[2^k / 4 + 1]: bits that say of
+    phrases and prefixes in areas that they are not watched there, without a look at the table.
+    version: how often literals of queries were added; a later view holds all that an earlier one
+    did, or none of it is in use any more.
     """
 
     term: U64
@@ -78,26 +80,12 @@ class LiteralView(NamedTuple):
         kinds, pairs = np.zeros(_KINDS, np.uint8), np.zeros(PAIR_MARKS, np.uint8)
         term, area = np.zeros(places, np.uint64), np.zeros((places, AREA_WORDS), np.uint64)
         return cls(
-            term, *sizes, kinds, pairs, area, np.zeros(max(places // 8, 1), np.uint64), version
+            term, *sizes, kinds, pairs, area, np.zeros(max(places // 4, 1) + 1, np.uint64), version
         )
 
     def mark(self, kind: U8, size: U16) -> None:
         """Marks the kinds and sizes of literals."""
-        self.kinds[kind] = 1
-        pairs = size[kind == LiteralKind.PAIR]
-        if len(pairs):
-            self.pairs[pairs >> np.uint16(8)] = self.pairs[pairs & np.uint16(0xFF)] = 1
-            bits = np.uint8(1) << (pairs & np.uint16(7)).astype(np.uint8)
-            np.bitwise_or.at(self.pairs, NAME_MARKS + (pairs >> np.uint16(3)), bits)
-        phrases, prefixes = size[kind == LiteralKind.PHRASE], size[kind == LiteralKind.PREFIX]
-        if len(phrases):
-            self.words[phrases] = 1
-            self.words[0] = max(self.words[0], phrases.max())
-        if len(prefixes):
-            width = prefixes & np.uint16(0xFF)
-            bits = np.uint8(1) << np.minimum(width - 2, LONG_SIZE).astype(np.uint8)
-            np.bitwise_or.at(self.heads, prefixes >> np.uint16(8), bits)
-            self.heads[HEADS] = max(self.heads[HEADS], width.max())
+        mark_literals(sealed(kind), sealed(size), (self.words, self.heads, self.kinds, self.pairs))
 
     @property
     def of_texts(self) -> tuple[U64, U8, U8, U64, U64]:
@@ -108,7 +96,7 @@ class LiteralView(NamedTuple):
     @property
     def of_attributes(self) -> U64:
         """The table that attributes are searched by; empty if there are no predicates."""
-        return self.term if self.kinds[LiteralKind.PRESENT :].any() else _NO_TERMS
+        return self.term if any(self.kinds.tolist()[LiteralKind.PRESENT :]) else _NO_TERMS
 
     @property
     def attribute_kinds(self) -> tuple[bool, bool, bool]:
@@ -161,7 +149,7 @@ class WatchedLiterals(NamedTuple):
             return NO_LITERALS
         distinct = len(np.unique(self.term))
         view = LiteralView.make_empty(4 << distinct.bit_length())
-        hold_literals(view.term, view.area, view.seen, self.term, self.area)
+        hold_literals(view.term, view.area, view.seen, self.term, self.kind, self.area)
         view.mark(self.kind, self.size)
         return view
 

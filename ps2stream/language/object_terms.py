@@ -8,21 +8,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.area_kernels import find_areas
 from ps2stream.language.attribute_kernels import list_values, search_attributes
 from ps2stream.language.batch_tokenizer import is_always_wanted
-from ps2stream.language.literal_kernels import find_areas
 from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView
-from ps2stream.language.search_kernels import add_found
+from ps2stream.language.search_kernels import add_found, replace_rows
 from ps2stream.protocol.frame import (
     F64,
     I64,
     U8,
     U64,
     Array,
-    concat_ragged,
     sealed,
     take_ragged,
 )
+from ps2stream.protocol.opaque import take_opaque
 from ps2stream.protocol.rows import ObjectRows, no_offsets
 
 
@@ -80,15 +80,19 @@ def search_rows(rows: ObjectRows, analyzer: Analyzer, literals: LiteralView) -> 
 def search_some(
     rows: ObjectRows, some: I64, analyzer: Analyzer, literals: LiteralView
 ) -> ObjectRows:
-    """Returns objects of which some, by their rows, have been searched like those of
+    """Returns objects of which some, by their rows, which rise, have been searched like those of
     `search_rows`."""
     if not len(some):
         return rows.with_terms(rows.term_off, rows.term, literals.version)
-    found = search_rows(rows.take(some), analyzer, literals)
-    both = concat_ragged([(rows.term_off, rows.term), (found.term_off, found.term)])
-    where = np.arange(len(rows), dtype=np.int64)
-    where[some] = len(rows) + np.arange(len(some))
-    return rows.with_terms(*take_ragged(*both, where), literals.version)
+    text = take_opaque(rows.text_off, rows.text, some)
+    opaque, place = (
+        take_opaque(rows.opaque_off, rows.opaque, some),
+        (rows.lon[some], rows.lat[some]),
+    )
+    off, term = find_terms(analyzer, text, opaque, literals, place=place)
+    old = sealed(rows.term_off), sealed(rows.term)
+    terms = replace_rows(*old, sealed(some), sealed(off), sealed(term))
+    return rows.with_terms(*terms, literals.version)
 
 
 def list_compared(

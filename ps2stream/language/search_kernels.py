@@ -9,11 +9,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from ps2stream.language.area_kernels import Integer
+from ps2stream.language.candidate_kernels import (
+    choose_filter,
+    find_prefixes,
+    mark_phrases,
+)
 from ps2stream.language.hash_kernels import (
-    KEYS,
     SCRATCH,
     finish_hash,
-    mix_sums,
     sort_unique,
     start_hash,
 )
@@ -21,16 +25,11 @@ from ps2stream.language.literal_kernels import (
     HEADS,
     LONG_SIZE,
     RECENT,
-    Integer,
-    extend_phrase,
     find_literal,
-    finish_phrase,
     hash_head,
     is_watched,
     list_phrases,
     mark_prefix,
-    may_be_watched,
-    start_phrase,
 )
 from ps2stream.language.word_kernels import ZERO
 from ps2stream.limits import TOKEN_BYTES
@@ -38,7 +37,7 @@ from ps2stream.protocol.frame import I64, U8, U16, U64
 from ps2stream.protocol.span_kernels import copy_span
 
 _FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(32)
-_BYTE, _LOW = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
+_BYTE, _PAIR, _LOW = np.uint64(0xFF), np.uint64(0xFFFF), np.uint64(0xFFFFFFFF)
 _SHORT_SIZES = (1 << LONG_SIZE) - 1  # of two to eight bytes
 
 
@@ -94,20 +93,6 @@ def note_long_prefixes(table, heads, keys, data, begin, end, found, k):
 
 
 @njit(inline="always")
-def _hash_short(keys, bytes_, size):
-    """Returns the term of the prefix of two to eight bytes of a word with these first bytes. keys:
-    those of its two words, of the start and of the size. No arrays are passed, for each that is
-    would be counted and discounted."""
-    part = bytes_ if size == 8 else bytes_ & (_ONE << np.uint64(8 * size)) - _ONE
-    low, high, n = part & _LOW, part >> _HALF, np.uint64(size)
-    a, b = keys[4] + keys[0] * low + keys[6] * n, keys[5] + keys[1] * low + keys[7] * n
-    if size > 4:  # a second word that is 0 would add nothing
-        a += keys[2] * high
-        b += keys[3] * high
-    return mark_prefix(mix_sums(a, b))
-
-
-@njit(inline="always")
 def note_prefixes(table, heads, keys, data, begin, end, found, k):
     """Appends the watched prefixes of the word data[begin:end], which is folded, to `found` at k,
     which has room for one of each size; returns the new end."""
@@ -140,11 +125,11 @@ def _note_sizes(table, heads, keys, data, begin, end, found, k, sizes):
 
 
 @njit(inline="always")
-def _keep_watched(table, areas, seen, area, found, k, end):
+def _keep_watched(table, areas, area, found, k, end):
     """Keeps of the terms found[k:end] those that are watched in an area; returns the new end."""
     for i in range(k, end):
         found[k] = found[i]
-        k += is_watched(table, areas, seen, found[i], area)
+        k += is_watched(table, areas, found[i], area)
     return k
 
 
@@ -181,55 +166,33 @@ def search_rows(
     each row, sorted and unique; rows that are marked in `slow` are empty."""
     sought, search = SearchBuffers(*rows), WatchedTables(*watched)
     word_end, found_off, found = sought.word_end, sought.found_off, sought.found
-    first, table, heads = sought.first, search.term, search.heads
-    areas, seen, of_size = search.area, search.seen, search.words
-    has_prefixes, longest = first.shape[0] > 0, np.int64(of_size[0])
-    few_keys = (
-        keys[0], keys[1], keys[2], keys[3], *start_hash(keys), keys[KEYS - 4], keys[KEYS - 3]
-    )  # fmt: skip
+    table, heads, areas = search.term, search.heads, search.area
+    seen, has_prefixes = choose_filter(search.seen, area), sought.first.shape[0] > 0
+    prefix_off, prefix = np.zeros(off.shape[0], np.int64), np.empty(0, np.uint64)
+    if has_prefixes:
+        parts = table, heads, areas
+        prefix_off, prefix = find_prefixes(off, sought.first, keys, parts, seen, area)
+    marks = mark_phrases(off, word_end, term, search.words, seen, area)
     recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
     n = ZERO
     for row in range(off.shape[0] - 1):
-        begin = n
+        begin, here = n, np.int64(area[row])
         if not slow[row]:
-            size, here = off[row + 1] - off[row], np.int64(area[row])
-            hits = found_off[row + 1] - found_off[row]
-            prefixed = size if has_prefixes else ZERO
-            need = size + hits + LONG_SIZE * prefixed
+            size, hits = off[row + 1] - off[row], found_off[row + 1] - found_off[row]
+            need = size + hits + (LONG_SIZE * size if has_prefixes else ZERO)
             if out.shape[0] < n + need:
                 out = make_room(out, need, n)
-            for i in range(off[row], off[row + 1]):
-                out[n] = term[i]
-                n += 1
+            copy_span(out, n, term, off[row], size)
+            n += size
             for i in range(found_off[row], found_off[row + 1]):
                 out[n] = found[i]
-                n += is_watched(table, areas, seen, found[i], here)
-            for i in range(off[row], off[row] + prefixed):
-                bytes_ = first[i]
-                if bytes_ <= _BYTE:
-                    continue
-                head = hash_head(bytes_ & _BYTE, bytes_ >> _EIGHT & _BYTE)
-                sizes = np.int64(heads[head]) & _SHORT_SIZES
-                length = np.int64(2)
-                while sizes and bytes_ >> np.uint64(8 * (length - 1)) != _FREE:
-                    if sizes & 1:
-                        prefix = _hash_short(few_keys, bytes_, length)
-                        if may_be_watched(seen, prefix, here):
-                            out[n] = prefix
-                            n += is_watched(table, areas, seen, prefix, here)
-                    sizes >>= 1
-                    length += 1
-            # Few texts have a phrase, and to list them is a call with many arrays, which are
-            # counted. So would be those of a function that is inlined here.
-            has_phrase, last = False, word_end[row]
-            for i in range(off[row], last if longest else off[row]):
-                sum_ = start_phrase()
-                for words in range(1, min(longest, last - i) + 1):
-                    sum_ = extend_phrase(sum_, term[i + words - 1])
-                    if of_size[words]:
-                        has_phrase |= may_be_watched(seen, finish_phrase(sum_, words), here)
-            if has_phrase:
+                n += is_watched(table, areas, found[i], here)
+            for i in range(prefix_off[row], prefix_off[row + 1]):
+                out[n] = prefix[i]
+                n += 1
+            if marks[row]:  # few: it is a call with many arrays, which are counted
+                last = word_end[row]
                 top = add_phrases(watched, here, term, off[row], last, recent, out, n)
                 while top < 0:
                     out = make_room(out, 2 * (out.shape[0] - n) + size, n)
@@ -271,7 +234,7 @@ def find_watched(
                 end = note_prefixes(
                     search.term, search.heads, keys, tokens, begin, begin + size, found, k
                 )
-                k = _keep_watched(search.term, search.area, search.seen, here, found, k, end)
+                k = _keep_watched(search.term, search.area, here, found, k, end)
             if term[i] != _FREE and not is_side[i]:
                 sequence[n] = term[i]
                 n += 1
@@ -304,3 +267,27 @@ def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64
             n = sort_unique(out, begin, n, scratch)
     out_off[off.shape[0] - 1] = n
     return out_off, out[:n].copy()
+
+
+@njit(cache=True, nogil=True)
+def replace_rows(off: I64, term: U64, rows: I64, new_off: I64, new: U64) -> tuple[I64, U64]:
+    """Returns a ragged column of which the rows with these numbers, which rise, are those of
+    another column."""
+    out_off = np.empty(off.shape[0], np.int64)
+    kept = off[off.shape[0] - 1] - off[0]
+    for i in range(rows.shape[0]):
+        kept -= off[rows[i] + 1] - off[rows[i]]
+    out = np.empty(kept + new_off[rows.shape[0]], np.uint64)
+    n = row = ZERO
+    for i in range(rows.shape[0] + 1):
+        last = rows[i] if i < rows.shape[0] else off.shape[0] - 1
+        for kept_row in range(row, last):  # whole stretches between the others
+            out_off[kept_row] = off[kept_row] - off[row] + n
+        copy_span(out, n, term, off[row], off[last] - off[row])
+        n += off[last] - off[row]
+        out_off[last] = n
+        if i < rows.shape[0]:
+            copy_span(out, n, new, new_off[i], new_off[i + 1] - new_off[i])
+            n += new_off[i + 1] - new_off[i]
+        row = last + 1
+    return out_off, out

@@ -15,11 +15,11 @@ from ps2stream.dispatcher import literal_table
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
-from ps2stream.language import object_terms
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.language.literal_kernels import AREA_WORDS, count_up, find_areas
+from ps2stream.language.area_kernels import AREA_WORDS, find_areas
+from ps2stream.language.literal_kernels import count_up
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
-from ps2stream.language.object_terms import search_rows
+from ps2stream.language.object_terms import search_rows, search_some
 from ps2stream.protocol.addresses import Out
 from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column
 from ps2stream.protocol.log_records import ObjectRecord
@@ -180,7 +180,11 @@ def test_objects_in_a_box_of_a_later_query_alone_are_searched_again(
         searched.append(len(rows))
         return search_rows(rows, *given)
 
-    monkeypatch.setattr(object_terms, "search_rows", count_rows)
+    def count_some(rows: ObjectRows, some: I64, *given: Any) -> ObjectRows:
+        searched.extend([len(some)] if len(some) else [])
+        return search_some(rows, some, *given)
+
+    monkeypatch.setattr(literal_table, "search_some", count_some)
     monkeypatch.setattr(literal_table, "search_rows", count_rows)
     for seed in range(20):
         rng, table = random.Random(seed), LiteralTable()

@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
-from ps2stream.language.literal_kernels import AREA_WORDS, find_areas, find_inside
-from ps2stream.language.literals import NO_LITERALS, LiteralKind, WatchedLiterals, size_prefix
+from ps2stream.language.area_kernels import AREA_WORDS, find_areas, find_inside
+from ps2stream.language.literal_kernels import HEADS, LONG_SIZE, NAME_MARKS
+from ps2stream.language.literals import (
+    NO_LITERALS,
+    LiteralKind,
+    LiteralView,
+    WatchedLiterals,
+    size_prefix,
+)
+from ps2stream.language.search_kernels import replace_rows
 from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
-from ps2stream.protocol.frame import I16, strings_to_column
+from ps2stream.protocol.frame import I16, I64, U64, strings_to_column
 from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, QueryRows
 from ps2stream.space.region_rows import boxes_of
 from ps2stream.space.regions import Circle, Rect, Region, World
@@ -167,7 +175,7 @@ def test_the_boxes_of_queries_with_literals_are_those_that_points_are_found_in()
         i for i in range(99)
         if any(a <= lon[i] <= c and b <= lat[i] <= d for a, b, c, d in noted)
     ]  # fmt: skip
-    assert find_inside(lon, lat, watched.box).tolist() == want
+    assert find_inside(lon, lat, watched.box.ravel()).tolist() == want
     assert 0 < len(want) < 99
 
 
@@ -235,3 +243,69 @@ def test_rows_of_any_number_keep_their_terms_sorted() -> None:
     for a, b in pairwise(off.tolist()):
         assert term[a:b].tolist() == sorted(set(term[a:b].tolist()))
     assert [phrase in term[a:b].tolist() for a, b in pairwise(off.tolist())] == [1, 1, 0, 1]
+
+
+def test_points_are_found_in_boxes_of_any_size() -> None:
+    """Small boxes, of which an area knows its own, and wide ones, with edges on those of tiles."""
+    rng, tile = random.Random(5), 360 / 256
+    for _ in range(30):
+        boxes = []
+        for _ in range(rng.randrange(40)):
+            x, y = rng.uniform(-180, 180), rng.uniform(-90, 90)
+            if rng.random() < 0.3:
+                x, y = tile * (x // tile), tile * (y // tile)
+            size = rng.choice((0.0, 0.1, tile, 4.0, 90.0))
+            boxes.append([x, y, min(x + size, 180.0), min(y + size, 90.0)])
+        if rng.random() < 0.1:
+            boxes.append(WORLD)
+        own = [
+            (box[rng.choice((0, 2))], box[rng.choice((1, 3))]) for box in boxes for _ in range(3)
+        ]
+        own += [(rng.uniform(-180, 180), rng.uniform(-90, 90)) for _ in range(60)]
+        lon, lat = np.array(own).T.copy()
+        want = [
+            i for i, (x, y) in enumerate(own)
+            if any(a <= x <= c and b <= y <= d for a, b, c, d in boxes)
+        ]  # fmt: skip
+        assert find_inside(lon, lat, np.array(boxes).ravel()).tolist() == want
+
+
+def test_some_rows_are_replaced_as_by_a_list() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        n = int(rng.integers(0, 9))
+        old = [rng.integers(1, 99, rng.integers(0, 4)).tolist() for _ in range(n)]
+        rows = np.sort(rng.choice(n, int(rng.integers(0, n + 1)), replace=False)).astype(np.int64)
+        new = [rng.integers(100, 199, rng.integers(0, 6)).tolist() for _ in rows]
+        off, term = replace_rows(*to_column(old), rows, *to_column(new))
+        want = list(old)
+        for row, given in zip(rows.tolist(), new, strict=True):
+            want[row] = given
+        assert [term[a:b].tolist() for a, b in pairwise(off.tolist())] == want
+        assert len(off) == n + 1
+        assert len(term) == off[-1]
+
+
+def to_column(rows: list[list[int]]) -> tuple[I64, U64]:
+    off = np.append(0, np.cumsum([len(row) for row in rows])).astype(np.int64)
+    return off, np.array([value for row in rows for value in row], np.uint64)
+
+
+def test_a_view_has_the_kinds_and_sizes_of_its_literals() -> None:
+    view = LiteralView.make_empty(64)
+    prefixes = ["ab", "abc", "abcdefghijkl", "éc", "zz"]
+    pair = 7 << 8 | 200
+    sizes = [2, 5, *(size_prefix(p) for p in prefixes), 0, pair]
+    kinds = [LiteralKind.PHRASE] * 2 + [LiteralKind.PREFIX] * 5
+    kinds += [LiteralKind.EQUAL, LiteralKind.PAIR]
+    view.mark(np.array(kinds, np.uint8), np.array(sizes, np.uint16))
+    assert np.flatnonzero(view.words[1:]).tolist() == [1, 4]
+    assert np.flatnonzero(view.kinds).tolist() == sorted(set(map(int, kinds)))
+    heads = np.zeros(HEADS, np.uint8)
+    for prefix in prefixes:
+        size = len(prefix.encode())
+        heads[size_prefix(prefix) >> 8] |= 1 << min(size - 2, LONG_SIZE)
+    assert view.heads[:HEADS].tolist() == heads.tolist()
+    assert (view.words[0], view.heads[HEADS]) == (5, 12)
+    assert np.flatnonzero(view.pairs).tolist() == [7, 200, NAME_MARKS + pair // 8]
+    assert view.pairs[NAME_MARKS + pair // 8] == 1 << pair % 8

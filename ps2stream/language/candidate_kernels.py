@@ -1,0 +1,237 @@
+"""Numba kernels that list what words of a batch may have watched prefixes or begin watched phrases.
+
+Nearly all have none. So these loops go through a batch size by size, without a branch that depends
+on a word, and only what they list is looked up.
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ps2stream.language.area_kernels import ANYWHERE
+from ps2stream.language.hash_kernels import KEYS, mix_sums, start_hash
+from ps2stream.language.literal_kernels import (
+    BY_AREA,
+    EVERYWHERE,
+    HEADS,
+    LONG_SIZE,
+    extend_phrase,
+    filter_mask,
+    hash_head,
+    is_watched,
+    mark_prefix,
+    may_be_seen,
+    mix_area,
+    phrase_key,
+    pick_bits,
+    start_phrase,
+)
+from ps2stream.language.word_kernels import ZERO
+from ps2stream.protocol.frame import I64, U8, U16, U64
+from ps2stream.protocol.span_kernels import copy_span
+
+_FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(32)
+_BYTE, _LOW, _ALL = np.uint64(0xFF), np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+_CHUNK = 512  # words that are looked at together: what is noted of them stays near
+
+
+class _PrefixKeys(NamedTuple):
+    """The keys of the hash of prefixes of two to eight bytes: the sums to begin with, and those of
+    its two words and of its size."""
+
+    a: np.uint64
+    b: np.uint64
+    a_low: np.uint64
+    b_low: np.uint64
+    a_high: np.uint64
+    b_high: np.uint64
+    a_size: np.uint64
+    b_size: np.uint64
+
+
+@njit(inline="always")
+def _pick_keys(keys):
+    return _PrefixKeys(*start_hash(keys), keys[0], keys[1], keys[2], keys[3],
+                       keys[KEYS - 4], keys[KEYS - 3])  # fmt: skip
+
+
+@njit(inline="always")
+def _sum_prefix(few, bytes_, size):
+    """Returns the two sums that the hash of the first `size` bytes of a word is made of."""
+    part = bytes_ & _ALL >> np.uint64(64 - 8 * size)
+    low, high, n = part & _LOW, part >> _HALF, np.uint64(size)
+    a = few.a + few.a_low * low + few.a_high * high + few.a_size * n
+    return a, few.b + few.b_low * low + few.b_high * high + few.b_size * n
+
+
+@njit(cache=True, nogil=True)
+def choose_filter(seen: U64, area: U16) -> U64:
+    """Returns the bits that say what is not watched in these areas; where there is an object in
+    ANYWHERE, of which the bits of areas know nothing, one word that says so of nothing."""
+    if seen[seen.shape[0] - 1] & BY_AREA:
+        for i in range(area.shape[0]):
+            if area[i] == ANYWHERE:
+                everything = np.empty(2, np.uint64)
+                everything[0], everything[1] = _ALL, EVERYWHERE
+                return everything
+    return seen
+
+
+@njit(cache=True, nogil=True)
+def _place_prefixes(few, bytes_, mixed, n, size, mask, place, bits):
+    """Writes where the bits of the first `size` bytes of n words are, and these bits; all bits for
+    words that are shorter. Without a look at what is there, so that the compiler can take several
+    words at once."""
+    last = np.uint64(8 * (size - 1))
+    for i in range(n):
+        a, b = _sum_prefix(few, bytes_[i], size)
+        place[i] = (a >> _HALF ^ mixed[i]) & mask
+        bits[i] = _ALL if bytes_[i] >> last == _FREE else pick_bits(b >> _HALF)
+
+
+@njit(cache=True, nogil=True)
+def _list_seen(seen, place, bits, n, hits, k):
+    """Lists those of n places that have all their bits behind k others; returns how many these
+    are together. hits: room for n more than are listed."""
+    for i in range(n):
+        hits[k] = i
+        k += bits[i] & ~seen[place[i]] == _FREE
+    return k
+
+
+@njit(cache=True, nogil=True)
+def find_prefixes(
+    off: I64,
+    first: U64,
+    keys: U64,
+    watched: tuple[U64, U8, U64],
+    seen: U64,
+    area: U16,
+) -> tuple[I64, U64]:
+    """Returns the prefixes of two to eight bytes that are watched in the area of each row, a ragged
+    column of terms.
+
+    off: the words of rows; first: see SearchBuffers (search_kernels.py). watched: term, heads and
+    area of a LiteralView; seen: `choose_filter` of its bits."""
+    table, heads, areas = watched
+    few, mask, rows = _pick_keys(keys), filter_mask(seen), off.shape[0] - 1
+    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(2 * _CHUNK, np.int64)
+    bytes_, mixed = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    widely, flags = np.full(_CHUNK, mix_area(ANYWHERE)), seen[seen.shape[0] - 1]
+    sizes = _FREE
+    for head in range(HEADS):
+        sizes |= np.uint64(heads[head])
+    found, found_row, k = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64), ZERO
+    row, at = ZERO, off[0]
+    while row < rows:
+        n = ZERO
+        while row < rows and n < _CHUNK:
+            last, mix = min(off[row + 1], at + _CHUNK - n), mix_area(np.int64(area[row]))
+            for i in range(at, last):
+                word = first[i]
+                row_of[n], bytes_[n], mixed[n] = row, word, mix
+                n += (heads[hash_head(word & _BYTE, word >> _EIGHT & _BYTE)] != 0) & (word > _BYTE)
+            at = last
+            row += at == off[row + 1]
+        for size in range(2, LONG_SIZE + 2):
+            if sizes >> np.uint64(size - 2) & _ONE == _FREE:
+                continue
+            many = ZERO
+            if flags & BY_AREA:
+                _place_prefixes(few, bytes_, mixed, n, size, mask, place, bits)
+                many = _list_seen(seen, place, bits, n, hits, many)
+            if flags & EVERYWHERE:
+                _place_prefixes(few, bytes_, widely, n, size, mask, place, bits)
+                many = _list_seen(seen, place, bits, n, hits, many)
+            if k + many > found.shape[0]:
+                room = 2 * (k + many)
+                more, more_row = np.empty(room, np.uint64), np.empty(room, np.int64)
+                copy_span(more, 0, found, 0, k)
+                copy_span(more_row, 0, found_row, 0, k)
+                found, found_row = more, more_row
+            for hit in range(many):
+                i = hits[hit]
+                a, b = _sum_prefix(few, bytes_[i], size)
+                found[k], found_row[k] = mark_prefix(mix_sums(a, b)), row_of[i]
+                k += is_watched(table, areas, found[k], np.int64(area[row_of[i]]))
+    out_off, out = np.zeros(off.shape[0], np.int64), np.empty(k, np.uint64)
+    for i in range(k):
+        out_off[found_row[i]] += 1
+    total = ZERO
+    for row in range(rows + 1):
+        total += out_off[row]
+        out_off[row] = total
+    for i in range(k):  # from the end of each row
+        out_off[found_row[i]] -= 1
+        out[out_off[found_row[i]]] = found[i]
+    return out_off, out
+
+
+@njit(cache=True, nogil=True)
+def _place_pairs(term, mixed, n, mask, place, bits):
+    """Writes where the bits of each of n words and the next one are, and these bits."""
+    for i in range(n):
+        key = phrase_key(extend_phrase(extend_phrase(start_phrase(), term[i]), term[i + 1]), 2)
+        place[i] = (key >> _HALF ^ mixed[i]) & mask
+        bits[i] = pick_bits(key)
+
+
+@njit(cache=True, nogil=True)
+def _mark_pairs(off, term, seen, area, marks):
+    """Marks the rows that may have a watched phrase of two words, as if all words were one text:
+    what is found beyond the end of a row is looked up in vain."""
+    mask, rows = filter_mask(seen), off.shape[0] - 1
+    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(2 * _CHUNK, np.int64)
+    mixed, widely = np.empty(_CHUNK, np.uint64), np.full(_CHUNK, mix_area(ANYWHERE))
+    flags = seen[seen.shape[0] - 1]
+    place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    row, at = ZERO, off[0]
+    while row < rows:
+        begin, n = at, ZERO
+        while row < rows and n < _CHUNK:
+            last, mix = min(off[row + 1], at + _CHUNK - n), mix_area(np.int64(area[row]))
+            for _ in range(at, last):
+                row_of[n], mixed[n] = row, mix
+                n += 1
+            at = last
+            row += at == off[row + 1]
+        n -= at == off[rows]  # the last word has no next one
+        words, many = term[begin : begin + n + 1], ZERO
+        if flags & BY_AREA:
+            _place_pairs(words, mixed, n, mask, place, bits)
+            many = _list_seen(seen, place, bits, n, hits, many)
+        if flags & EVERYWHERE:
+            _place_pairs(words, widely, n, mask, place, bits)
+            many = _list_seen(seen, place, bits, n, hits, many)
+        for hit in range(many):
+            marks[row_of[hits[hit]]] = 1
+
+
+@njit(cache=True, nogil=True)
+def mark_phrases(off: I64, word_end: I64, term: U64, of_size: U8, seen: U64, area: U16) -> U8:
+    """Returns which rows may have a watched phrase, uint8[n], among the terms of their words, of
+    off[row] to word_end[row]. of_size: the words of a LiteralView; seen: `choose_filter` of its
+    bits."""
+    longest, mask = np.int64(of_size[0]), filter_mask(seen)
+    marks = np.zeros(off.shape[0] - 1, np.uint8)
+    if of_size[2]:
+        _mark_pairs(off, term, seen, area, marks)
+    for row in range(off.shape[0] - 1 if longest > 2 else ZERO):
+        mixed, widely = mix_area(np.int64(area[row])), mix_area(ANYWHERE)
+        for i in range(off[row], word_end[row]):
+            sum_ = start_phrase()
+            for words in range(1, min(longest, word_end[row] - i) + 1):
+                sum_ = extend_phrase(sum_, term[i + words - 1])
+                if words > 2 and of_size[words]:
+                    key = phrase_key(sum_, words)
+                    marks[row] |= may_be_seen(seen, mask, mixed, key >> _HALF, key)
+                    marks[row] |= may_be_seen(seen, mask, widely, key >> _HALF, key)
+    return marks

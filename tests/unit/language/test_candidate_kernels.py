@@ -1,0 +1,135 @@
+"""What is found of literals in areas, batch by batch, is what the definition says, text by text."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.language.area_kernels import ANYWHERE, AREA_WORDS
+from ps2stream.language.literal_texts import phrase_text, prefix_text
+from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
+from ps2stream.protocol.frame import U16, strings_to_column
+
+PLAIN = Analyzer(Analysis(salt=5))
+ENGLISH = Analyzer(Analysis(salt=5, stemmer="english", stop_words="en"))
+PARTS = [
+    "a",
+    "b",
+    "aa",
+    "ab",
+    "the",
+    "É",
+    "東",
+    "👍🏽",
+    "1",
+    "_",
+    "'s",
+    ".",
+    "++",
+    "#",
+    "ｗ",
+    "ß",
+    "abab",
+]
+LONGEST = 64 << 10  # bytes
+
+
+def make_word(rng: random.Random) -> str:
+    return "".join(rng.choices(PARTS, k=rng.choice((1, 1, 2, 3, 5, 9))))
+
+
+def make_texts(rng: random.Random) -> list[str]:
+    """Texts of a batch, more words than kernels look at together, of words that begin alike."""
+    words = [make_word(rng) for _ in range(30)]
+    texts = [" ".join(rng.choices(words, k=rng.choice((0, 1, 2, 3, 7)))) for _ in range(150)]
+    texts += [rng.choice(PARTS) for _ in range(20)] + ["", " ".join(["ab"] * 700), "a a b a a b a"]
+    texts += ["\x00", "aa\u200daa", "e\u0301a", "x" * 300]
+    rng.shuffle(texts)
+    return texts
+
+
+def make_literals(
+    analyzer: Analyzer, texts: list[str], rng: random.Random
+) -> dict[int, tuple[str, int, int]]:
+    """Phrases and prefixes by their term: the literal's text, its kind and its size."""
+    found = dict[int, tuple[str, int, int]]()
+    for text in rng.sample(texts, 60):
+        words = analyzer.text_words(text)
+        size = rng.choice((2, 2, 2, 3, 5))
+        if len(words.sequence) >= size:
+            at = rng.randrange(len(words.sequence) - size + 1)
+            phrase = words.sequence[at : at + size]
+            term = analyzer.phrase_hash(phrase)
+            found[term] = phrase_text(phrase), LiteralKind.PHRASE, size
+        for word in rng.sample(sorted(words.plain), min(2, len(words.plain))):
+            prefix = word[: rng.randrange(1, 12)]
+            if len(prefix) > 1 and prefix[-1] not in "+#":  # which no prefix has
+                term = analyzer.prefix_hash(prefix)
+                found[term] = prefix_text(prefix), LiteralKind.PREFIX, size_prefix(prefix)
+    return found
+
+
+@pytest.mark.parametrize("analyzer", [PLAIN, ENGLISH], ids=["plain", "english"])
+@pytest.mark.parametrize("seed", range(6))
+def test_texts_have_exactly_what_is_watched_in_their_area(analyzer: Analyzer, seed: int) -> None:
+    rng = random.Random(seed)
+    texts = make_texts(rng)
+    named = make_literals(analyzer, texts, rng)
+    areas = {term: rng.sample(range(256), rng.choice((5, 32, 33, 90, 256))) for term in named}
+    bits = np.zeros((len(named), AREA_WORDS), np.uint64)
+    for i, own in enumerate(areas.values()):
+        for one in own:
+            bits[i, one >> 6] |= np.uint64(1) << np.uint64(one & 63)
+    kinds, sizes = zip(*((kind, size) for _, kind, size in named.values()), strict=True)
+    view = WatchedLiterals(
+        np.array(list(named), np.uint64),
+        np.array(kinds, np.uint8),
+        np.array(sizes, np.uint16),
+        bits,
+    ).view()
+    column, held = strings_to_column(texts), 0
+    plain_off, plain = analyzer.analyse(*column)
+    for place in ("areas", "anywhere among them"):
+        area: U16 = np.array([rng.randrange(256) for _ in texts], np.uint16)
+        if place != "areas":
+            area[rng.sample(range(len(texts)), 40)] = ANYWHERE
+        off, term = analyzer.analyse(*column, literals=view, area=area)
+        for i, text in enumerate(texts):
+            got, words = term[off[i] : off[i + 1]].tolist(), analyzer.text_words(text)
+            here = int(area[i])
+            want = {
+                t for t, (literal, _, _) in named.items()
+                if (here == ANYWHERE or here in areas[t]) and words.has(literal)
+            }  # fmt: skip
+            held += len(want)
+            want |= set(plain[plain_off[i] : plain_off[i + 1]].tolist())
+            assert got == sorted(want), (text, place)
+    assert held > 100
+
+
+def test_a_long_text_among_short_ones_has_what_is_watched() -> None:
+    """A text of 64 KB goes through many pieces of a batch, its neighbours lie at their edges."""
+    words = [f"w{i % 97}x{i}" for i in range(LONGEST // 8)]
+    texts = ["w1x1 w2x2", " ".join(words), "", "last w5x5 w6x6"]
+    phrases = [("w1x1", "w2x2"), ("w5x5", "w6x6"), (words[511], words[512]), (words[-1], "last")]
+    terms = [PLAIN.phrase_hash(phrase) for phrase in phrases]
+    prefix = PLAIN.prefix_hash("w9")
+    view = WatchedLiterals(
+        np.array([*terms, prefix], np.uint64),
+        np.array([LiteralKind.PHRASE] * 4 + [LiteralKind.PREFIX], np.uint8),
+        np.array([2] * 4 + [size_prefix("w9")], np.uint16),
+        np.full((5, AREA_WORDS), 2, np.uint64),
+    ).view()
+    area = np.full(4, 1, np.uint16)
+    off, term = PLAIN.analyse(*strings_to_column(texts), literals=view, area=area)
+    rows = [set(term[a:b].tolist()) for a, b in pairwise(off.tolist())]
+    assert [[t in row for t in (*terms, prefix)] for row in rows] == [
+        [True, False, False, False, False],
+        [True, True, True, False, True],
+        [False] * 5,
+        [False, True, False, False, False],
+    ]
