@@ -141,9 +141,9 @@ def test_what_matches_has_the_terms_that_a_slot_has_fingerprints_of(seed: int) -
     rng, more = np.random.default_rng(seed), 0
     queries = [random_query(rng, i + 1) for i in range(150)]
     for n in range(1, 7):
-        terms = sorted(rng.choice(1 << 40, n, replace=False).tolist())
+        drawn = sorted(rng.choice(1 << 40, n, replace=False).tolist())
         post = 1 << int(rng.integers(n))
-        queries.append(Query(1000 + n, ExpressionForm.ALL, terms, post, [BOX]))
+        queries.append(Query(1000 + n, ExpressionForm.ALL, drawn, post, [BOX]))
     fields = fields_of(queries)
     for r, query in enumerate(queries):
         rest = int(call_rest(fields, r, STACK))
