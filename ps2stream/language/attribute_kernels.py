@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.language.hash_kernels import token_hash
+from ps2stream.language.hash_kernels import finish_hash, start_hash, token_hash
 from ps2stream.language.literal_kernels import (
     NAME_MARKS,
     extend_phrase,
@@ -43,6 +43,10 @@ _SIGN: Final = np.uint64(1 << 63)
 _EXACT: Final = 1 << 53
 _KEY: Final = 16  # bytes: more than any key but a text's
 _HEAD_WORDS: Final = 2
+_NAME_AT: Final = 4  # bytes behind the start of an entry, if its sizes have a byte each
+_LONG: Final = 128  # a first byte from which on a size has more
+_PLAIN_BYTES: Final = 7  # of an integer that `_read_number` reads
+_FREE: Final = np.uint64(0)
 TYPE_SHIFT: Final = 32
 
 Integer = Any  # a plain integer, or one of NumPy's
@@ -172,6 +176,54 @@ def read_attribute(data: U8, at: Integer, end: Integer, room: U64, key: U8) -> F
 
 
 @njit(inline="always")
+def _read_number(data: U8, at: Integer) -> tuple[bool, Integer, Integer, np.uint64]:
+    """Returns whether the entry of `Attributes.values` at `at` is one of most numbers, whose key
+    has eight bytes and whose name is _NAME_AT bytes behind it; where its name and where it ends;
+    and its key. It is an integer of 0 to 2^49 - 1, or a double. So is read what most attributes
+    are without a call, in which arrays are counted."""
+    name_end, behind, bits = at, at, np.uint64(0)
+    is_plain = (data[at + 1] < _LONG) & (data[at + 3] < _LONG)
+    if is_plain:
+        name_end = at + _NAME_AT + np.int64(data[at + 3])
+        behind = at + 2 + np.int64(data[at + 1])
+        p = name_end + 3
+        tag = data[p - 1] >> 3
+        is_plain = (data[name_end + 1] < _LONG) & ((tag == 1) | (tag == 2))
+        if is_plain and tag == 2:
+            for k in range(8):
+                bits |= np.uint64(data[p + k]) << np.uint64(8 * k)
+            bits *= np.uint64(bits != _SIGN)  # -0.0
+        elif is_plain:
+            is_plain = behind - p <= _PLAIN_BYTES
+            number = np.int64(0)
+            for k in range(min(behind - p, _PLAIN_BYTES)):
+                number |= np.int64(data[p + k] & 0x7F) << 7 * k
+            bits = np.float64(number).view(np.uint64)
+    return is_plain, name_end, behind, _order_bits(bits)
+
+
+@njit(inline="always")
+def _reverse_half(word: np.uint64) -> np.uint64:
+    """Returns the lower four bytes of a word in the other order."""
+    out = np.uint64(0)
+    for k in range(4):
+        out |= (word >> np.uint64(8 * k) & np.uint64(255)) << np.uint64(24 - 8 * k)
+    return out
+
+
+@njit(inline="always")
+def _finish_number(keys: U64, sum_: np.uint64, key: np.uint64) -> np.uint64:
+    """Returns the term that `_finish_equal` does of a number with this key of eight bytes."""
+    low, high = _reverse_half(key >> np.uint64(32)), _reverse_half(key)
+    a, b = start_hash(keys)
+    a += keys[0] * low + keys[2] * high
+    b += keys[1] * low + keys[3] * high
+    sum_ = extend_phrase(sum_, np.uint64(_NUMBER))
+    hashed = finish_hash(keys, a, b, np.uint64(0), 8)
+    return finish_phrase(extend_phrase(sum_, hashed), _EQUAL + 8)
+
+
+@njit(inline="always")
 def _find_attributes(data: U8, begin: Integer, end: Integer) -> tuple[int, int]:
     """Returns where the `Attributes` of the row data[begin:end] of an opaque column are."""
     if begin == end:
@@ -228,14 +280,26 @@ def search_attributes(
     found = np.empty(3 * (data.shape[0] // 8) + 3, np.uint64)  # an entry has at least 8 bytes
     found_off, n = np.zeros(off.shape[0], np.int64), 0
     of_pairs = pairs.shape[0] > 0
+    is_sought = of_value or of_pairs
     equal, mark = np.empty(ATTRIBUTES, np.uint64), np.empty(ATTRIBUTES, np.int64)
     for row in range(off.shape[0] - 1):
         at, end = _find_attributes(data, off[row], off[row + 1])
         paired = 0
         while at < end:
-            one = read_attribute(data, at, end, room, key)
-            at = one.next
-            sum_ = _sum_name(keys, data, one.name, one.name_end)
+            is_plain, name_end, behind, word = _read_number(data, at)
+            term = _FREE
+            if is_plain:
+                sum_ = _sum_name(keys, data, at + _NAME_AT, name_end)
+                at = behind
+                if is_sought:
+                    term = _finish_number(keys, sum_, word)
+            else:
+                one = read_attribute(data, at, end, room, key)
+                sum_ = _sum_name(keys, data, one.name, one.name_end)
+                at = one.next
+                if is_sought:
+                    held = data if one.type == _TEXT else key
+                    term = _finish_equal(keys, sum_, one.type, held, one.key, one.key_end)
             if of_presence:
                 found[n] = finish_phrase(sum_, PRESENT)
                 n += find_literal(table, found[n]) >= 0
@@ -244,12 +308,11 @@ def search_attributes(
                 n += find_literal(table, found[n]) >= 0
             in_pair = of_pairs and pairs[_mark_sum(sum_)] != 0
             if of_value or in_pair:
-                held = data if one.type == _TEXT else key
-                found[n] = _finish_equal(keys, sum_, one.type, held, one.key, one.key_end)
+                found[n] = term
                 if in_pair and paired < ATTRIBUTES:
-                    equal[paired], mark[paired] = found[n], _mark_sum(sum_)
+                    equal[paired], mark[paired] = term, _mark_sum(sum_)
                     paired += 1
-                n += find_literal(table, found[n]) >= 0
+                n += find_literal(table, term) >= 0
         if paired > 1:
             # What is left of the row, and of all that follow, needs room as before.
             most = n + paired * (paired - 1) // 2 + 3 * ((data.shape[0] - off[row]) // 8) + 3

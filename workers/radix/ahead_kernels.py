@@ -21,7 +21,6 @@ from ps2stream.workers.radix.layout import (
     CAPACITY,
     CELL_BITS,
     DIRECTORY_SIZE,
-    FIRST,
     INNER,
     KEPT,
     KIND_MASK,
@@ -36,6 +35,7 @@ from ps2stream.workers.radix.layout import (
     WIDE,
     block_class,
     block_length,
+    expression_of,
     find_entry,
     home,
     step_x,
@@ -187,7 +187,7 @@ def ask_for_blocks(index, slot):
     """Asks for the blocks of a slot, whose line is there."""
     slots_i = index.slots_i
     if slots_i[8 * slot + SESSION] & KIND_MASK == BLOCK:
-        prefetch(index.pool, slots_i[8 * slot + FIRST])
+        prefetch(index.pool, expression_of(slots_i, slot))
         prefetch(index.pool, slots_i[8 * slot + SECOND])
 
 

@@ -148,16 +148,30 @@ def bound_row(rows, r, stack):
 
 
 @njit(inline="always")
-def _print_terms(term, first, bits, last):
-    """Returns the fingerprints of two of these terms, or of the only one; those of the bits `last`
-    are taken last, as many objects may have them."""
-    prints, shift = np.int64(0), 0
+def _print_terms(term, first, bits, last, passed):
+    """Returns the fingerprints of two of these terms, or of the only one, after as many as are
+    passed over; those of the bits `last` are taken last, as many objects may have them."""
+    prints, shift = np.int64(0), -8 * passed
     for some in (bits & ~last, bits & last):
         while some != NO_WORD and shift < 16:
-            prints |= fingerprint(term[first + lowest_bit(some)]) << shift
+            if shift >= 0:
+                prints |= fingerprint(term[first + lowest_bit(some)]) << shift
             some &= some - _ONE_BIT
             shift += 8
     return prints
+
+
+@njit(cache=True, nogil=True)
+def describe_rest(rows, r, bounds):
+    """Returns the fingerprints, 0 being none, of two other terms that the query of row r needs than
+    those that `describe_check` gives its posting: a slot has them, so that of an object without one
+    the expression need not be read. bounds: of its program, as `bound_row` gives them."""
+    form, g0 = np.int64(rows.form[r]), rows.term_off[r]
+    needed = bounds.needed
+    if form == _FORM_ALL:
+        needed = ~NO_WORD >> np.uint64(64 - (rows.term_off[r + 1] - g0))
+    own = rows.post[r] & (~rows.post[r] + _ONE_BIT)
+    return _print_terms(rows.term, g0, needed & ~own, bounds.predicates, _PRINTS)
 
 
 @njit(cache=True, nogil=True)
@@ -177,7 +191,7 @@ def describe_check(rows, r, bounds, i, stack):
     elif form == _FORM_ANY:
         if post != every or i > _PRINTS:
             return GENERAL, 0
-        return (ANY, _print_terms(rows.term, g0, smaller, NO_WORD)) if i != 0 else (FREE, 0)
+        return (ANY, _print_terms(rows.term, g0, smaller, NO_WORD, 0)) if i != 0 else (FREE, 0)
     elif bounds.size <= LONG_PROGRAM:
         lacks = (smaller | bounds.negated) & ~own
         if count_ones(lacks) <= _PRINTS and holds_surely(
@@ -185,8 +199,8 @@ def describe_check(rows, r, bounds, i, stack):
         ):
             if lacks == NO_WORD:
                 return FREE, 0
-            return ANY, _print_terms(rows.term, g0, lacks, NO_WORD)
+            return ANY, _print_terms(rows.term, g0, lacks, NO_WORD, 0)
         needed = bounds.needed & ~own
     if needed == NO_WORD:
         return GENERAL, 0
-    return ALL, _print_terms(rows.term, g0, needed, bounds.predicates)
+    return ALL, _print_terms(rows.term, g0, needed, bounds.predicates, 0)

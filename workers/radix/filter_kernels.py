@@ -12,6 +12,7 @@ from ps2stream.workers.radix.layout import (
     CAPACITY,
     GENERAL,
     LANES,
+    LINE,
     LOW,
     NO_WORD,
     PRINT_WORDS,
@@ -19,11 +20,13 @@ from ps2stream.workers.radix.layout import (
     SLOT_MASK,
     block_class,
     block_length,
+    is_even_block,
 )
 from ps2stream.workers.radix.pointers import prefetch
 from ps2stream.workers.radix.vectors import (
     count_bits,
     find_holding,
+    find_printed,
     judge_comparisons,
     judge_postings,
     lowest_bit,
@@ -36,6 +39,7 @@ GROUPS = 1024  # of sixteen postings
 _AHEAD = 12  # leaves
 _GROUPS_AHEAD = 16
 _SLOTS_A_GROUP = 3
+_PRINTS_AT = 1 + int(CAPACITY[-1])  # words behind the start of a block of the last class
 _BLOCK_POSTINGS = int(CAPACITY[-1])
 _ALL_BITS = np.uint64((1 << 64) - 1)
 _LANE_BITS = np.uint64((1 << LANES) - 1)
@@ -65,28 +69,65 @@ def _scan_block(pair, point, ref, index, groups, n):
     return n
 
 
+@njit(inline="always")
+def _scan_even_block(pair, own, ref, index, scratch, n):
+    """Appends the groups of an even block in which fingerprints are those of the object, like
+    `_scan_block`: so most of its lines are never read. own: where the bits of the object are."""
+    n16, bits, groups = index.n16, scratch.bits, scratch.groups
+    length, first = block_length(index.nodes[ref]), 2 * (ref + 1)
+    cap = _BLOCK_POSTINGS
+    valid = _ALL_BITS >> np.uint64(cap - length)
+    for j in range(0, _BLOCK_POSTINGS, LANES):
+        held = find_printed(n16, 2 * (first + 2 * cap) + j, bits, own)
+        held &= valid >> np.uint64(j) & _LANE_BITS
+        place = np.uint64(first + cap + j | 2 * cap - j << 48)
+        groups[2 * n], groups[2 * n + 1] = pair, place | held << np.uint64(32)
+        n += held != NO_WORD
+    return n
+
+
+@njit(inline="always")
+def _ask_for_even(nodes, ref):
+    """Prefetches the fingerprints of an even block."""
+    prefetch(nodes, ref + _PRINTS_AT)
+    prefetch(nodes, ref + _PRINTS_AT + LINE)
+
+
 @njit(cache=True, nogil=True)
-def scan_leaves(leaf, last, ref, index, scratch):
-    """Scans `leaves` from number `leaf`, block `ref` or its first if that is 0, to `last`, or till
-    `groups` has no room for another block; returns where it stopped, and the number of groups."""
+def scan_leaves(leaf, last, on, o0, index, scratch):
+    """Scans a block of each of `leaves` from number `leaf` to `last`, till `groups` has no room for
+    another one. Those that have a block behind are scanned again when the others are done: by then
+    it is there. They are kept at the beginning of `leaves`, `on` of them so far. Returns where it
+    stopped, like these arguments, and the number of groups. o0: first object of the block."""
     nodes, leaves, groups = index.nodes, scratch.leaves, scratch.groups
     filled = 0
     while leaf < last and filled <= GROUPS - _BLOCK_POSTINGS // LANES:
-        if ref == 0:
-            ref = np.int64(leaves[2 * leaf + 1] & LOW)
-            ahead = np.int64(leaves[2 * min(leaf + _AHEAD, last - 1) + 1] & LOW)
+        pair, found = leaves[2 * leaf], leaves[2 * leaf + 1]
+        ahead = np.int64(leaves[2 * min(leaf + _AHEAD, last - 1) + 1] & LOW)
+        ref = np.int64(found & LOW)
+        head = nodes[ref]
+        behind = head & LOW
+        if is_even_block(head):
+            own = 2 * PRINT_WORDS * (np.int64(pair & LOW) - o0)
+            filled = _scan_even_block(pair, own, ref, index, scratch, filled)
+            prefetch(nodes, np.int64(behind))
+            _ask_for_even(nodes, np.int64(behind))  # which is even too, in all likelihood
+        else:
             words = (block_length(nodes[ahead]) + 1) >> 1
             for i in range(16, 40, 8):  # the lines of its rectangles
                 prefetch(nodes, ahead + min(i, words))
-        behind = np.int64(nodes[ref] & LOW)
-        if behind != 0:
-            for i in range(0, 40, 8):
-                prefetch(nodes, behind + i)
-        point = np.uint32(leaves[2 * leaf + 1] >> np.uint64(32))
-        filled = _scan_block(leaves[2 * leaf], point, ref, index, groups, filled)
-        ref = behind
-        leaf += ref == 0
-    return leaf, ref, filled
+            point = np.uint32(found >> np.uint64(32))
+            filled = _scan_block(pair, point, ref, index, groups, filled)
+            if behind != NO_WORD:
+                for i in range(0, 40, 8):
+                    prefetch(nodes, np.int64(behind) + i)
+        if behind != NO_WORD:
+            leaves[2 * on], leaves[2 * on + 1] = pair, found & ~LOW | behind
+            on += 1
+        leaf += 1
+        if leaf == last:
+            leaf, last, on = 0, on, 0
+    return leaf, last, on, filled
 
 
 @njit(inline="always")
@@ -149,6 +190,7 @@ def filter_groups(group, filled, o0, index, scratch, met, n, m):
                 word &= np.uint32(SLOT_MASK)
             elif word <= SLOT_MASK:  # it is FREE where its comparisons hold
                 word |= np.uint32(GENERAL << SLOT_BITS)
+            prefetch(index.slots_i, 8 * (np.int64(word) & SLOT_MASK))
             checks[3 * m], checks[3 * m + 1], checks[3 * m + 2] = o, t, word
             m += 1
     for c in range(asked, n):

@@ -28,6 +28,7 @@ from ps2stream.workers.radix.layout import (
     HOLDER_TOP,
     KIND_MASK,
     LIVE,
+    OFFSET_MASK,
     SECOND,
     SESSION,
     SESSION_SHIFT,
@@ -36,6 +37,7 @@ from ps2stream.workers.radix.layout import (
     X_HEAD,
     X_LIST,
     X_LISTED,
+    expression_of,
     free_words,
     take_words,
 )
@@ -265,13 +267,13 @@ def detach_holder(index, entry, slot):
     session, lsn = describe_holder(holders, pool, entry)
     for i in range(8):
         slots_i[8 * slot + i] = slots_i[8 * old + i]
-    at, extras = slots_i[8 * old + FIRST], slots_i[8 * old + SECOND]
+    at, extras = expression_of(slots_i, old), slots_i[8 * old + SECOND]
     head = np.int64(pool[at])
     # One word more than without a long `post`, which need not be there.
     words = 2 + (head >> 8 & 255) + (head >> 16 & 0xFFFF)
     at, cls = _copy_words(index, at, words)
     pool[at] = np.uint64(head & ~(255 << 32) | cls << 32)
-    slots_i[8 * slot + FIRST] = at
+    slots_i[8 * slot + FIRST] = slots_i[8 * old + FIRST] & ~OFFSET_MASK | at
     head = np.int64(pool[extras + X_HEAD])
     at, _ = _copy_words(index, extras, 4 << (head >> 16 & 255))
     slots_i[8 * slot + SECOND] = at

@@ -11,14 +11,17 @@ directory uint64[n, 8]: buckets of four entries by (term, root cell), each one c
 nodes   uint64[]: inner nodes and leaves; a ref is an offset in it, 0 = none, INNER is added for
         an inner node. An inner node is a head (ref of the regions too large for a child | filled
         children << 32) and a word for each child: ref | areas << 32, areas being 8 x 4 bits.
-        A leaf is a chain of blocks: head (next block | length << 32 | class << 40 | blocks
-        behind << 48), then as structure of arrays for up to 64 postings: rectangles uint32, mode
-        << 30 | slot uint32, two bytes uint16: fingerprints of keywords, or codes of comparisons.
+        A leaf is a chain of blocks: head (next block | length << 32 | class << 40 | whether it
+        is even << 47 | blocks behind << 48), then as structure of arrays for up to 64 postings:
+        rectangles uint32, mode << 30 | slot uint32, two bytes uint16: fingerprints of keywords, or
+        codes of comparisons. In an even block all postings are of mode ALL, and of regions that
+        hold the whole cell.
         A rectangle is four bytes, lowest corner and 255 - highest, relative to the cell of the
         leaf: a vector of 16 is compared with an object by one maximum.
 slots   one 64-byte line a query (float64 and int64 views of the same memory): first box, handle
         (of a free slot, -2 - the next one), session << 6 | level << 2 | kind, and two terms, or
-        offsets in the pool: of the expression and of what else there is to check, or 0.
+        offsets in the pool: of the expression, above which are fingerprints of two terms that it
+        needs beside those of the posting, or 0; and of what else there is to check, or 0.
 pool    uint64[]: blocks. Expression: form | terms << 8 | program << 16 | class << 32 | posted
         terms << 40, the terms, the program, and the posted terms if these are more than 24. Of a
         conjunction with NOTs the program is a bit for each term that must be there, and a bit for
@@ -46,7 +49,7 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 5
+FORMAT = 1 << 16 | 6
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
@@ -59,6 +62,8 @@ SLOT_MASK = (1 << SLOT_BITS) - 1
 HANDLE, SESSION, FIRST, SECOND = 4, 5, 6, 7
 ONE, BOTH, EITHER, BLOCK = 0, 1, 2, 3  # kinds: where the terms are
 KIND_MASK, LEVEL_SHIFT, LEVEL_MASK, SESSION_SHIFT = 3, 2, 15, 6
+REST_SHIFT = 48  # of the fingerprints in FIRST, one byte each
+OFFSET_MASK = (1 << REST_SHIFT) - 1
 
 # extras
 X_DELETED, X_HEAD, X_LIST, X_LISTED, X_BOX, X_GEOM = 0, 1, 2, 3, 4, 8
@@ -96,6 +101,7 @@ NO_WORD = np.uint64(0)
 
 CAPACITY = np.array([1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
 LAST_CLASS = len(CAPACITY) - 1
+EVEN = np.uint64(1 << 47)  # in the head of a block
 LANES = 16
 LINE = 8  # words
 ALIGNED_CLASS = CAPACITY.tolist().index(LANES)
@@ -225,6 +231,13 @@ def is_dead(dead, slot):
 
 
 @njit(inline="always")
+def is_even_block(head):
+    """Returns whether a block is even and has room for as many postings as any."""
+    long = np.uint64(127 << 40) | EVEN
+    return head & long == np.uint64(LAST_CLASS << 40) | EVEN
+
+
+@njit(inline="always")
 def block_length(head):
     """Returns the number of postings in a block of a leaf."""
     return np.int64(head >> np.uint64(32)) & 255
@@ -233,7 +246,7 @@ def block_length(head):
 @njit(inline="always")
 def block_class(head):
     """Returns the class of a block of a leaf."""
-    return np.int64(head >> np.uint64(40)) & 255
+    return np.int64(head >> np.uint64(40)) & 127
 
 
 @njit(inline="always")
@@ -261,6 +274,12 @@ def free_words(pool, pool_free, at, cls):
     """Gives back a block of the pool."""
     pool[at] = np.uint64(pool_free[cls])
     pool_free[cls] = at
+
+
+@njit(inline="always")
+def expression_of(slots_i, slot):
+    """Returns the offset of the expression of a slot with blocks."""
+    return slots_i[8 * slot + FIRST] & OFFSET_MASK
 
 
 @njit(inline="always")

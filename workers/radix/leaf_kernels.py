@@ -9,9 +9,11 @@ from numba import njit
 
 from ps2stream.workers.radix.layout import (
     ALIGNED_CLASS,
+    ALL,
     BLOCK_WORDS,
     CAPACITY,
     CELL_BITS,
+    EVEN,
     LANES,
     LAST_CLASS,
     LINE,
@@ -20,6 +22,7 @@ from ps2stream.workers.radix.layout import (
     NODE_GAPS,
     NODE_ROOM,
     NODE_TOP,
+    SLOT_BITS,
     SLOT_MASK,
     STEP_BITS,
     SWEPT_BLOCK,
@@ -34,6 +37,7 @@ from ps2stream.workers.radix.layout import (
 )
 from ps2stream.workers.radix.vectors import find_equal, lowest_bit
 
+_NORTH = (1 << STEP_BITS - 1) - 1  # the last step
 _LONG = 4  # blocks, from which on a walk removes all that is dead
 _REMOVALS = 4  # that take as long as it does to search a block
 EVERYTHING = 1 << 62  # instead of the number of blocks after which a walk stops
@@ -115,10 +119,12 @@ def free_node(nodes, node_free, at, cls):
 
 
 @njit(inline="always")
-def make_head(behind, length, cls, blocks):
-    """Returns the head of a block: the next block, and how many there are behind this one."""
+def make_head(behind, length, cls, blocks, even):
+    """Returns the head of a block: the next block, and how many there are behind this one. even:
+    EVEN, which may be other bits of a head too, if it is."""
     return np.uint64(
         np.uint64(behind)
+        | even & EVEN
         | np.uint64(length) << np.uint64(32)
         | np.uint64(cls) << np.uint64(40)
         | np.uint64(min(blocks, MOST_BLOCKS)) << np.uint64(48)
@@ -144,16 +150,27 @@ def copy_posting(n32, n16, source, source_cap, i, target, target_cap, j):
 
 
 @njit(inline="always")
+def _move_last(nodes, n32, n16, ref, block, i):
+    """Copies the last posting of the first block of the leaf `ref` to place i of a block."""
+    head = nodes[ref]
+    source, target = CAPACITY[block_class(head)], CAPACITY[block_class(nodes[block])]
+    copy_posting(n32, n16, ref, source, block_length(head) - 1, block, target, i)
+    nodes[block] &= head | ~EVEN
+
+
+@njit(inline="always")
 def pack_bounds(bounds, depth, x, y):
     """Returns bounds in steps relative to the cell at (x, y) of this depth, as a posting holds
-    them."""
+    them. What reaches the north pole reaches the end of its cell, also of that of WIDE trees, of
+    which the world is the lower half."""
     shift = STEP_BITS - CELL_BITS[depth] - 8
     last = (1 << (STEP_BITS - CELL_BITS[depth])) - 1
+    high = max(bounds[3] - y, last * np.int64(bounds[3] == _NORTH))
     return pack_rect(
         max(bounds[0] - x, 0) >> shift,
         max(bounds[1] - y, 0) >> shift,
         min(bounds[2] - x, last) >> shift,
-        min(bounds[3] - y, last) >> shift,
+        min(high, last) >> shift,
     )
 
 
@@ -162,7 +179,7 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
     """Appends a posting to the leaf `ref`, 0 being an empty one; returns its new ref."""
     if ref == 0:
         ref = take_node(nodes, node_free, state, 0)
-        nodes[ref] = make_head(0, 0, 0, 0)
+        nodes[ref] = make_head(0, 0, 0, 0, EVEN)
     head = nodes[ref]
     cls = block_class(head)
     length = block_length(head)
@@ -170,7 +187,7 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
         if cls == LAST_CLASS:
             new = take_node(nodes, node_free, state, LAST_CLASS)
             blocks = np.int64(head >> np.uint64(48)) + 1
-            nodes[new] = make_head(ref, 0, LAST_CLASS, blocks)
+            nodes[new] = make_head(ref, 0, LAST_CLASS, blocks, EVEN)
             _carry_walk(state, ref, new)
             if state[SWEPT_LEAF] == ref:
                 state[SWEPT_LEAF] = new
@@ -183,13 +200,14 @@ def append_posting(nodes, n32, n16, node_free, state, ref, rect, word, prints):
             _carry_walk(state, ref, new)
             forget_walk(state, ref)
             cls += 1
-            nodes[new] = make_head(0, length, cls, 0)
+            nodes[new] = make_head(0, length, cls, 0, head)
             ref = new
     a, b, c = locate_posting(ref, CAPACITY[cls], length)
     n32[a] = rect
     n32[b] = word
     n16[c] = prints
-    nodes[ref] += _ONE_MORE
+    is_odd = (rect != 0) | (np.int64(word) >> SLOT_BITS != ALL)
+    nodes[ref] = nodes[ref] + _ONE_MORE & ~(EVEN * np.uint64(is_odd))
     return ref
 
 
@@ -236,7 +254,7 @@ def _shrink_leaf(nodes, n32, n16, node_free, state, ref):
     forget_walk(state, ref)
     if state[SWEPT_LEAF] == ref:
         forget_stop(state)
-    nodes[new] = make_head(0, length, cls - 1, 0)
+    nodes[new] = make_head(0, length, cls - 1, 0, head)
     return new
 
 
@@ -264,8 +282,7 @@ def _remove_dead(nodes, n32, n16, node_free, state, dead, ref, slot, most):
             if not (other == slot or is_dead(dead, other)):
                 i += 1
                 continue
-            last = block_length(nodes[ref]) - 1
-            copy_posting(n32, n16, ref, CAPACITY[block_class(nodes[ref])], last, block, cap, i)
+            _move_last(nodes, n32, n16, ref, block, i)
             removed += 1
             new = _remove_last(nodes, n32, n16, node_free, state, ref)
             is_gone = new != ref and block == ref
@@ -297,8 +314,7 @@ def remove_posting(nodes, n32, n16, node_free, state, dead, ref, slot, most):
             found = find_equal(n32, at, np.uint32(slot), np.uint32(SLOT_MASK))
             found &= (np.uint64(1) << np.uint64(min(length - first, LANES))) - np.uint64(1)
             if found != NO_WORD:
-                i, last = first + lowest_bit(found), block_length(nodes[ref]) - 1
-                copy_posting(n32, n16, ref, CAPACITY[block_class(nodes[ref])], last, block, cap, i)
+                _move_last(nodes, n32, n16, ref, block, first + lowest_bit(found))
                 new = _remove_last(nodes, n32, n16, node_free, state, ref)
                 return _shrink_leaf(nodes, n32, n16, node_free, state, new), blocks, False
         block = np.int64(nodes[block] & LOW)

@@ -49,10 +49,10 @@ from ps2stream.workers.radix.verify_kernels import (
 KEYS = 2048  # at first, of a block: a term has one, or two where it has a WIDE tree
 MORE_MATCHES, MORE_KEYS, NOT_PLAIN, NOT_CONTIGUOUS = -1, -2, -3, -4
 
-# resume vector (int64): next object, next leaf, leaves of the block, block in the leaf, next group,
+# resume vector (int64): next object, next leaf, leaves, those that go on so far, next group,
 # groups, candidates of which all is known, others, hits, matches so far, those whose shape is not
 # known, first object of the block, whether the matches of one came in parts
-R_OBJECT, R_LEAF, R_LEAVES, R_BLOCK, R_GROUP, R_GROUPS = 0, 1, 2, 3, 4, 5
+R_OBJECT, R_LEAF, R_LEAVES, R_ON, R_GROUP, R_GROUPS = 0, 1, 2, 3, 4, 5
 R_CANDS, R_CHECKS, R_HITS, R_OUT, R_SHAPED, R_BEGIN, R_PARTS = 6, 7, 8, 9, 10, 11, 12
 RESUME = 13
 
@@ -94,7 +94,7 @@ def match_block(lsn, resume, objects, addresses, met):
 def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scratch, found, met):
     size, keys, room = sizes
     term_off = objects.term_off
-    leaf, last, ref = resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK]
+    leaf, last, on = resume[R_LEAF], resume[R_LEAVES], resume[R_ON]
     group, filled = resume[R_GROUP], resume[R_GROUPS]
     cands, checks, hits, out = (
         resume[R_CANDS], resume[R_CHECKS], resume[R_HITS], resume[R_OUT],
@@ -110,7 +110,7 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
                 cands = checks = 0
             if done or hits > FULL_HITS:
                 if room - out < hits:
-                    resume[R_LEAF], resume[R_LEAVES], resume[R_BLOCK] = leaf, last, ref
+                    resume[R_LEAF], resume[R_LEAVES], resume[R_ON] = leaf, last, on
                     resume[R_GROUP], resume[R_GROUPS] = group, filled
                     resume[R_CANDS], resume[R_CHECKS] = cands, checks
                     resume[R_HITS], resume[R_OUT] = hits, out
@@ -144,10 +144,10 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
             n = list_keys(o0, o1, any_term, size, objects, index, scratch)
             found_leaves, deep = probe_keys(n, size, objects, index, scratch)
             last = descend_trees(found_leaves, deep, o0, index, scratch)
-            leaf = ref = 0
+            leaf = on = 0
             resume[R_BEGIN], resume[R_OBJECT] = o0, o1
         group = 0
-        leaf, ref, filled = scan_leaves(leaf, last, ref, index, scratch)
+        leaf, last, on, filled = scan_leaves(leaf, last, on, resume[R_BEGIN], index, scratch)
 
 
 @njit(cache=True, nogil=True)

@@ -11,7 +11,7 @@ from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKi
 from ps2stream.workers.radix.ahead_kernels import GROUP, ask_for_rows
 from ps2stream.workers.radix.band_kernels import describe_posting
 from ps2stream.workers.radix.cell_kernels import count_tags
-from ps2stream.workers.radix.check_kernels import bound_row
+from ps2stream.workers.radix.check_kernels import bound_row, describe_rest
 from ps2stream.workers.radix.conjunction_kernels import store_conjunction
 from ps2stream.workers.radix.holder_kernels import (
     CHUNK_ENTRIES,
@@ -47,6 +47,7 @@ from ps2stream.workers.radix.layout import (
     POOL_SIZE,
     POOL_TOP,
     POSTINGS,
+    REST_SHIFT,
     ROW,
     SECOND,
     SESSION,
@@ -183,15 +184,16 @@ def _store_query(rows, r, level, bounds, stack, index):
         program, words = bounds.size, bounds.words
         if words != 0:
             form, program = CONJUNCTION, words
-        first = store_expression(pool, pool_free, state, form, post, n, program)
+        at = store_expression(pool, pool_free, state, form, post, n, program)
+        first = describe_rest(rows, r, bounds) << REST_SHIFT | at
         for i in range(n):
-            pool[first + 1 + i] = rows.term[g0 + i]
+            pool[at + 1 + i] = rows.term[g0 + i]
         if words != 0:
-            at, p = first + 1 + n, rows.prog_off[r]
-            store_conjunction(pool, at, rows.prog, p, bounds.size, stack, words)
+            p = rows.prog_off[r]
+            store_conjunction(pool, at + 1 + n, rows.prog, p, bounds.size, stack, words)
         else:
             for i in range(program):
-                pool[first + 1 + n + i] = np.uint64(np.int64(rows.prog[rows.prog_off[r] + i]))
+                pool[at + 1 + n + i] = np.uint64(np.int64(rows.prog[rows.prog_off[r] + i]))
         if not exact:
             m0 = rows.geom_off[r]
             geometry = rows.geom_off[r + 1] - m0

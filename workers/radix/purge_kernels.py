@@ -26,7 +26,6 @@ from ps2stream.workers.radix.holder_kernels import (
 from ps2stream.workers.radix.layout import (
     DIRECTORY_SIZE,
     ENTRIES,
-    FIRST,
     HANDLE,
     LIVE,
     LOW,
@@ -36,6 +35,7 @@ from ps2stream.workers.radix.layout import (
     SLOT_TOP,
     SWEPT_TERMS,
     X_DELETED,
+    expression_of,
     find_entry,
 )
 from ps2stream.workers.radix.leaf_kernels import EVERYTHING, forget_stop, forget_walks
@@ -255,7 +255,7 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
         had = NO_WORD
         j = 0
         for k in range(n):
-            i = _number_of(pool, slots_i[8 * slot + FIRST], term[k])
+            i = _number_of(pool, expression_of(slots_i, slot), term[k])
             had |= _ONE_BIT << np.uint64(i)
             if kept[before + k]:
                 stays |= _ONE_BIT << np.uint64(i)
@@ -269,7 +269,7 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
         for i in range(64):
             if (had & ~stays) >> np.uint64(i) & _ONE_BIT != NO_WORD:
                 remove_term(
-                    index, scratch, slot, pool[slots_i[8 * slot + FIRST] + 1 + i], everything
+                    index, scratch, slot, pool[expression_of(slots_i, slot) + 1 + i], everything
                 )
         state[POSTINGS] -= (n - stay) * held
         extend_list(index, slot, none, cell, scratch.term, none, stay)

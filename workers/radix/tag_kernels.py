@@ -35,6 +35,7 @@ from ps2stream.workers.radix.layout import (
     X_HEAD,
     X_LIST,
     X_LISTED,
+    expression_of,
     free_words,
     posted_terms,
     take_words,
@@ -135,7 +136,7 @@ def free_blocks(slots_i, pool, pool_free, slot):
     """Gives back the blocks of a slot."""
     if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK:
         return
-    at, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
+    at, extras = expression_of(slots_i, slot), slots_i[8 * slot + SECOND]
     free_words(pool, pool_free, at, np.int64(pool[at] >> np.uint64(32)) & 255)
     if extras != 0:
         free_list(pool, pool_free, extras)
@@ -170,7 +171,7 @@ def list_posting_terms(slots_i, pool, slot, term):
             return 1
         term[1] = np.uint64(slots_i[8 * slot + SECOND])
         return 2
-    at, n = slots_i[8 * slot + FIRST], 0
+    at, n = expression_of(slots_i, slot), 0
     post = posted_terms(pool, at)
     for i in range(np.int64(pool[at]) >> 8 & 255):
         if post >> np.uint64(i) & _ONE_BIT != 0:
@@ -250,7 +251,7 @@ def count_slot_tags(index, slot, bits):
         extras = slots_i[8 * slot + SECOND]
         if extras != 0 and pool[extras + X_LIST] != NO_WORD:
             return np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
-        posting = count_ones(posted_terms(pool, slots_i[8 * slot + FIRST]))
+        posting = count_ones(posted_terms(pool, expression_of(slots_i, slot)))
     level = slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
     return posting * count_cover(span_slot(index, slot, bits, level))
 
@@ -303,7 +304,7 @@ def expand_slot(index, scratch, lon_bits, lat_bits, slot, cell, term):
             n = np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
             for k in range(n):
                 cell[k] = np.uint32(pool[at + k] >> np.uint64(8))
-                term[k] = pool[slots_i[8 * slot + FIRST] + 1 + (np.int64(pool[at + k]) & 255)]
+                term[k] = pool[expression_of(slots_i, slot) + 1 + (np.int64(pool[at + k]) & 255)]
             return n
     posting = list_posting_terms(slots_i, pool, slot, scratch.term)
     level = slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
@@ -325,7 +326,7 @@ def measure_query(slots_i, pool, slot):
     if slots_i[8 * slot + SESSION] & KIND_MASK != BLOCK:
         return QUERY_BYTES
     out = np.int64(QUERY_BYTES)
-    head = np.int64(pool[slots_i[8 * slot + FIRST]])
+    head = np.int64(pool[expression_of(slots_i, slot)])
     n, program = head >> 8 & 255, head >> 16 & 0xFFFF
     if n > 2 or program > 0:
         out += _WORD_BYTES * (1 + n + program)

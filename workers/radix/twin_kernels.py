@@ -34,6 +34,7 @@ from ps2stream.workers.radix.layout import (
     X_LISTED,
     block_class,
     block_length,
+    expression_of,
     find_entry,
     posted_terms,
 )
@@ -66,10 +67,11 @@ def _equal_words(pool, a, b, n):
 @njit(inline="always")
 def _is_same_expression(slots_i, pool, slot, other):
     kind, kind_b = slots_i[8 * slot + SESSION] & KIND_MASK, slots_i[8 * other + SESSION] & KIND_MASK
-    a, b = slots_i[8 * slot + FIRST], slots_i[8 * other + FIRST]
     if kind_b != BLOCK:
+        first = slots_i[8 * slot + FIRST] == slots_i[8 * other + FIRST]
         second = slots_i[8 * slot + SECOND] == slots_i[8 * other + SECOND]
-        return kind == kind_b and a == b and second
+        return kind == kind_b and first and second
+    a, b = expression_of(slots_i, slot), expression_of(slots_i, other)
     head = np.int64(pool[b])
     if kind != BLOCK:  # the other one got its blocks when it was shared
         form, n, post, first, second = name_terms(slots_i, slot)

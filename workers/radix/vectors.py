@@ -115,6 +115,16 @@ def _look_up_bits(builder: Any, numbers: Any, bits: Any) -> Any:
     return builder.trunc(shifted, _FLAGS)
 
 
+def _load_prints(builder: Any, pointer: Any, at: Any) -> tuple[Any, Any]:
+    """Returns the first and the second bytes of 16 postings as vectors."""
+    halves = ir.VectorType(ir.IntType(16), _LANES)
+    both = builder.load(builder.bitcast(builder.gep(pointer, [at]), halves.as_pointer()))
+    both.align = 2
+    both = builder.zext(both, _WORDS)
+    low, high = (ir.Constant(_WORDS, [value] * _LANES) for value in (255, 8))
+    return builder.and_(both, low), builder.lshr(both, high)
+
+
 def _judge(builder: Any, args: Any, with_codes: bool) -> Any:
     """Returns what `judge_postings` does, or what `judge_comparisons` does."""
 
@@ -124,12 +134,8 @@ def _judge(builder: Any, args: Any, with_codes: bool) -> Any:
     def place(mask: Any, at: int) -> Any:
         return builder.shl(_mask_of(builder, mask), ir.IntType(64)(at))
 
-    halves = ir.VectorType(ir.IntType(16), _LANES)
     own = _load_words(builder, args[4], args[5])
-    both = builder.load(builder.bitcast(builder.gep(args[2], [args[3]]), halves.as_pointer()))
-    both.align = 2
-    both = builder.zext(both, _WORDS)
-    first, second = builder.and_(both, constant(255)), builder.lshr(both, constant(8))
+    first, second = _load_prints(builder, args[2], args[3])
     modes = builder.lshr(_load_words(builder, args[0], args[1]), constant(30))
     free, every, any_, general = (
         builder.icmp_unsigned("==", modes, constant(mode)) for mode in range(4)
@@ -177,6 +183,21 @@ def judge_postings(
 
     sig = types.uint64(words, types.intp, prints, types.intp, bits, types.intp)
     return sig, codegen
+
+
+@_intrinsic
+def find_printed(_context: Any, prints: Any, print_at: Any, bits: Any, bit_at: Any) -> Any:
+    """Returns bit i set for each of 16 postings of mode ALL that `judge_postings` leaves to be
+    checked, by their fingerprints alone."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        first, second = _load_prints(builder, args[0], args[1])
+        own = _load_words(builder, args[2], args[3])
+        none = builder.icmp_unsigned("==", second, ir.Constant(_WORDS, [0] * _LANES))
+        has_second = builder.or_(_look_up_bits(builder, second, own), none)
+        return _mask_of(builder, builder.and_(_look_up_bits(builder, first, own), has_second))
+
+    return types.uint64(prints, types.intp, bits, types.intp), codegen
 
 
 @_intrinsic

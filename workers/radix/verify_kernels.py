@@ -26,6 +26,8 @@ from ps2stream.workers.radix.layout import (
     LINE,
     LOW,
     NO_WORD,
+    PRINT_WORDS,
+    REST_SHIFT,
     SECOND,
     SESSION,
     SESSION_SHIFT,
@@ -37,6 +39,7 @@ from ps2stream.workers.radix.layout import (
     X_HEAD,
     X_LIST,
     X_LISTED,
+    expression_of,
     posted_terms,
 )
 from ps2stream.workers.radix.pointers import advance, prefetch
@@ -195,6 +198,17 @@ def _count_levels(count, rows, row_step, words, word_step, slots_i, met):
 
 
 @njit(inline="always")
+def _has_rest(prints, b, first):
+    """Returns whether object b of a block may have the terms of the fingerprints in FIRST."""
+    one = first >> REST_SHIFT & 255
+    other = first >> REST_SHIFT + 8 & 255
+    p = PRINT_WORDS * b
+    has = prints[p + (one >> 6)] >> np.uint64(one & 63) | np.uint64(one == 0)
+    has &= prints[p + (other >> 6)] >> np.uint64(other & 63) | np.uint64(other == 0)
+    return np.int64(has & _ONE_BIT)
+
+
+@njit(inline="always")
 def _note_hit(hits, tally, n, b, slot, is_hit):
     """Writes a hit, which counts if it is one: that cannot be foreseen. Returns the new end."""
     hits[n] = np.uint64(slot | b << 32)
@@ -239,12 +253,15 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
         word = slots_i[8 * slot + SESSION]
         levels |= word
         if word & KIND_MASK == BLOCK:
-            prefetch(pool, slots_i[8 * slot + FIRST])
-            prefetch(pool, slots_i[8 * slot + FIRST] + LINE)
-            prefetch(pool, slots_i[8 * slot + SECOND])
-            prefetch(pool, slots_i[8 * slot + SECOND] + X_GEOM - 1)
+            # Of what cannot match nothing is fetched. That it cannot is not foreseen: no branch.
+            may = _has_rest(scratch.prints, o - o0, slots_i[8 * slot + FIRST])
+            at, extras = may * expression_of(slots_i, slot), may * slots_i[8 * slot + SECOND]
+            prefetch(pool, at)
+            prefetch(pool, at + LINE)
+            prefetch(pool, extras)
+            prefetch(pool, extras + X_GEOM - 1)
             later[more] = c
-            more += 1
+            more += may
             continue
         # BOTH has the term beside its key in SECOND, EITHER the smaller one in FIRST.
         want = np.uint64(slots_i[8 * slot + (SECOND if mode == ALL else FIRST)])
@@ -281,7 +298,7 @@ def _verify_blocks(
         o, t, slot = np.int64(rows[c]), np.int64(terms[c]), np.int64(words[c]) & SLOT_MASK
         mode = np.int64(words[c]) >> SLOT_BITS
         x, y = objects.lon[o], objects.lat[o]
-        expression, extras = slots_i[8 * slot + FIRST], slots_i[8 * slot + SECOND]
+        expression, extras = expression_of(slots_i, slot), slots_i[8 * slot + SECOND]
         inside, has_shape = _is_in_region(index.slots_f, pool, pool_f, slot, extras, x, y)
         matched, flags = inside and slots_i[8 * slot + HANDLE] <= lsn, 0
         if matched and extras != 0:

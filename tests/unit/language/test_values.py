@@ -161,6 +161,23 @@ def test_objects_are_searched_as_their_naive_twins_are(seed: int) -> None:
         assert split_words(mine) == naive_words(attributes, chosen)
 
 
+def test_numbers_of_any_size_and_names_of_any_length_have_their_terms() -> None:
+    """So also those at the limits of what is read without a call."""
+    near = [2**k + d for k in (0, 7, 14, 42, 48, 49, 50, 53, 56, 62) for d in (-1, 0, 1)]
+    for size, number in itertools.product(
+        (1, 109, 110, 111, 127, 128), [*near, -1, -0.0, 0.5, 7.0]
+    ):
+        name = "n" * size
+        predicate = Predicate(name, "=", value_of(number))
+        table = np.zeros(8, np.uint64)
+        hold_terms(table, np.array([hash_predicate(KEYS, predicate)], np.uint64))
+        opaque = opaque_column([{"m": True, name: number, "o": "x"}], b"")
+        _, found = kernels.search_attributes(
+            *opaque, table, (False, False, True), np.zeros(0, np.uint8), KEYS
+        )
+        assert found.tolist() == [hash_predicate(KEYS, predicate)], (size, number)
+
+
 def test_terms_are_told_apart_by_every_part() -> None:
     values = [value_of(v) for v in VALUES]
     predicates = {Predicate(name, "=", v) for name in NAMES for v in values}

@@ -39,7 +39,7 @@ def slots_of_leaf(index: RadixGI2, ref: int) -> list[int]:
     nodes, n32, out = index._arrays.nodes, index._arrays.n32, []
     while ref:
         head = int(nodes[ref])
-        cap, first = int(layout.CAPACITY[head >> 40 & 255]), 2 * (ref + 1)
+        cap, first = int(layout.CAPACITY[head >> 40 & 127]), 2 * (ref + 1)
         words = n32[first + cap : first + cap + (head >> 32 & 255)]
         out += (words & np.uint32(layout.SLOT_MASK)).tolist()
         ref = head & 0xFFFFFFFF

@@ -17,6 +17,7 @@ from ps2stream.workers.radix.check_kernels import (
     bound_program,
     bound_row,
     describe_check,
+    describe_rest,
     holds_surely,
 )
 from ps2stream.workers.radix.pointers import point_rows, pointer_to
@@ -47,6 +48,12 @@ def call_holds(prog: Any, has: Any, lacks: Any, stack: Any) -> Any:
 def call_describe(fields: Any, r: int, i: int, stack: Any) -> Any:
     rows, room = point_rows(fields), pointer_to(stack)
     return describe_check(rows, r, bound_row(rows, r, room), i, room)
+
+
+@njit
+def call_rest(fields: Any, r: int, stack: Any) -> Any:
+    rows = point_rows(fields)
+    return describe_rest(rows, r, bound_row(rows, r, pointer_to(stack)))
 
 
 def fields_of(queries: list[Query]) -> tuple[Any, ...]:
@@ -126,6 +133,33 @@ def test_what_a_posting_says_is_true_of_every_object(seed: int) -> None:
                 elif mode == layout.ALL and query.form == ExpressionForm.PROGRAM:
                     assert not emits or all(p in others for p in wanted)
     assert len(set(modes)) > 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_matches_has_the_terms_that_a_slot_has_fingerprints_of(seed: int) -> None:
+    """And a conjunction of four terms has one more than its posting has, one of five has two."""
+    rng, more = np.random.default_rng(seed), 0
+    queries = [random_query(rng, i + 1) for i in range(150)]
+    for n in range(1, 7):
+        drawn = sorted(rng.choice(1 << 40, n, replace=False).tolist())
+        post = 1 << int(rng.integers(n))
+        queries.append(Query(1000 + n, ExpressionForm.ALL, drawn, post, [BOX]))
+    fields = fields_of(queries)
+    for r, query in enumerate(queries):
+        rest = int(call_rest(fields, r, STACK))
+        wanted = [p for p in (rest & 255, rest >> 8) if p]
+        more += len(wanted)
+        for has in itertools.product([False, True], repeat=len(query.terms)):
+            terms = {t for t, there in zip(query.terms, has, strict=True) if there}
+            others = [int(layout.fingerprint(np.uint64(t))) for t in terms]
+            assert not query.satisfied(terms) or all(p in others for p in wanted)
+        if query.form == ExpressionForm.ALL and query.post & query.post - 1 == 0:
+            i = query.post.bit_length() - 1
+            prints = int(call_describe(fields, r, i, STACK)[1])
+            own = [int(layout.fingerprint(np.uint64(t))) for t in query.terms]
+            del own[i]
+            assert sorted(wanted + [p for p in (prints & 255, prints >> 8) if p]) == sorted(own[:4])
+    assert more > 2
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -62,8 +62,9 @@ class Leaf:
             self.state,
         )  # fmt: skip
 
-    def append(self, rect: int, slot: int, prints: int) -> None:
-        each = np.uint32(rect), np.uint32(slot), np.uint16(prints)
+    def append(self, rect: int, slot: int, prints: int, mode: int = 0) -> None:
+        word = mode << layout.SLOT_BITS | slot
+        each = np.uint32(rect), np.uint32(word), np.uint16(prints)
         self.ref = int(call_append(*self.memory, self.ref, *each))
 
     def remove(self, slot: int, most: int = EVERYTHING) -> bool:
@@ -75,7 +76,7 @@ class Leaf:
         out, at = [], self.ref
         while at:
             head = int(self.nodes[at])
-            cap, n = int(CAPACITY[head >> 40 & 255]), head >> 32 & 255
+            cap, n = int(CAPACITY[head >> 40 & 127]), head >> 32 & 255
             words = self.memory[1][2 * (at + 1) :]
             prints = self.memory[2][4 * (at + 1) + 4 * cap :]
             out += [
@@ -84,6 +85,19 @@ class Leaf:
             ]
             at = head & 0xFFFFFFFF
         return sorted(out)
+
+    def even_blocks(self) -> list[tuple[bool, bool]]:
+        """Whether each block is marked as even, and whether it is."""
+        out, at = [], self.ref
+        while at:
+            head = int(self.nodes[at])
+            cap, n = int(CAPACITY[head >> 40 & 127]), head >> 32 & 255
+            words = self.memory[1][2 * (at + 1) :]
+            modes = words[cap : cap + n] >> np.uint32(layout.SLOT_BITS)
+            is_even = (modes == layout.ALL).all() and not words[:n].any()
+            out.append((bool(head & int(layout.EVEN)), bool(is_even)))
+            at = head & 0xFFFFFFFF
+        return out
 
     def free_words(self) -> int:
         words = 0
@@ -114,6 +128,33 @@ def test_a_leaf_holds_what_was_appended_and_not_removed(seed: int, most: int) ->
         leaf.remove(one[1])
     assert leaf.ref == 0
     assert leaf.free_words() == leaf.state[layout.NODE_TOP] - 1 - leaf.state[layout.NODE_GAPS]
+
+
+@pytest.mark.parametrize("most", [5, 40, 64, 200])
+def test_a_block_that_says_it_is_even_is(most: int) -> None:
+    """Also when a posting comes from another block to a place that is free."""
+    rng, leaf, held, seen = np.random.default_rng(most), Leaf(), list[int](), set()
+    for slot in range(1, 1000 + 30 * most):
+        if held and rng.random() < (0.3 if len(held) < most else 0.7):
+            leaf.remove(held.pop(int(rng.integers(len(held)))))
+        else:
+            odd = int(rng.integers(3)) if rng.random() < 0.02 else 0
+            leaf.append(int(odd == 1), slot, 7, layout.GENERAL if odd == 2 else layout.ALL)
+            held.append(slot)
+        blocks = leaf.even_blocks()
+        assert all(is_even for marked, is_even in blocks if marked)
+        seen |= set(blocks)
+    assert {(True, True), (False, False)} <= seen
+
+
+def test_a_block_of_even_postings_says_so() -> None:
+    leaf = Leaf()
+    for slot in range(1, 200):
+        leaf.append(0, slot, 7, layout.ALL)
+        assert {marked for marked, _ in leaf.even_blocks()} == {True}
+    for slot in range(30, 180):
+        leaf.remove(slot)
+        assert {marked for marked, _ in leaf.even_blocks()} == {True}
 
 
 def test_a_long_leaf_loses_all_that_is_dead_at_once() -> None:

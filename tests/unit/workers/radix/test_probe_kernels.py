@@ -37,7 +37,7 @@ def slots_of(index: RadixGI2, ref: int) -> set[int]:
     arrays, slots = index._arrays, set()
     while ref:
         head = int(arrays.nodes[ref])
-        capacity = int(layout.CAPACITY[head >> 40 & 255])
+        capacity = int(layout.CAPACITY[head >> 40 & 127])
         at = 2 * (ref + 1) + capacity
         slots |= set((arrays.n32[at : at + (head >> 32 & 255)] & layout.SLOT_MASK).tolist())
         ref = head & 0xFFFFFFFF

@@ -39,7 +39,7 @@ class Reader:
         a, b = x >> shift & 255, y >> shift & 255
         while ref:
             head = int(self.nodes[ref])
-            cap = int(CAPACITY[head >> 40 & 255])
+            cap = int(CAPACITY[head >> 40 & 127])
             for i in range(head >> 32 & 255):
                 rect = int(self.words[2 * (ref + 1) + i])
                 low, high = (rect & 255, rect >> 8 & 255), (rect >> 16 & 255, rect >> 24)
@@ -107,7 +107,7 @@ def test_a_region_is_in_few_leaves_whatever_its_form() -> None:
     words, copies = index._arrays.n32, Counter[int]()
     for ref in leaves_of(index):
         head = int(index._arrays.nodes[ref])
-        cap = int(CAPACITY[head >> 40 & 255])
+        cap = int(CAPACITY[head >> 40 & 127])
         first = 2 * (ref + 1) + cap
         copies.update((words[first : first + (head >> 32 & 255)] & layout.SLOT_MASK).tolist())
     assert max(copies.values()) <= LEAVES_OF_A_TREE * layout.KEPT

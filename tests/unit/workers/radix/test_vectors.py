@@ -15,6 +15,7 @@ from ps2stream.workers.radix.vectors import (
     find_equal,
     find_holding,
     find_in_bucket,
+    find_printed,
     find_term,
     is_in_box,
     judge_comparisons,
@@ -55,6 +56,11 @@ def call_judge(words: Any, at: int, prints: Any, print_at: int, bits: Any, bit_a
     return judge_postings(
         pointer_to(words), at, pointer_to(prints), print_at, pointer_to(bits), bit_at
     )
+
+
+@njit
+def call_printed(prints: Any, print_at: int, bits: Any, bit_at: int) -> Any:
+    return find_printed(pointer_to(prints), print_at, pointer_to(bits), bit_at)
 
 
 @njit
@@ -173,6 +179,9 @@ def test_postings_are_judged_as_their_modes_say(seed: int) -> None:
             kept.append(way == FREE or (way == ANY and not first and not second))
             left.append(way == GENERAL or (whole if way == ALL else way == ANY and not kept[i]))
         assert [bool(judged >> i & 1) for i in range(32)] == kept + left
+        words[:] = np.uint32(ALL << 30) | words & np.uint32((1 << 30) - 1)
+        judged = int(call_judge(words, at, prints, print_at, bits, 8))
+        assert int(call_printed(prints, print_at, bits, 8)) == judged >> 16
 
 
 @pytest.mark.parametrize("seed", range(3))
