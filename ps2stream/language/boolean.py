@@ -114,11 +114,13 @@ def conjuncts(expr: Expr) -> tuple[tuple[Term, ...], ...] | None:
     """Returns the disjunctive normal form without conjuncts that contain another one or contradict
     themselves: empty for an expression that can match nothing. None when it has over 64 conjuncts,
     or when finding that out takes too long."""
-    if is_flat(expr):
-        args = [
-            x for x in ((expr,) if isinstance(expr, Term) else expr.args) if isinstance(x, Term)
-        ]
-        return (tuple(args),) if isinstance(expr, And) else tuple((x,) for x in args)
+    args = (expr,) if isinstance(expr, Term) else expr.args
+    terms_alone = tuple(x for x in args if isinstance(x, Term))
+    if len(terms_alone) == len(args):  # as nearly all are: in the order of what follows
+        if not isinstance(expr, And):
+            fits = len(args) <= EXPRESSION_CONJUNCTS
+            return tuple((x,) for x in terms_alone) if fits else None
+        return (terms_alone,) if len(terms_of(expr)) == len(args) else ()
     literals = sorted(terms_of(expr))
     terms = [Term(x) for x in literals] + [Term(x, negated=True) for x in literals]
     found = _ConjunctExpansion({t: 1 << i for i, t in enumerate(terms)}).of(expr)
@@ -190,10 +192,16 @@ def is_flat(expr: Expr) -> bool:
 def minimal_form(expr: Expr) -> Expr | None:
     """Returns the disjunctive normal form of `conjuncts` as an expression; None where there is
     none, or no conjunct in it."""
-    if is_flat(expr):
-        return expr
     found = conjuncts(expr)
+    if found and _is_simple(expr):
+        return expr
     return any_of([all_of(c) for c in found]) if found else None
+
+
+def _is_simple(expr: Expr) -> bool:
+    """Returns whether the expression is a term, or consists of terms that are joined by one kind
+    of operator."""
+    return isinstance(expr, Term) or all(isinstance(x, Term) for x in expr.args)
 
 
 def canonical(expr: Expr) -> str:

@@ -33,15 +33,17 @@ PREDICATE_PARTS: Final = re.compile(
 )
 VALUE: Final = re.compile(rf"\s*(?P<value>(?P<text>{_TEXT})|{_BARE})\s*", re.DOTALL)
 LISTED_VALUE: Final = re.compile(rf"\s*(?P<value>(?P<text>{_TEXT})|{_LISTED})\s*", re.DOTALL)
-_LEXEME: Final = re.compile(
-    rf"(?P<open>\()|(?P<close>\))"
-    rf"|(?P<predicate>{_PREDICATE})"
-    rf"|(?P<phrase>[{_QUOTES}](?:[^{_QUOTES}]|{_GERSHAYIM})*+[{_QUOTES}])"
+_OTHERS: Final = (
+    rf"(?P<phrase>[{_QUOTES}](?:[^{_QUOTES}]|{_GERSHAYIM})*+[{_QUOTES}])"
     rf"|(?P<quote>[{_QUOTES}])"
     rf"|(?P<minus>[{_DASHES}])"
-    rf"|(?P<word>[^\s(){_QUOTES}{_MARKS}](?:[^\s(){_QUOTES}]|{_GERSHAYIM})*+)",
-    re.DOTALL,
+    rf"|(?P<word>[^\s(){_QUOTES}{_MARKS}](?:[^\s(){_QUOTES}]|{_GERSHAYIM})*+)"
 )
+_BRACKETS: Final = r"(?P<open>\()|(?P<close>\))"
+_LEXEME: Final = re.compile(rf"{_BRACKETS}|(?P<predicate>{_PREDICATE})|{_OTHERS}", re.DOTALL)
+# Without predicates, which are looked for at every word: all of them have one of these.
+_PREDICATE_SIGN: Final = re.compile(r"[=<>≠≤≥]|IN|in|EXISTS|exists")
+_PLAIN_LEXEME: Final = re.compile(rf"{_BRACKETS}|{_OTHERS}", re.DOTALL)
 _TRAILING_MARKS: Final = re.compile(rf"[{_MARKS}]+\Z")
 
 
@@ -81,7 +83,8 @@ class Lexeme(NamedTuple):
 def split_lexemes(source: str) -> list[Lexeme]:
     """Returns the lexemes of an expression, END the last."""
     found = []
-    for match in _LEXEME.finditer(source):
+    lexeme = _LEXEME if _PREDICATE_SIGN.search(source) else _PLAIN_LEXEME
+    for match in lexeme.finditer(source):
         text = match[0]
         kind = _KINDS[match.lastgroup or ""]
         if kind is LexemeKind.WORD:

@@ -189,6 +189,9 @@ def cut_token(token: str) -> str:
 
 def split(text: str, foldings: frozenset[str] = frozenset()) -> SplitText:
     """Returns the words and side words of a text, each cut to TOKEN_BYTES."""
+    if len(text) <= TOKEN_BYTES and text.isascii() and text.replace(" ", "").isalnum():
+        words = text.lower().split()
+        return SplitText(words, [False] * len(words))
     found = SplitText([], [])
     for alone, run, mark in _TOKEN.findall(fold(text, foldings)):
         word = cut_token(alone or run)

@@ -16,6 +16,7 @@ from ps2stream.errors import FailedPrecondition, InvalidArgument
 from ps2stream.foldings import FOLDINGS
 from ps2stream.language import tokenizer
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer, Frequencies
+from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import strings_to_column
 from tests import naive
 
@@ -103,6 +104,14 @@ def test_hostile_tokens_analyse_into_themselves(text: str) -> None:
     for analyzer in (PLAIN, FOLDING, ENGLISH, *others):
         for token in analyzer.tokens(text)[:50]:
             assert analyzer.keyword(token) == [token]
+
+
+@given(st.text("abYZ019 ", max_size=70))
+@example("x" * TOKEN_BYTES)
+@example("x" * (TOKEN_BYTES + 1))
+def test_plain_words_are_split_like_others(text: str) -> None:
+    """A full stop alone is no word, but keeps a text from the quick way."""
+    assert tokenizer.split(text) == tokenizer.split(text + " .")
 
 
 def test_marks_in_a_long_run_are_ordered_before_they_are_normalised() -> None:

@@ -44,6 +44,24 @@ def test_conjuncts_are_the_expression(source: str) -> None:
         assert len({t.literal for t in conjunct}) == len(conjunct)
 
 
+@pytest.mark.parametrize("operator", [" AND ", " OR "])
+@pytest.mark.parametrize("count", [2, 5, 33, 60])
+def test_terms_alone_are_expanded_as_in_parentheses(operator: str, count: int) -> None:
+    terms = [Term(f"w{i:02}", i % 3 == 0) for i in range(count)]
+    for more in ([], [Term("w02", True)], [Term(x.literal, not x.negated) for x in terms]):
+        join = boolean.all_of if operator == " AND " else boolean.any_of
+        expr = join([*terms, *more])
+        literals = sorted(terms_of(expr))
+        both = [Term(x, negated) for negated in (False, True) for x in literals]
+        found = boolean._ConjunctExpansion({t: 1 << i for i, t in enumerate(both)}).of(expr)
+        expected = None
+        if found is not None:
+            expected = tuple(
+                tuple(t for i, t in enumerate(both) if mask >> i & 1) for mask in sorted(found)
+            )
+        assert conjuncts(expr) == expected
+
+
 @pytest.mark.parametrize("source", LONG, ids=range(len(LONG)))
 def test_an_expansion_stops_at_its_budget(source: str) -> None:
     try:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ps2stream.language import lexemes
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.boolean import canonical, satisfies, terms_of
 from ps2stream.language.parser import ExpressionError, parse
@@ -321,3 +322,18 @@ def test_a_canonical_form_over_the_limit() -> None:
 def test_an_expression_with_every_term_but_one_may_match_any_text() -> None:
     assert len(terms_of(parse(" OR ".join(f"-{t}" for t in LETTERS[:63]), ANALYZER))) == 63
     assert len(terms_of(parse(" ".join(f"-{t}" for t in LETTERS[:63]) + " x", ANALYZER))) == 64
+
+
+_PIECES = [
+    "flood", "NOT", "AND", "OR", "(", ")", "IN", "in", "exists", "EXISTS", "=", "<", "\u2260", "3",
+    '"a b"', '"', "-x", "mag", "`a b`", " ", " ", "usgs", "\u200e",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_what_has_no_sign_of_a_predicate_has_no_predicate(source: str) -> None:
+    found = lexemes.split_lexemes(source)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lexemes, "_PREDICATE_SIGN", re.compile(""))  # looks for them everywhere
+        assert found == lexemes.split_lexemes(source)
