@@ -92,8 +92,9 @@ def references(of: Any) -> set[str]:
     if isinstance(of, dict):
         if "secretName" in of:
             found.add(of["secretName"])
-        if "secretKeyRef" in of:
-            found.add(of["secretKeyRef"]["name"])
+        for reference in ("secretKeyRef", "secretRef"):
+            if reference in of:
+                found.add(of[reference]["name"])
         for value in of.values():
             found |= references(value)
     if isinstance(of, list):

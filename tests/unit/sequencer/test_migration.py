@@ -206,7 +206,8 @@ def test_what_workers_hold_at_the_end_is_told_behind_it(finish: bool) -> None:
         assert record is not None
         migration.apply(record, 12)
     workers = migration.strategy.workers
-    migration.posted(PostingCounts(ROLES.index("dispatcher"), 0, 12, np.full(workers, 5)))
+    counts = np.append(np.full(workers, 5), 0)  # and none of sharded units
+    migration.posted(PostingCounts(ROLES.index("dispatcher"), 0, 12, counts))
     for worker in range(workers):
         assert step(migration, 13) is None
         migration.posted(PostingCounts(ROLES.index("worker"), worker, 12, np.array([5 + worker])))
