@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.language import lexemes
@@ -331,6 +331,15 @@ _PIECES = [
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
+@example("mag exists")
+@example("flood AND mag EXISTS")
+@example("mag NOT EXISTS")
+@example("mag NOT IN (3)")
+@example("mag IN (3)")
+@example("mag in (3)")
+@example("mag = 3")
+@example("mag<3")
+@example("mag \u2265 3")
 @settings(max_examples=500, deadline=None)
 def test_what_has_no_sign_of_a_predicate_has_no_predicate(source: str) -> None:
     found = lexemes.split_lexemes(source)
