@@ -8,17 +8,21 @@ import pytest
 from ps2stream.protocol.frame import U32, U64
 from ps2stream.workers.drops import drop_postings, drop_units
 from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.radix.gi2 import RadixGI2
 from tests.support.postings import GRID, check, columns, objects, random_query
 from tests.support.shards import place_of, shard_of
 
 WORKERS = (0, 1, 2)
 
 
-def test_the_workers_of_a_sharded_unit_have_each_posting_once_and_find_each_pair_once() -> None:
+@pytest.mark.parametrize("make_index", [GI2, RadixGI2])
+def test_the_workers_of_a_sharded_unit_have_each_posting_once_and_find_each_pair_once(
+    make_index: type[GI2 | RadixGI2],
+) -> None:
     rng = np.random.default_rng(3)
     drawn = [random_query(rng, i + 1) for i in range(300)]
     tags = {query.handle: set(query.tags) for query in drawn}
-    indexes = [GI2(GRID) for _ in WORKERS]
+    indexes = [make_index(GRID) for _ in WORKERS]
     stored = pairs = 0
     batch = objects(rng, 60)
     for worker, index in zip(WORKERS, indexes, strict=True):
@@ -39,7 +43,7 @@ def test_the_workers_of_a_sharded_unit_have_each_posting_once_and_find_each_pair
     assert stored == sum(map(len, tags.values()))
     for query in drawn:
         query.tags = tags[query.handle]
-    whole = GI2(GRID)
+    whole = make_index(GRID)
     whole.insert(*columns(drawn))
     assert pairs == check(whole, drawn, len(drawn), batch) > 50
 

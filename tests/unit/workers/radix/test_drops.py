@@ -7,40 +7,8 @@ import numpy as np
 from ps2stream.protocol.frame import U32, U64
 from ps2stream.workers.radix.drops import list_lost_shards, list_lost_tags
 from ps2stream.workers.radix.gi2 import RadixGI2
-from tests.support.postings import GRID, check, columns, objects, random_query
-from tests.support.shards import place_of, shard_of
-
-WORKERS = (0, 1, 2)
-
-
-def test_the_workers_of_a_sharded_unit_have_each_posting_once_and_find_each_pair_once() -> None:
-    rng = np.random.default_rng(3)
-    drawn = [random_query(rng, i + 1) for i in range(300)]
-    tags = {query.handle: set(query.tags) for query in drawn}
-    indexes = [RadixGI2(GRID) for _ in WORKERS]
-    stored = pairs = 0
-    batch = objects(rng, 60)
-    for worker, index in zip(WORKERS, indexes, strict=True):
-        for query in drawn:
-            query.tags = set(tags[query.handle])
-        index.insert(*columns(drawn))
-
-        def keep(cell: U32, term: U64, place: U64, worker: int = worker) -> np.ndarray:
-            rows = zip(term.tolist(), place.tolist(), strict=True)
-            return np.array([shard_of(WORKERS, *row) == worker for row in rows], bool)
-
-        index.drop_shards(keep)
-        for query in drawn:
-            place = place_of(query.boxes[0])
-            query.tags = {t for t in query.tags if shard_of(WORKERS, t[1], place) == worker}
-        stored += index.postings(len(drawn))
-        pairs += check(index, drawn, len(drawn), batch)
-    assert stored == sum(map(len, tags.values()))
-    for query in drawn:
-        query.tags = tags[query.handle]
-    whole = RadixGI2(GRID)
-    whole.insert(*columns(drawn))
-    assert pairs == check(whole, drawn, len(drawn), batch) > 50
+from tests.support.postings import GRID, columns, random_query
+from tests.support.shards import place_of
 
 
 def test_the_tags_that_go_are_listed_with_the_slots_that_have_them() -> None:
