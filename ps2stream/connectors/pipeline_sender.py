@@ -154,8 +154,10 @@ class PartitionPublisher:
                 flying.append((chunk, pool.submit(self._publish_chunk, chunk, seq)))
                 while len(flying) >= IN_FLIGHT:
                     self._take_answer(*flying.popleft())
-            while flying:
-                self._take_answer(*flying.popleft())
+            self._take_answers(flying)
+        except RowsRefused:
+            self._take_answers(flying)  # what stands before the bad row is published
+            raise
         finally:
             for _, later in flying:
                 later.cancel()
@@ -181,6 +183,10 @@ class PartitionPublisher:
             if "producer_window" not in str(error):
                 raise
             return None
+
+    def _take_answers(self, flying: deque[tuple[pa.RecordBatch, Future[Receipt | None]]]) -> None:
+        while flying:
+            self._take_answer(*flying.popleft())
 
     def _take_answer(self, chunk: pa.RecordBatch, answer: Future[Receipt | None]) -> None:
         receipt = answer.result()

@@ -123,7 +123,8 @@ ALERTS = (
     ),
     AlertRule(
         "Ps2streamDiskNearlyFull", "warning", "5m",
-        "max by (job, index) (ps2stream_disk_free_bytes / ps2stream_disk_bytes) < 0.1",
+        "max by (job, index) (ps2stream_disk_free_bytes / ps2stream_disk_bytes) < 0.1 and "
+        "max by (job, index) (ps2stream_disk_free_bytes) < 20e9",
         "{{ $value | humanizePercentage }} of the data directory's disk is free",
         "log_bytes shows which log takes the space. Match logs grow with what sessions do not "
         "acknowledge: see Ps2streamSessionLag, or lower retention_bytes. On a full disk updates "

@@ -14,7 +14,9 @@ STALE_S = 30.0
 RECENT_S = 60.0
 """How long after a replacement it is reported as a problem."""
 FREE_SHARE = 0.1
-"""Free share of a disk below which it is nearly full, as in the alert Ps2streamDiskNearlyFull."""
+FREE_BYTES = 20_000_000_000
+"""Free share and free bytes of a disk: below both it is nearly full, as in the alert
+Ps2streamDiskNearlyFull. A tenth of a large disk is room for long."""
 LAG_MATCHES = 100_000
 """Unacknowledged matches above which a session falls behind, as in Ps2streamSessionLag."""
 Statuses = Mapping[str, Mapping[str, Any]]
@@ -180,7 +182,7 @@ def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
             problems.append(
                 f"{name} was replaced {actor.age_s:.0f} s ago, {times} since the service started"
             )
-    if census.disk_bytes and census.disk_free_bytes < FREE_SHARE * census.disk_bytes:
+    if census.disk_free_bytes < min(FREE_SHARE * census.disk_bytes, FREE_BYTES):
         share = census.disk_free_bytes / census.disk_bytes
         problems.append(f"the disk of the data directory is nearly full: {share:.1%} is free")
     if census.largest_backlog_matches > LAG_MATCHES:

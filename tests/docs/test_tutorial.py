@@ -71,6 +71,12 @@ def test_the_tour_of_the_readme(root: Path, desk: Desk) -> None:
         ("a\nb\nc", "a\n<...>", True),
         ("a\nb\nc", "b\n<...>", False),
         ("a", "a\n<...>", False),
+        (
+            "NOT healthy\n  - the disk of the data directory is nearly full: 9.9% is free",
+            "healthy",
+            True,
+        ),
+        ("NOT healthy\n  - worker-0 does not work: no", "healthy", False),
         ("a  \nb\n", "a\nb", True),
         ("traffic    7.5 a second, over 9 s", "traffic    80.1 a second, over 10 s", True),
         ("matches    1 a second (0 to 2 at 95%); 4", f"matches    3{RANGE} 4", True),

@@ -154,12 +154,12 @@ CASES: dict[str, tuple[Series, Series, dict[str, str]]] = {
     ),
     "Ps2streamDiskNearlyFull": (
         {
-            f"ps2stream_disk_free_bytes{{{SEQUENCER}}}": "5x60",
-            f"ps2stream_disk_bytes{{{SEQUENCER}}}": "100x60",
+            f"ps2stream_disk_free_bytes{{{SEQUENCER}}}": "5000000000x60",
+            f"ps2stream_disk_bytes{{{SEQUENCER}}}": "100000000000x60",
         },
         {
-            f"ps2stream_disk_free_bytes{{{SEQUENCER}}}": "15x60",
-            f"ps2stream_disk_bytes{{{SEQUENCER}}}": "100x60",
+            f"ps2stream_disk_free_bytes{{{SEQUENCER}}}": "25000000000x60",
+            f"ps2stream_disk_bytes{{{SEQUENCER}}}": "300000000000x60",
         },
         {"job": "j", "index": "0"},
     ),

@@ -168,7 +168,7 @@ def test_other_rows_under_the_same_seq_end_the_work(service: WindowedService) ->
 def test_a_bad_row_stops_its_partition_before_its_chunk(service: WindowedService) -> None:
     parts = [part_of(range(BATCH_ROWS)), part_of(range(BATCH_ROWS, BATCH_ROWS + 9), wrong=(8195,))]
     done = publish(service, parts)
-    assert done.bad == 1
+    assert (done.published, done.bad) == (BATCH_ROWS, 1)
     assert service.seqs == [1]
     assert json.loads(done.letters)["row"] == 8195
 

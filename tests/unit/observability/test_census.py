@@ -92,6 +92,11 @@ def test_disk_lag_and_silence_are_problems() -> None:
     nearly_full = "the disk of the data directory is nearly full: 9.9% is free"
     assert find_problems(full, NOW_MS) == [nearly_full]
     assert find_problems(well._replace(disk_free_bytes=100), NOW_MS) == []
+    large = well._replace(disk_bytes=10**12)
+    assert find_problems(large._replace(disk_free_bytes=20 * 10**9), NOW_MS) == []
+    assert find_problems(large._replace(disk_free_bytes=19 * 10**9), NOW_MS) == [
+        "the disk of the data directory is nearly full: 1.9% is free"
+    ]
     behind = well._replace(largest_backlog_matches=100_001, backlog_age_s=70.0)
     assert find_problems(behind, NOW_MS) == [
         "a session has 100,001 unacknowledged matches, the oldest found 70 s ago"
