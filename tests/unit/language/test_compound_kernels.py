@@ -138,6 +138,9 @@ def test_the_longest_sources_give_what_the_parser_gives() -> None:
                 f"({' OR '.join(words[:n])}) NOT {' NOT '.join([*words[n : n + size], 'a'])}"
             )
             rows.append(f"({' OR '.join(prefixes[:n])}) {' '.join(LETTERS[n : n + size])}")
+    # So many that the parser gives their normal form up, with room for it.
+    short = [f"{x}{y}" for x in "stuvwxyz" for y in "abcdefgh"]
+    rows += [f"({' OR '.join(short[:n])}) {' '.join(short[n:])}{' ' * 2000}" for n in (16, 17, 40)]
     # Around the limit of the canonical form.
     at_limit = [f"(a OR {'b' * n}) NOT " + " NOT ".join(words[:36]) for n in range(70, 128)]
     rows += [*at_limit, "ab* " + "a " * 4095, '"a b"' + " " * 8187, '"a b"' + " " * 8188]
