@@ -7,8 +7,6 @@ created (salt, stemmer, stop words), the hashes, and the frequencies of terms.
 from __future__ import annotations
 
 import hashlib
-import sys
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import chain
@@ -33,6 +31,7 @@ from ps2stream.language.literal_kernels import HEADS
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.language.predicates import NO_ATTRIBUTES, Attributes, is_predicate
+from ps2stream.language.prefix_kernels import count_prefix
 from ps2stream.language.simple_characters import ASCII_FOLD, simple_characters
 from ps2stream.protocol.frame import (
     I64,
@@ -353,18 +352,18 @@ class Frequencies:
 
     def count_prefix(self, prefix: str) -> int:
         """Returns the sum of the counts of the tokens that begin with a prefix."""
-        tokens, before = self._by_prefix
-        first = bisect_left(tokens, prefix)
-        end = bisect_left(tokens, prefix + chr(sys.maxunicode), first)
-        return int(before[end] - before[first])
+        off, data = strings_to_column([prefix])
+        return int(count_prefix(*self.prefix_counts, sealed(data), off[0], off[1]))
 
     @cached_property
-    def _by_prefix(self) -> tuple[list[str], I64]:
-        """The tokens in order, and the sums of the counts before each of them and of all."""
+    def prefix_counts(self) -> tuple[I64, U8, I64]:
+        """The tokens in order as a ragged column, and the sums of the counts before each of them
+        and of all, int64[n + 1], by which kernels count prefixes."""
         tokens = sorted(self.counts)
         before = np.zeros(len(tokens) + 1, np.int64)
         np.cumsum([self.counts[t] for t in tokens], out=before[1:])
-        return tokens, before
+        off, data = strings_to_column(tokens)
+        return sealed(off), sealed(data), sealed(before)
 
     def lookup(self, term: U64) -> I64:
         """Returns the counts of term hashes, int64[n]."""

@@ -29,6 +29,7 @@ from ps2stream.language.boolean import (
     satisfies,
     terms_of,
 )
+from ps2stream.language.compound_kernels import TEXT_ROOM
 from ps2stream.language.literal_kernels import phrase_term
 from ps2stream.language.literal_texts import is_phrase, is_prefix, phrase_words, prefix_of
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
@@ -238,6 +239,11 @@ def _append_notes(
 
 # --- columns --------------------------------------------------------------
 
+_STAR = ord("*")
+_NO_WORDS = tuple(
+    sealed(np.zeros(n, dtype)) for n, dtype in ((1, np.int64), (0, np.uint8), (1, np.int64))
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledColumn:
@@ -266,8 +272,8 @@ def compile_column(
 ) -> CompiledColumn:
     """Applies `parse`, `compile_expr` and `canonical` to a column of expressions.
 
-    Empty rows become the region-only query: ALL of [TOP]. Plain ASCII rows with one kind of
-    operator go through a kernel, the others one by one. Raises Cancelled once `is_wanted` says
+    Empty rows become the region-only query: ALL of [TOP]. ASCII rows of the usual forms go through
+    kernels (expression_kernels.py), the others one by one. Raises Cancelled once `is_wanted` says
     that the caller has left.
     """
     rows = len(off) - 1
@@ -278,16 +284,19 @@ def compile_column(
     term_off = np.zeros(rows + 1, np.int64)
     term = np.empty(size + rows, np.uint64)
     text_off = np.zeros(rows + 1, np.int64)
-    text = np.empty(3 * size, np.uint8)
+    prog_off, prog = np.zeros(rows + 1, np.int64), np.empty(TEXT_ROOM * size, np.int16)
+    text = np.empty(TEXT_ROOM * size, np.uint8)
+    words = frequencies.prefix_counts if _STAR in source else _NO_WORDS
+    counts = frequencies.table_term, frequencies.table_count, *words
     kernels.compile_rows(
         sealed(off),
         sealed(source),
         analyzer.simple,
-        (ASCII_FOLD, sealed(analyzer.keys), frequencies.table_term, frequencies.table_count),
-        (form, post, term_off, term, text_off, text, slow),
+        (ASCII_FOLD, sealed(analyzer.keys), *counts),
+        (form, post, term_off, term, prog_off, prog, text_off, text, slow),
     )
     term, text = term[: term_off[-1]].copy(), text[: text_off[-1]].copy()
-    prog_off, prog = np.zeros(rows + 1, np.int64), np.zeros(0, np.int16)
+    prog = prog[: prog_off[-1]].copy()
     left = np.flatnonzero(slow)
     errors: list[tuple[int, ExpressionError]] = []
     if left.size:

@@ -1,62 +1,33 @@
 """The Numba kernel that compiles plain expressions: ASCII keywords, one kind of operator.
 
 A plain keyword consists of letters, digits and underscores, after a # or @ or without it.
-Anything else in a row - punctuation in a keyword, parentheses, both operators, NOT, phrases,
-prefixes, an error - marks it for the parser (parser.py), which returns for a plain row exactly
-what this returns.
+A row with parentheses, NOT, phrases or prefixes goes to `compile_compound`. Anything else -
+punctuation in a keyword, both operators, an error - marks it for the parser (parser.py), which
+returns for a plain row exactly what this returns.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from ps2stream.language.analyzer_kernels import probe_count
+from ps2stream.language.compound_kernels import ExpressionBuffers, KeywordTables, compile_compound
+from ps2stream.language.compound_reader_kernels import is_space
 from ps2stream.language.hash_kernels import TOP, token_hash
+from ps2stream.language.word_kernels import ZERO
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
-from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.frame import I16, I64, U8, U64
 from ps2stream.protocol.rows import ExpressionForm
 from ps2stream.space.prefetch import prefetch
 
 _ALL = np.uint8(ExpressionForm.ALL)
 _ANY = np.uint8(ExpressionForm.ANY)
 _ONE = np.uint64(1)
+_POSTED = np.uint64(0)  # in the place of the first term by its text: the row is posted already
 _AND_TEXT = np.frombuffer(b" AND ", np.uint8)
 _EXISTS = np.frombuffer(b"exists", np.uint8)
 _OR_TEXT = np.frombuffer(b" OR ", np.uint8)
-
-
-class KeywordTables(NamedTuple):
-    """What keywords are folded, hashed and compared by, C-contiguous. lut uint8[256] folds ASCII,
-    0 = separator; keys uint64[KEYS]; term uint64[2^k] and counts int64[2^k]: the table of
-    frequencies."""
-
-    lut: U8
-    keys: U64
-    term: U64
-    counts: I64
-
-
-class ExpressionBuffers(NamedTuple):
-    """Room for n compiled expressions, C-contiguous, writable. form uint8[n], post uint64[n];
-    ragged: term uint64[bytes + n] and text uint8[3 * bytes]; slow uint8[n]: 0, and 1 for a row
-    left empty."""
-
-    form: U8
-    post: U64
-    term_off: I64
-    term: U64
-    text_off: I64
-    text: U8
-    slow: U8
-
-
-@njit(inline="always")
-def _is_space(c: int) -> bool:
-    """Returns what str.isspace does for ASCII."""
-    return c == 32 or 9 <= c <= 13 or 28 <= c <= 31
 
 
 @njit(inline="always")
@@ -86,7 +57,7 @@ def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> 
     kind = 0  # 1 conjunction, 2 disjunction
     after_keyword = False
     while True:
-        while i < end and _is_space(data[i]):
+        while i < end and is_space(data[i]):
             i += 1
         if i == end:
             return (n if n and after_keyword else -1), kind == 2
@@ -98,7 +69,7 @@ def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> 
             letters |= data[i] != 95
             i += 1
         width = i - p
-        if not letters or width > TOKEN_BYTES or (i < end and not _is_space(data[i])):
+        if not letters or width > TOKEN_BYTES or (i < end and not is_space(data[i])):
             return -1, False
         is_and = width == 3 and data[p] == 65 and data[p + 1] == 78 and data[p + 2] == 68
         is_or = width == 2 and data[p] == 79 and data[p + 1] == 82
@@ -127,11 +98,11 @@ def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> 
 def _choose_postings(
     form: U8, post: U64, term_off: I64, term: U64, by_text: U64, table_term: U64, table_count: I64
 ) -> None:
-    """Posts each conjunction of several terms under the rarest one, of equally rare ones under the
-    first by its text."""
+    """Posts each plain conjunction of several terms under the rarest one, of equally rare ones
+    under the first by its text."""
     for row in range(form.shape[0]):
         first, end = term_off[row], term_off[row + 1]
-        if form[row] != _ALL or end - first < 2:
+        if form[row] != _ALL or end - first < 2 or by_text[first] == _POSTED:
             continue
         least, fewest = by_text[first], np.int64(-1)
         for i in range(first, end):
@@ -148,11 +119,12 @@ def compile_rows(
     off: I64,
     source: U8,
     simple: bool,
-    tables: tuple[U8, U64, U64, I64],
-    compiled: tuple[U8, U64, I64, U64, I64, U8, U8],
+    tables: tuple[U8, U64, U64, I64, I64, U8, I64],
+    compiled: tuple[U8, U64, I64, U64, I64, I16, I64, U8, U8],
 ) -> None:
-    """Compiles the plain rows of off, source into form, post, term and canonical text. Rows that
-    are not plain (all but the empty ones unless `simple`) are left empty and marked in `slow`.
+    """Compiles the rows of off, source into form, post, term, program and canonical text. Those of
+    which these kernels do not know the form (all but the empty ones unless `simple`) are left empty
+    and marked in `slow`.
 
     tables, compiled: plain tuples of the fields of KeywordTables and ExpressionBuffers, which a
     kernel takes faster from Python than the classes themselves.
@@ -161,14 +133,17 @@ def compile_rows(
     lut, keys, table_term, table_count = given.lut, given.keys, given.term, given.counts
     form, post, slow = out.form, out.post, out.slow
     term_off, term, text_off, text = out.term_off, out.term, out.text_off, out.text
+    prog_off = out.prog_off
     begin = np.empty(EXPRESSION_TERMS, np.int64)
     size = np.empty(EXPRESSION_TERMS, np.int64)
     mine = np.empty(EXPRESSION_TERMS, np.uint64)
     by_text = np.empty(term.shape[0], np.uint64)  # the terms of a row in the order of their texts
-    n = 0  # terms
-    m = 0  # bytes of text
+    n = ZERO  # terms
+    p = ZERO  # elements of programs
+    m = ZERO  # bytes of text
     for row in range(off.shape[0] - 1):
         term_off[row] = n
+        prog_off[row] = p
         text_off[row] = m
         if off[row] == off[row + 1]:
             form[row] = _ALL
@@ -181,6 +156,10 @@ def compile_rows(
             continue
         found, either = _scan_tokens(source, lut, off[row], off[row + 1], begin, size)
         if found < 0:
+            span, first = (source, off[row], off[row + 1]), n
+            n, p, m = compile_compound(row, span, tables, compiled, (n, p, m))
+            if n > first:
+                by_text[first] = _POSTED
             continue
         # Sort the tokens by their text, each once.
         k = 0
@@ -241,5 +220,6 @@ def compile_rows(
                 m += 1
         slow[row] = 0
     term_off[off.shape[0] - 1] = n
+    prog_off[off.shape[0] - 1] = p
     text_off[off.shape[0] - 1] = m
     _choose_postings(form, post, term_off, term, by_text, table_term, table_count)
