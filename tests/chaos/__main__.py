@@ -16,10 +16,17 @@ from tests.chaos.run import beside_hogs, ray_deaths, run, sweep, teller
 @click.option("--seed", default=1, show_default=True, help="Of what happens when.")
 @click.option("--workers", default=3, show_default=True)
 @click.option("--postgres", is_flag=True, help="Over PostgreSQL, which is killed as well.")
+@click.option("--hot-s", default=0.0, help="Seconds for which one place and word is hot; 0: none.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
 @click.pass_context
 def main(
-    context: click.Context, minutes: float, seed: int, workers: int, postgres: bool, as_json: bool
+    context: click.Context,
+    minutes: float,
+    seed: int,
+    workers: int,
+    postgres: bool,
+    hot_s: float,
+    as_json: bool,
 ) -> None:
     """Run the service on Ray under real faults and judge what was delivered.
 
@@ -27,7 +34,8 @@ def main(
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if context.invoked_subcommand is None:
-        show(run(minutes, seed, workers=workers, postgres=postgres), as_json)
+        found = run(minutes, seed, workers=workers, postgres=postgres, hot_s=hot_s)
+        show(found, as_json)
 
 
 @main.command()

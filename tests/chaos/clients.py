@@ -23,6 +23,7 @@ from tests.chaos.history import (
     Change,
     History,
     Seen,
+    hot_object,
     probe_query,
     some_object,
     some_query,
@@ -30,6 +31,8 @@ from tests.chaos.history import (
 
 FAILURES = (Ps2StreamError, TimeoutError)
 UPDATE = "/ps2stream.v1.PubSub/"
+HOT = 12
+"""Objects of a hot place and word in a batch."""
 AGAIN = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -66,10 +69,12 @@ class Customer(threading.Thread):
 
 
 class Publisher(Customer):
-    """Publishes at one dispatcher, `rate` batches a second: probes and others."""
+    """Publishes at one dispatcher, `rate` batches a second: probes and others, which are mostly of
+    one place and word for `hot_s` seconds, and of another then. 0: there is none."""
 
-    def __init__(self, name: str, dispatcher: int, rate: float, *rest: Any) -> None:
+    def __init__(self, name: str, dispatcher: int, rate: float, hot_s: float, *rest: Any) -> None:
         super().__init__(name, *rest)
+        self.hot_s = hot_s
         self.dispatcher = dispatcher
         self.pause = 1 / rate
         self.full = 0
@@ -90,6 +95,10 @@ class Publisher(Customer):
         names = [f"p{probe}.{self.name}.{serial}" for probe in range(STRIPES)]
         more = rng.randint(0, 6)
         objects += [some_object(rng) for _ in range(more)]
+        if self.hot_s:
+            spot = int(time.monotonic() / self.hot_s)
+            objects += [hot_object(rng, spot) for _ in range(HOT)]
+            more += HOT
         names += [f"o{i}.{self.name}.{serial}" for i in range(more)]
         batch = Batch(names, objects, 0, time.monotonic(), self.dispatcher)
         self.history.publishes(batch)

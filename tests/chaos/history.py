@@ -130,6 +130,15 @@ def some_object(rng: random.Random, probe: int | None = None) -> naive.Obj:
     return naive.Obj(lon, lat, f"probe{probe}", attributes)
 
 
+def hot_object(rng: random.Random, spot: int) -> naive.Obj:
+    """An object like others, but at a place and with a word that many have while this spot is
+    hot."""
+    lon, lat = 47.0 * spot % 300 - 150, 29.0 * spot % 120 - 60
+    plain = some_object(rng)
+    lon, lat = round(lon + rng.uniform(0, 0.05), 3), round(lat + rng.uniform(0, 0.05), 3)
+    return naive.Obj(lon, lat, f"{plain.text} {WORDS[spot % 20]}", plain.attributes)
+
+
 def stripe(probe: int) -> tuple[float, float]:
     """Its western and eastern side, degrees."""
     width = 360 / STRIPES

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ps2stream.client.client import Client
 from ps2stream.cluster.ray_instance import DAEMONS
+from ps2stream.errors import Ps2StreamError
 from tests.chaos.clients import Publisher, Subscriber, Updater
 from tests.chaos.faults import Faults
 from tests.chaos.history import History
@@ -50,20 +53,58 @@ def run(
     workers: int = 3,
     rate: float = 16.0,
     postgres: bool = False,
+    hot_s: float = 0.0,
 ) -> dict[str, Any]:
     """Figures as JSON takes them; "held" says whether the contract did. It goes on until there
     were so many `kills`. With `postgres` the service keeps everything in a server that is killed
-    as well."""
+    as well; with `hot_s` most of the stream is of one place and word, of another so many seconds
+    later, and the service replicates such units."""
     with ExitStack() as ending:
         database = ending.enter_context(_database()) if postgres else None
-        options = () if database is None else (f"--database-url={database.url}",)
+        options = [f"--hot={'replicate' if hot_s else 'off'}"]
+        options += [] if database is None else [f"--database-url={database.url}"]
 
         def faults(host: Host, say: Say) -> dict[str, Any]:
-            return _under_faults(
-                host, lambda faults: faults.run(minutes * 60, kills), seed, rate, say, database
-            ) | {"minutes": minutes}
+            with ReplicaWatch(host.targets) as replicas:
+                found = _under_faults(
+                    host,
+                    lambda faults: faults.run(minutes * 60, kills),
+                    Crowd(host, seed, rate, hot_s),
+                    seed,
+                    say,
+                    database,
+                )
+            return found | {"minutes": minutes, "plans_with_replicas": len(replicas.versions)}
 
         return _hosted(faults, {"workers": workers}, ("--load-period-s=2", *options))
+
+
+class ReplicaWatch(threading.Thread):
+    """Notes the versions of those plans that have hot units."""
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        super().__init__(daemon=True)
+        self.versions: set[int] = set()
+        self._targets = targets
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._ended.wait(1.0):
+            with (
+                suppress(Ps2StreamError, TimeoutError),
+                Client(self._targets[0], timeout=5) as client,
+            ):
+                plan = json.loads(client.plan())
+                if plan.get("replicas"):
+                    self.versions.add(plan["version"])
 
 
 def rehearse(seed: int, hogs_s: float) -> dict[str, Any]:
@@ -72,7 +113,7 @@ def rehearse(seed: int, hogs_s: float) -> dict[str, Any]:
 
     def work(host: Host, say: Say) -> dict[str, Any]:
         beside = _measure_beside_hogs(host, hogs_s)
-        found = _under_faults(host, Faults.run_each, seed, 6.0, say, None)
+        found = _under_faults(host, Faults.run_each, Crowd(host, seed, 6.0), seed, say, None)
         return found | {"held": found["held"] and beside["held"], "beside_hogs": beside}
 
     return _hosted(work, {"workers": 2}, ("--load-period-s=2",))
@@ -225,14 +266,14 @@ class Served(Protocol):
 class Crowd:
     """The clients of a service, at work from the start. `rate`: batches a second."""
 
-    def __init__(self, host: Served, seed: int, rate: float) -> None:
+    def __init__(self, host: Served, seed: int, rate: float, hot_s: float = 0.0) -> None:
         self.history = history = History(host.access)
         rest = (history, host.targets, f"{seed} ")
         sessions = ["calm 0", "calm 1", "calm 2", *(f"restless {i}" for i in range(5))]
         each = rate / (2 * host.dispatchers)
         self.updaters = [Updater(f"updater{i}", sessions, 60, 0.3, *rest) for i in range(2)]
         self.publishers = [
-            Publisher(f"publisher{i}", i % host.dispatchers, each, *rest)
+            Publisher(f"publisher{i}", i % host.dispatchers, each, hot_s, *rest)
             for i in range(2 * host.dispatchers)
         ]
         self.subscribers = [Subscriber(s, s.startswith("restless"), *rest) for s in sessions]
@@ -277,12 +318,11 @@ def _database() -> AbstractContextManager[Server]:
 def _under_faults(
     host: Host,
     play: Callable[[Faults], None],
+    crowd: Crowd,
     seed: int,
-    rate: float,
     say: Say,
     database: Server | None,
 ) -> dict[str, Any]:
-    crowd = Crowd(host, seed, rate)
     history = crowd.history
     faults = Faults(host, seed, say, database)
     try:
