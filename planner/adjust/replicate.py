@@ -18,14 +18,13 @@ counts as a dth part of one.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ps2stream.keyed.ring import HashRing
+from ps2stream.keyed.plain_ring import list_clockwise
 from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.protocol.frame import F64
@@ -36,7 +35,7 @@ from ps2stream.routing.replicas import MAX_REPLICATED, ReplicatedUnit
 
 UnitKey = tuple[int | None, str | None]
 """The cell and the term of a replicated unit."""
-RING_SEED, RING_DEPTH = 0x5053, 16
+RING_SEED = 0x5053
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -312,14 +311,5 @@ def fill_up(loads: F64, weight: float) -> F64:
 
 def _list_ring(key: UnitKey, workers: int) -> Sequence[int]:
     """Returns all workers in the order of the ring from a unit on."""
-    ring = _make_ring(workers)
     raw = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    place = np.array([int.from_bytes(raw, "big")], np.uint64)
-    first = [int(w) for w in ring.candidates(place, np.array([workers]))[1]]
-    return list(dict.fromkeys((*first, *range(workers))))
-
-
-@functools.lru_cache(maxsize=2)
-def _make_ring(workers: int) -> HashRing:
-    """Returns the ring of all workers, which orders the first few of a unit's candidates."""
-    return HashRing(range(workers), RING_SEED, depth=min(workers, RING_DEPTH))
+    return list_clockwise(int.from_bytes(raw, "big"), workers, RING_SEED)
