@@ -47,7 +47,8 @@ class ReplicationRules:
     worker's equal share, above which a unit is replicated; word: the same of a word, which cannot
     migrate from all cells at once; cool: the part of theta below which a unit is not hot any more;
     most: changes at once; least_rate: objects a second below which nothing is done, for then
-    nobody waits; cool_s: seconds after which a unit that is not hot is replicated no longer;
+    nobody waits; busy: of the time, for which a worker must match before the plan changes while
+    publications wait; cool_s: seconds after which a unit that is not hot is replicated no longer;
     memory: of a worker's equal share of all postings, above which a unit is sharded; costs: of
     Definition 1.
     """
@@ -61,6 +62,7 @@ class ReplicationRules:
     most: int = 256
     least_rate: float = 100.0
     cool_s: float = 20.0
+    busy: float = 0.3
     memory: float = 1.0
     costs: Costs = dataclasses.field(default_factory=Costs)
 
@@ -88,7 +90,9 @@ class StreamShares:
 
     units: the hottest first. sent: of each object the copies that each worker got, float64[w].
     objects: how many they saw; rate: in a second; updates: postings inserted or deleted in a
-    second.
+    second. scatter: the standard deviation of `sent` by what single batches brought, float64[w],
+    None for none: objects of a replicated unit go to one worker by whole batches. busy: the part of
+    the time for which the worker matched that did most; crowded: whether publications had to wait.
     """
 
     units: tuple[HotUnit, ...]
@@ -96,6 +100,9 @@ class StreamShares:
     objects: int
     rate: float
     updates: float = 0.0
+    scatter: F64 | None = None
+    busy: float = 0.0
+    crowded: bool = False
 
     @property
     def loads(self) -> F64:
@@ -110,9 +117,16 @@ class StreamShares:
 
     @property
     def noise(self) -> float:
-        """The standard deviation of a worker's load over the mean, where objects come by chance."""
-        copies = self.objects * float(self.sent.sum())
-        return math.sqrt(len(self.sent) / copies) if copies > 0 else math.inf
+        """The standard deviation of the most loaded worker's load over the mean, where objects come
+        by chance, or batches do."""
+        total = float(self.sent.sum())
+        if not (self.objects and total > 0):
+            return math.inf
+        chance = math.sqrt(len(self.sent) / (self.objects * total))
+        if self.scatter is None:
+            return chance
+        most = int(self.sent.argmax())
+        return max(chance, self.find_weight(float(self.scatter[most])))
 
     @property
     def unit_shares(self) -> dict[UnitKey, float]:
@@ -132,6 +146,17 @@ def is_unbalanced(stream: StreamShares, rules: ReplicationRules) -> bool:
     """Returns whether some worker certainly has too much."""
     is_busy = stream.rate >= rules.least_rate
     return is_busy and stream.balance > rules.balance + rules.certain * stream.noise
+
+
+def is_held(stream: StreamShares, rules: ReplicationRules) -> bool:
+    """Returns whether no change of the plan would pay now: publications wait, but not for a worker.
+
+    While they wait, what a plan change costs is taken from them. It pays off where one worker holds
+    all up. Such a worker is on a processor all the time, and for half of this time and more it
+    matches. Where the dispatchers or the processors of the host are the limit, another division of
+    the workers' part brings nothing.
+    """
+    return stream.crowded and stream.busy < rules.busy
 
 
 def has_many_queries(

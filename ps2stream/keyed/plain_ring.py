@@ -34,7 +34,8 @@ def list_clockwise(key: int, workers: int, seed: int) -> list[int]:
     place = hash_keys(np.array([key], np.uint64), ring.key_seed)[0] >> _HALF
     order = np.roll(ring.owner, -int(np.searchsorted(ring.place, np.uint32(place))))
     first = np.unique(order, return_index=True)[1]
-    return order[np.sort(first)].tolist()
+    clockwise: list[int] = order[np.sort(first)].tolist()
+    return clockwise
 
 
 @functools.lru_cache(maxsize=2)
