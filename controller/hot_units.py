@@ -88,8 +88,11 @@ class HotUnitWatch:
             return None
         stream = combine_reports(reports, plan.workers)
         if stream is None:
+            self._imbalances = 0  # those of a stream that paused are not in a row
             return None
         stream = discount_shards(plan, stream)
+        if not plan.replicas:  # what batches bring is what the stream brings
+            stream = dataclasses.replace(stream, scatter=None)
         self._recent.append(stream)
         self.shares = stream.unit_shares
         if self.rules.aim < stream.balance and not is_unbalanced(stream, self.rules):

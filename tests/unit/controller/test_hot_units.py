@@ -134,6 +134,14 @@ def test_one_report_between_calm_ones_does_not() -> None:
             assert watched.see(CALM, (5_000, 5_000)) is None
 
 
+def test_single_bursts_are_not_in_a_row() -> None:
+    """As of programs that publish a file now and then."""
+    watched = Watched()
+    for _ in range(5):
+        assert watched.see(HOT, (9_000, 1_000)) is None
+        assert watched.see((), (0, 0), objects=0) is None
+
+
 def test_a_small_imbalance_is_seen_in_several_reports() -> None:
     """Of 400 copies each: alone they may be chance."""
     watched = Watched()
@@ -184,11 +192,16 @@ def test_a_cool_replica_stays_while_publications_wait() -> None:
 
 def test_what_whole_batches_bring_is_no_imbalance() -> None:
     """Of a replicated unit a worker gets whole batches: few of them scatter by half of the mean."""
-    watched = Watched()
+    plan = dataclasses.replace(halves(), replicas=(ReplicatedUnit(20, None, (0, 1)),))
+    hot = [*HOT, (0.5, 20, "", 0)]
+    watched = Watched(plan=plan)
     for _ in range(20):
-        assert watched.see(HOT, (9_000, 1_000), scatter=2_500) is None
-    watched = Watched()
-    seen = [watched.see(HOT, (9_000, 1_000), scatter=600) for _ in range(3)]
+        assert watched.see(hot, (9_000, 1_000), scatter=2_500) is None
+    watched = Watched(plan=plan)
+    seen = [watched.see(hot, (9_000, 1_000), scatter=600) for _ in range(3)]
+    assert any(plan is not None for plan in seen)
+    watched = Watched()  # nothing is replicated: it is the stream that scatters
+    seen = [watched.see(hot, (9_000, 1_000), scatter=2_500) for _ in range(3)]
     assert any(plan is not None for plan in seen)
     streams = [
         combine_reports([report_of(HotUnitsRequest(1, 1, 0), HOT, scatter=s)], 2)
