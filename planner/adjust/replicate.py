@@ -36,6 +36,9 @@ from ps2stream.routing.replicas import MAX_REPLICATED, ReplicatedUnit
 UnitKey = tuple[int | None, str | None]
 """The cell and the term of a replicated unit."""
 RING_SEED = 0x5053
+WHOLE_BATCHES = 2.0
+"""How many times what chance does to single objects the scatter must be to count: the batches of a
+moment are few, so that their scatter is itself a matter of chance."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,8 +128,8 @@ class StreamShares:
         chance = math.sqrt(len(self.sent) / (self.objects * total))
         if self.scatter is None:
             return chance
-        most = int(self.sent.argmax())
-        return max(chance, self.find_weight(float(self.scatter[most])))
+        scatter = self.find_weight(float(self.scatter[int(self.sent.argmax())]))
+        return scatter if scatter > WHOLE_BATCHES * chance else chance
 
     @property
     def unit_shares(self) -> dict[UnitKey, float]:
