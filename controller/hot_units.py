@@ -2,7 +2,8 @@
 
 Reports are requested twice a second and combined into the shares of the whole stream. The plan is
 changed when two in a row say that a worker has too much, and a unit is replicated no longer when it
-was cool for long. Under a stationary stream the plan therefore changes once, if at all.
+was cool for long. Under a stationary stream the plan therefore changes once, if at all. Nothing is
+done while publications wait for something else than a worker (`is_held`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ps2stream.planner.adjust.replicate import (
     StreamShares,
     UnitKey,
     discount_shards,
+    is_held,
     is_unbalanced,
     list_cool_units,
     replicate,
@@ -36,10 +38,14 @@ CONFIRMED = 2
 
 class HotUnitWatch:
     """The requests of the controller in its incarnation `epoch`, and what follows from the
-    answers."""
+    answers. acts: whether units are replicated, or it only says whether plan changes would pay."""
 
-    def __init__(self, epoch: int, dispatchers: int, rules: ReplicationRules) -> None:
+    def __init__(
+        self, epoch: int, dispatchers: int, rules: ReplicationRules, acts: bool = True
+    ) -> None:
         self.rules = rules
+        self.held = False  # no plan change would pay now
+        self._acts = acts
         self.balance = 0.0  # most over mean of the workers' loads, as last reported
         self.shares: dict[UnitKey, float] = {}  # of the hot units, as last reported
         self._epoch, self._dispatchers = epoch, dispatchers
@@ -71,6 +77,7 @@ class HotUnitWatch:
         self._cool_for.clear()
         self._reports.clear()
         self.shares = {}
+        self.held = False
 
     def propose(self, plan: RoutingPlan, route: int) -> RoutingPlan | None:
         """Returns the plan that the last reports require; None if none, or if a report is of
@@ -81,17 +88,23 @@ class HotUnitWatch:
             return None
         stream = combine_reports(reports, plan.workers)
         if stream is None:
+            self._imbalances = 0  # those of a stream that paused are not in a row
             return None
         stream = discount_shards(plan, stream)
+        if not plan.replicas:  # what batches bring is what the stream brings
+            stream = dataclasses.replace(stream, scatter=None)
         self._recent.append(stream)
         self.shares = stream.unit_shares
         if self.rules.aim < stream.balance and not is_unbalanced(stream, self.rules):
             stream = join_streams(self._recent)  # it takes longer to be sure of a small imbalance
         self.balance = stream.balance
+        was_crowded = any(recent.crowded for recent in self._recent)
+        self.held = is_held(dataclasses.replace(stream, crowded=was_crowded), self.rules)
         over = is_unbalanced(stream, self.rules)
-        self._imbalances = self._imbalances + 1 if over else 0
+        acts = self._acts and not self.held
+        self._imbalances = self._imbalances + 1 if over and acts else 0
         cool = self._list_cooled(plan, stream)
-        if self._imbalances < CONFIRMED and not cool:
+        if not acts or (self._imbalances < CONFIRMED and not cool):
             return None
         self._imbalances = 0
         return replicate(plan, stream, self.rules, cool)
@@ -108,7 +121,10 @@ def join_streams(recent: Sequence[StreamShares]) -> StreamShares:
     """Returns what was sent in several moments together, with the units of the last."""
     objects = sum(stream.objects for stream in recent)
     sent = sum((stream.sent * stream.objects for stream in recent), np.zeros(1)) / objects
-    return dataclasses.replace(recent[-1], sent=sent, objects=objects)
+    scatters = [(s.scatter, s.objects) for s in recent if s.scatter is not None]
+    square = sum(((scatter * n) ** 2 for scatter, n in scatters), np.zeros(len(sent)))
+    scatter = np.sqrt(square) / objects
+    return dataclasses.replace(recent[-1], sent=sent, objects=objects, scatter=scatter)
 
 
 def combine_reports(reports: Sequence[HotUnitsReport], workers: int) -> StreamShares | None:
@@ -117,13 +133,15 @@ def combine_reports(reports: Sequence[HotUnitsReport], workers: int) -> StreamSh
     objects = sum(report.objects for report in reports)
     if not objects:
         return None
-    sent = np.zeros(workers)
+    sent, busy, variance = np.zeros(workers), np.zeros(workers), np.zeros(workers)
     share: dict[tuple[int | None, str | None, int], float] = {}
     postings: dict[tuple[int | None, str | None], float] = {}
     rate = updates = 0.0
     for report in reports:
         n = min(workers, len(report.sent))
         sent[:n] += report.sent[:n] / objects
+        busy[:n] += report.busy[:n] / (max(report.ms, 1) * 1000)
+        variance[:n] += report.scatter[:n]
         rate += report.objects * 1000 / max(report.ms, 1)
         updates = max(updates, report.updates * 1000 / max(report.ms, 1))  # all have the same
         weights = report.postings / max(report.stored, 1)
@@ -136,7 +154,10 @@ def combine_reports(reports: Sequence[HotUnitsReport], workers: int) -> StreamSh
         for (cell, term, owner), part in share.items()
     ]
     found.sort(key=lambda unit: -unit.share)
-    return StreamShares(tuple(found), sent, objects, rate, updates)
+    crowded = any(report.crowded for report in reports)
+    scatter = np.sqrt(variance) / objects
+    most = float(busy.max(initial=0.0))
+    return StreamShares(tuple(found), sent, objects, rate, updates, scatter, most, crowded)
 
 
 def _list_units(

@@ -72,7 +72,7 @@ class ControllerMachine:
         self._knows_plans = False
         patience = max(min(PATIENCE_TICKS, policy.period_ticks // 2), 1)
         self._hot = HotCells(epoch, dispatchers, patience)
-        self._watch = HotUnitWatch(epoch, dispatchers, policy.replication)
+        self._watch = HotUnitWatch(epoch, dispatchers, policy.replication, policy.hot)
         self._is_hot_request = False  # the request under way
 
     @property
@@ -182,9 +182,11 @@ class ControllerMachine:
 
     @property
     def _watches_units(self) -> bool:
-        """True if the units that the stream meets most are watched now."""
-        workers = self.strategy.plan.workers
-        return self.policy.hot and self._knows_plans and not self._is_changing_plan and workers > 1
+        """True if the units that the stream meets most are watched now: also only to know whether
+        an adjustment would pay."""
+        wanted = self.policy.hot or self.policy.automatic
+        several = self.strategy.plan.workers > 1
+        return wanted and self._knows_plans and not self._is_changing_plan and several
 
     def _take_hot_units(self, report: HotUnitsReport) -> list[Send]:
         """Takes a report, and changes the plan if all of them require it."""
@@ -203,6 +205,8 @@ class ControllerMachine:
     def _request_adjustment(self) -> list[Send]:
         """Requests an adjustment on the controller's own account, if it may and there is one."""
         if not self.policy.automatic or not self.settled or self._request is not None:
+            return []
+        if self._watch.held:
             return []
         assert self._units is not None
         loads = self._units.loads(self.strategy.plan.workers, self.policy.rules.costs)

@@ -82,7 +82,7 @@ def gather_retro(
         return RetroParts((), offset, missed)
     order = np.argsort(session % mergers, kind="stable")
     count = np.bincount(session % mergers, minlength=mergers).astype(np.int64)
-    answer = MatchBatch(-1, 0, 0, 0, 0, count, row[order], handle[order], session[order])
+    answer = MatchBatch(-1, 0, 0, 0, 0, 0, count, row[order], handle[order], session[order])
     return RetroParts((answer,), offset, missed, int(handle.max()))
 
 

@@ -29,6 +29,11 @@ MOST_WORDS = 8
 """The most words of a report: each is searched for in recent texts."""
 LEAST_SHARE = 0.001
 LEAST_WORD_SHARE = 0.02
+FULL_ROWS = 4_096
+"""The mean rows of a batch from which on batches are full: they leave as soon as they have enough,
+and not because none is under way (see intake.py)."""
+CROWDED = 0.8
+"""The part of the ticks at which a batch is under way where they always are, or nearly."""
 PATIENCE_TICKS = 50
 """Ticks after the last request for which units are counted."""
 OPTIONS = CounterOptions(alpha=0.2, epoch=2_000, capacity=1_000)
@@ -56,21 +61,28 @@ class HotUnitCounter:
         self._sent: dict[int, int] = {}
         self._updates = 0  # postings inserted or deleted
         self._since = 0  # ticks since the last report
+        self._crowds = 0  # of these, ticks with a batch under way
+        self._batches = 0
+        self._squares: dict[int, int] = {}  # of the objects of a batch that a worker was sent
 
     @property
     def active(self) -> bool:
         """Returns whether reports were requested lately."""
         return self._patience > 0
 
-    def tick(self) -> None:
-        """Counts time, ten times a second."""
+    def tick(self, is_busy: bool = False) -> None:
+        """Counts time, ten times a second; is_busy: whether a batch is under way."""
         self._since += 1
+        self._crowds += is_busy
         self._patience = max(self._patience - 1, 0)
 
     def count(self, gridt: Gridt, rows: ObjectRows, shares: list[ObjectShare]) -> None:
         """Counts a batch that was routed, which was not empty."""
         for share in shares:
-            self._sent[share.worker] = self._sent.get(share.worker, 0) + len(share.row)
+            worker, n = share.worker, len(share.row)
+            self._sent[worker] = self._sent.get(worker, 0) + n
+            self._squares[worker] = self._squares.get(worker, 0) + n * n
+        self._batches += 1
         n = len(rows)
         self._objects += n
         self._due += n
@@ -98,10 +110,11 @@ class HotUnitCounter:
 
     def report(
         self, request: HotUnitsRequest, dispatcher: int, route: int, workers: int,
-        find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None, gridt: Gridt,
+        find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None, gridt: Gridt, busy: I64,
     ) -> HotUnitsReport:  # fmt: skip
         """Answers a request, and begins to count objects anew. find_texts: returns recent objects,
-        in which the words are found of which only hashes were counted; gridt: has the queries."""
+        in which the words are found of which only hashes were counted; gridt: has the queries;
+        busy: as in the report."""
         found = self.find_shares()
         seconds = max(self._since, 1) / 10
         sent = np.array([self._sent.get(w, 0) for w in range(workers)], np.int64)
@@ -117,12 +130,31 @@ class HotUnitCounter:
             np.array([cell[i] for i in kept], np.uint32),
             *strings_to_column([term[i] or "" for i in kept]),
             np.array([owner[i] for i in kept], np.uint32), postings,
+            busy, self._find_scatter(workers), int(self._is_crowded),
         )  # fmt: skip
         self._stride = max(1, round(self._objects / seconds / LOOKED_AT_PER_S))
         self._patience, self._since, self._objects = PATIENCE_TICKS, 0, 0
-        self._updates = 0
+        self._updates = self._crowds = self._batches = 0
         self._sent.clear()
+        self._squares.clear()
         return report
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Returns whether publications have had to wait since the last report."""
+        is_full = self._objects >= FULL_ROWS * self._batches > 0
+        return is_full and self._crowds >= CROWDED * self._since > 0
+
+    def _find_scatter(self, workers: int) -> F64:
+        """Returns the variance of the objects that each worker was sent, float64[workers], as
+        estimated from what each batch brought; of a single batch, all that there was."""
+        n = self._batches
+        sent = np.array([self._sent.get(w, 0) for w in range(workers)], float)
+        squares = np.array([self._squares.get(w, 0) for w in range(workers)], float)
+        if n < 2:
+            return squares
+        scatter: F64 = np.maximum(squares - sent * sent / n, 0.0) * (n / (n - 1))
+        return scatter
 
 
 def _name_units(

@@ -180,7 +180,7 @@ class OpenBatches:
             return []
         if (share := open_.shares.pop(frame.worker, None)) is None:
             return []
-        self.waits.note_done(frame.worker, len(share.row), frame.took_us)
+        self.waits.note_done(frame.worker, len(share.row), frame.took_us, frame.cpu_us)
         self._note_passed(frame.worker, open_)
         if len(frame.row):
             if not open_.answers:

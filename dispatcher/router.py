@@ -363,8 +363,9 @@ class RouterMachine:
     ) -> Send:
         """Answers the controller's request; find_texts: returns recent objects."""
         found = self.hot_units.report(
-            request, self.index, self.route, self.workers, find_texts, self._analyzer, self.gridt
-        )
+            request, self.index, self.route, self.workers, find_texts, self._analyzer, self.gridt,
+            self._open.waits.take_busy(),
+        )  # fmt: skip
         return Send(CONTROLLER, found)
 
     def list_lost_terms(self, find_texts: Callable[[], ObjectSample]) -> dict[str, int]:
@@ -421,7 +422,7 @@ class RouterMachine:
         if unseen or (self.applied, self.watermark) != self._sent_applied:
             out += self._send_applied()
         out += self._open.tick()
-        self.hot_units.tick()
+        self.hot_units.tick(len(self._open) > 0)
         reports = self._throughput.tick(self._open.completed, self._open.oldest_age)
         self.stall_report = self._open.describe_oldest() if reports else ""
         self.counters.throughput_stalls = self._throughput.stalls

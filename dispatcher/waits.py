@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64
+from ps2stream.protocol.frame import F64, I64
 
 FIRST_US = 2.0
 """The time of an object where no worker has answered yet."""
@@ -31,10 +31,11 @@ class WorkerWaits:
         self._rows, self._us = [0.0] * workers, [0.0] * workers  # of recent answers
         self._all_rows = self._all_us = 0.0
         self._answers = 0
+        self._busy = [0] * workers  # on a processor, by the answers since `take_busy`
 
     def resize(self, workers: int) -> None:
         """Goes on with another number of workers."""
-        for column in (self._open, self._rows, self._us):
+        for column in (self._open, self._rows, self._us, self._busy):
             del column[workers:]
             column += [0] * (workers - len(column))
 
@@ -55,19 +56,27 @@ class WorkerWaits:
         times: F64 = (us + LEAST_ROWS * self.time) / (rows + LEAST_ROWS)
         return times
 
+    def take_busy(self) -> I64:
+        """Returns the microseconds for which each worker was on a processor to match what it has
+        answered since the last call, int64[workers]."""
+        busy = np.array(self._busy, np.int64)
+        self._busy = [0] * len(self._busy)
+        return busy
+
     def note_sent(self, worker: int, rows: int) -> None:
         """Notes that objects were sent."""
         if worker < len(self._open):
             self._open[worker] += rows
 
-    def note_done(self, worker: int, rows: int, took_us: int = -1) -> None:
+    def note_done(self, worker: int, rows: int, took_us: int = -1, cpu_us: int = 0) -> None:
         """Notes that objects are no longer before a worker; took_us: what their matching took, -1
-        if it is unknown."""
+        if it is unknown; cpu_us: on a processor."""
         if worker >= len(self._open):
             return
         self._open[worker] = max(self._open[worker] - rows, 0)
         if took_us < 0:
             return
+        self._busy[worker] += cpu_us
         took = min(took_us, LONGEST * rows * self.time) if self._answers else took_us
         self._rows[worker] += rows
         self._us[worker] += took

@@ -173,8 +173,8 @@ class Settings(BaseModel):
     )
     adjust: Literal["off", "local"] = Field(
         default="off",
-        description="automatic adjustment of loads; local: parts migrate when the balance "
-        "exceeds sigma",
+        description="automatic adjustment of loads; local: with several workers, parts migrate "
+        "when the balance exceeds sigma",
     )
     shed: Literal["off", "consensus", "subscription"] = Field(
         default="off",

@@ -210,7 +210,7 @@ class SequencerMachine:
             case TokensRequest():
                 return [Send(self._dispatchers[frame.dispatcher], self._tokens.change(frame))]
             case TransferRequest():
-                return self._plans.answer_transfer(frame)
+                return self._plans.answer_transfer(frame, self._lsn)
             case TransferDone():
                 return self._plans.note_holding_worker(frame)
             case PostingCounts():

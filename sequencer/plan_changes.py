@@ -31,6 +31,8 @@ from ps2stream.sequencer.registry import QueryRegistry
 
 TRANSFER_ROWS = 4096
 """Rows of a chunk of a transfer. A worker matches nothing while it stores one, for some ms."""
+KEPT_CHUNKS = 4
+"""Chunks that are kept for other workers that gain the same, and request it a moment later."""
 
 
 class PlanChangeDriver:
@@ -52,6 +54,7 @@ class PlanChangeDriver:
         self._followers = followers
         self._live = live
         self._commit = commit
+        self._chunks: dict[tuple[int | bytes, ...], TransferChunk] = {}
 
     @property
     def strategy(self) -> PlanState:
@@ -118,6 +121,8 @@ class PlanChangeDriver:
         """Does periodic work, ten times a second. now_ms: Unix time."""
         if self._migration is not None:
             self._migration.tick(now_ms)
+            if self._migration.strategy.following is None:
+                self._chunks.clear()
         return self.take_due_step()
 
     def note_report(self, ack: AppliedReport) -> None:
@@ -151,12 +156,20 @@ class PlanChangeDriver:
         except Unavailable:
             return []  # it is still due at the next tick
 
-    def answer_transfer(self, request: TransferRequest) -> list[Send]:
-        """Answers a worker's request for a chunk of the queries that it gains."""
-        wanted = request.box, request.term
-        rows, last = self._live.load(request.after, request.begun, *wanted, TRANSFER_ROWS)
-        loaded = TransferChunk(request.begun, request.after, last, packed(rows))
-        return [Send(Address("worker", request.worker), loaded)]
+    def answer_transfer(self, request: TransferRequest, lsn: int) -> list[Send]:
+        """Answers a worker's request for a chunk of the queries that it gains; lsn: the last of the
+        ledger. The workers of a group all request the same, which is read once unless queries
+        change meanwhile."""
+        after, begun, box, term = request.after, request.begun, request.box, request.term
+        state = lsn, self._followers.watermark  # the queries are the same while these are
+        key = *state, begun, after, box.tobytes(), term.tobytes()
+        if (chunk := self._chunks.get(key)) is None:
+            rows, last = self._live.load(after, begun, box, term, TRANSFER_ROWS)
+            chunk = TransferChunk(begun, after, last, packed(rows))
+            while len(self._chunks) >= KEPT_CHUNKS:
+                del self._chunks[next(iter(self._chunks))]
+            self._chunks[key] = chunk
+        return [Send(Address("worker", request.worker), chunk)]
 
     def answer_request(self, request: PlanChangeRequest, find_end: Callable[[], int]) -> list[Send]:
         """Changes the plan as requested, if possible, and reports the plan and its changes.

@@ -67,9 +67,10 @@ class WorkerMachine:
         saved: SavedIndex | None = None,
         strategist: PlanFollower | None = None,
         clock_us: Callable[[], int] = lambda: 0,
+        cpu_us: Callable[[], int] = lambda: 0,
     ) -> None:
         self.index = index
-        self._clock_us = clock_us
+        self._clock_us, self._cpu_us = clock_us, cpu_us
         self._mergers = mergers
         self._grid = tagger.grid
         self._stream: LedgerFollower[WorkerUpdates] = LedgerFollower(
@@ -314,7 +315,7 @@ class WorkerMachine:
 
     def _match_batch(self, objects: RoutedObjects) -> list[Send]:
         """Returns the answer to the dispatcher, with the pairs in the order of their mergers."""
-        begun = self._clock_us()
+        begun, cpu_begun = self._clock_us(), self._cpu_us()
         found = self._store.match(
             objects.lsn, objects.lon, objects.lat, objects.term_off, objects.term, objects.chosen,
             objects.value_off, objects.value,
@@ -330,9 +331,9 @@ class WorkerMachine:
             order = np.argsort(of, kind="stable")
             row, handle, session = row[order], handle[order], session[order]
             count = np.bincount(of, minlength=self._mergers)
-        took_us = self._clock_us() - begun
+        took_us, cpu_us = self._clock_us() - begun, self._cpu_us() - cpu_begun
         answer = MatchBatch(
-            self.index, objects.batch, objects.attempt, took_us, self.held,
+            self.index, objects.batch, objects.attempt, took_us, cpu_us, self.held,
             count, row, handle, session,
         )  # fmt: skip
         return [Send(Address("dispatcher", objects.dispatcher), answer)]

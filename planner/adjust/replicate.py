@@ -18,14 +18,13 @@ counts as a dth part of one.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ps2stream.keyed.ring import HashRing
+from ps2stream.keyed.plain_ring import list_clockwise
 from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.protocol.frame import F64
@@ -36,7 +35,10 @@ from ps2stream.routing.replicas import MAX_REPLICATED, ReplicatedUnit
 
 UnitKey = tuple[int | None, str | None]
 """The cell and the term of a replicated unit."""
-RING_SEED, RING_DEPTH = 0x5053, 16
+RING_SEED = 0x5053
+WHOLE_BATCHES = 2.0
+"""How many times what chance does to single objects the scatter must be to count: the batches of a
+moment are few, so that their scatter is itself a matter of chance."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class ReplicationRules:
     worker's equal share, above which a unit is replicated; word: the same of a word, which cannot
     migrate from all cells at once; cool: the part of theta below which a unit is not hot any more;
     most: changes at once; least_rate: objects a second below which nothing is done, for then
-    nobody waits; cool_s: seconds after which a unit that is not hot is replicated no longer;
+    nobody waits; busy: of the time, for which a worker must match before the plan changes while
+    publications wait; cool_s: seconds after which a unit that is not hot is replicated no longer;
     memory: of a worker's equal share of all postings, above which a unit is sharded; costs: of
     Definition 1.
     """
@@ -62,6 +65,7 @@ class ReplicationRules:
     most: int = 256
     least_rate: float = 100.0
     cool_s: float = 20.0
+    busy: float = 0.3
     memory: float = 1.0
     costs: Costs = dataclasses.field(default_factory=Costs)
 
@@ -89,7 +93,9 @@ class StreamShares:
 
     units: the hottest first. sent: of each object the copies that each worker got, float64[w].
     objects: how many they saw; rate: in a second; updates: postings inserted or deleted in a
-    second.
+    second. scatter: the standard deviation of `sent` by what single batches brought, float64[w],
+    None for none: objects of a replicated unit go to one worker by whole batches. busy: the part of
+    the time for which the worker matched that did most; crowded: whether publications had to wait.
     """
 
     units: tuple[HotUnit, ...]
@@ -97,6 +103,9 @@ class StreamShares:
     objects: int
     rate: float
     updates: float = 0.0
+    scatter: F64 | None = None
+    busy: float = 0.0
+    crowded: bool = False
 
     @property
     def loads(self) -> F64:
@@ -111,9 +120,16 @@ class StreamShares:
 
     @property
     def noise(self) -> float:
-        """The standard deviation of a worker's load over the mean, where objects come by chance."""
-        copies = self.objects * float(self.sent.sum())
-        return math.sqrt(len(self.sent) / copies) if copies > 0 else math.inf
+        """The standard deviation of the most loaded worker's load over the mean, where objects come
+        by chance, or batches do."""
+        total = float(self.sent.sum())
+        if not (self.objects and total > 0):
+            return math.inf
+        chance = math.sqrt(len(self.sent) / (self.objects * total))
+        if self.scatter is None:
+            return chance
+        scatter = self.find_weight(float(self.scatter[int(self.sent.argmax())]))
+        return scatter if scatter > WHOLE_BATCHES * chance else chance
 
     @property
     def unit_shares(self) -> dict[UnitKey, float]:
@@ -133,6 +149,17 @@ def is_unbalanced(stream: StreamShares, rules: ReplicationRules) -> bool:
     """Returns whether some worker certainly has too much."""
     is_busy = stream.rate >= rules.least_rate
     return is_busy and stream.balance > rules.balance + rules.certain * stream.noise
+
+
+def is_held(stream: StreamShares, rules: ReplicationRules) -> bool:
+    """Returns whether no change of the plan would pay now: publications wait, but not for a worker.
+
+    While they wait, what a plan change costs is taken from them. It pays off where one worker holds
+    all up. Such a worker is on a processor all the time, and for half of this time and more it
+    matches. Where the dispatchers or the processors of the host are the limit, another division of
+    the workers' part brings nothing.
+    """
+    return stream.crowded and stream.busy < rules.busy
 
 
 def has_many_queries(
@@ -312,14 +339,5 @@ def fill_up(loads: F64, weight: float) -> F64:
 
 def _list_ring(key: UnitKey, workers: int) -> Sequence[int]:
     """Returns all workers in the order of the ring from a unit on."""
-    ring = _make_ring(workers)
     raw = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    place = np.array([int.from_bytes(raw, "big")], np.uint64)
-    first = [int(w) for w in ring.candidates(place, np.array([workers]))[1]]
-    return list(dict.fromkeys((*first, *range(workers))))
-
-
-@functools.lru_cache(maxsize=2)
-def _make_ring(workers: int) -> HashRing:
-    """Returns the ring of all workers, which orders the first few of a unit's candidates."""
-    return HashRing(range(workers), RING_SEED, depth=min(workers, RING_DEPTH))
+    return list_clockwise(int.from_bytes(raw, "big"), workers, RING_SEED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
-from ps2stream.observability.process import count_us
+from ps2stream.observability.process import count_cpu_us, count_us
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address
 from ps2stream.protocol.ports import Log, Store
 from ps2stream.routing.plan import RoutingPlan
@@ -140,12 +140,18 @@ class Topology:
             saved=saved,
             strategist=strategist,
             clock_us=self.clock_us,
+            cpu_us=self.cpu_us,
         )
 
     @property
     def clock_us(self) -> Callable[[], int]:
         """The clock by which a worker times its matching: microseconds since whenever."""
         return count_us
+
+    @property
+    def cpu_us(self) -> Callable[[], int]:
+        """The clock of the processor time of a worker's matching, in microseconds."""
+        return count_cpu_us
 
     def merger(self, index: int, log: Log) -> MergerMachine:
         from ps2stream.merger.machine import MergerMachine

@@ -164,8 +164,9 @@ ALERTS = (
         "One worker gets {{ $value | humanize }} times the objects of the mean, and it stays so",
         "Hot units are normally replicated within seconds (`ps2stream status --load` lists "
         "them). Nothing is replicated while a plan change is under way or two plans coexist: see "
-        "`ps2stream migrations`. If there is none, look for messages of the controller in the "
-        "log, and whether ps2stream_adjustments_total counts declined changes.",
+        "`ps2stream migrations`; nor while publications wait, but not for a worker, as more "
+        "dispatchers or processors are needed. If it is neither, look for messages of the "
+        "controller in the log, and whether ps2stream_adjustments_total counts declined changes.",
     ),
     AlertRule(
         "Ps2streamMigrationStuck", "warning", "30m",

@@ -18,6 +18,11 @@ def count_us() -> int:
     return time.perf_counter_ns() // 1000
 
 
+def count_cpu_us() -> int:
+    """Returns the microseconds for which this thread has been on a processor."""
+    return time.thread_time_ns() // 1000
+
+
 def resident_bytes() -> int:
     """Returns the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

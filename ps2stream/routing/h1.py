@@ -80,6 +80,8 @@ class WorkerGroups(NamedTuple):
         """Returns the holder of each posting, uint16[n], in which a group that shards is replaced
         with the one worker that holds the posting. place uint64[n]: of the posting's query, as in
         QueryTags."""
+        if not self.sharded.any():
+            return holder
         out = np.empty(len(holder), np.uint16)
         choose_shards(sealed(holder), sealed(term), sealed(place), (*self,), out)
         return out

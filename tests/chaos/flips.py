@@ -87,7 +87,16 @@ def flips(count: int, seed: int, say: Say) -> dict[str, Any]:
 
 
 def _settings(data: Path) -> Settings:
-    return Settings(runtime="local", port=0, workers=2, dispatchers=2, mergers=2, data_dir=data)
+    return Settings(
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        dispatchers=2,
+        mergers=2,
+        data_dir=data,
+    )
 
 
 def _make(stopped: Path, killed: Path) -> None:

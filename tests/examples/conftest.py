@@ -16,7 +16,12 @@ from ps2stream.config import Settings
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = Settings(
-        runtime="local", port=0, workers=2, data_dir=Path(tmp_path_factory.mktemp("data"))
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        data_dir=Path(tmp_path_factory.mktemp("data")),
     )
     with start(settings) as running:
         yield running.targets[0]

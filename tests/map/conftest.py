@@ -29,7 +29,12 @@ Open = Callable[..., Page]
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     settings = Settings(
-        runtime="local", port=0, workers=2, data_dir=Path(tmp_path_factory.mktemp("map"))
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        data_dir=Path(tmp_path_factory.mktemp("map")),
     )
     with start(settings) as running:
         yield running

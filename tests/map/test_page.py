@@ -274,7 +274,13 @@ def test_others_matches_are_seen_with_their_queries_and_the_plan_is_told(
 
 def test_two_plans_that_coexist_are_told_and_loads_shown(tmp_path: Path, open_page: Open) -> None:
     settings = Settings(
-        runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        data_dir=tmp_path / "data",
+        load_period_s=0.5,
     )
     with start(settings) as service, Client(service.targets[0]) as client:
         client.insert("old", "flood", (0, 0, 1, 1))
@@ -290,7 +296,9 @@ def test_two_plans_that_coexist_are_told_and_loads_shown(tmp_path: Path, open_pa
 def test_replicated_cells_are_outlined_and_listed_with_their_workers(
     tmp_path: Path, open_page: Open
 ) -> None:
-    settings = Settings(runtime="local", port=0, workers=2, data_dir=tmp_path / "data", hot="off")
+    settings = Settings(
+        runtime="local", port=0, adjust="off", workers=2, data_dir=tmp_path / "data", hot="off"
+    )
     with start(settings) as service, Client(service.targets[0]) as client:
         plan = RoutingPlan.from_dict(json.loads(client.plan()))
         cell = int(plan.grid.cells(np.ones(1), np.ones(1), 4)[0])  # an eighth of the world

@@ -142,6 +142,8 @@ def test_the_actors_metrics_are_scraped_from_ray(
             monkeypatch.setenv(*line.split("=", 1))
     settings = Settings(
         port=0,
+        hot="off",
+        adjust="off",
         workers=2,
         data_dir=tmp_path / "data",
         metrics_port=port,

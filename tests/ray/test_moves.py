@@ -111,7 +111,14 @@ def moved(
 
 def test_moves_under_load_while_workers_die(tmp_path: Path, tweets: Path) -> None:
     settings = Settings(
-        port=0, data_dir=tmp_path / "data", dispatchers=2, workers=2, mergers=2, max_in_flight=64
+        port=0,
+        hot="off",
+        adjust="off",
+        data_dir=tmp_path / "data",
+        dispatchers=2,
+        workers=2,
+        mergers=2,
+        max_in_flight=64,
     )
     with start(settings) as service, Client(service.targets[1], timeout=90) as client:
 

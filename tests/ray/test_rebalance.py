@@ -58,7 +58,13 @@ class Stream(threading.Thread):
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RunningService]:
     settings = Settings(
-        port=0, data_dir=tmp_path / "data", dispatchers=2, workers=2, load_period_s=1.0
+        port=0,
+        hot="off",
+        adjust="off",
+        data_dir=tmp_path / "data",
+        dispatchers=2,
+        workers=2,
+        load_period_s=1.0,
     )
     with start(settings) as running:
         yield running

@@ -34,6 +34,8 @@ JOIN = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR'); p
 def settings(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Settings:
     return Settings(
         port=0,
+        hot="off",
+        adjust="off",
         data_dir=tmp_path_factory.mktemp("ray") / "data",
         dispatchers=2,
         workers=3,

@@ -21,7 +21,12 @@ from tests.support.methods import UNARY
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     settings = Settings(
-        runtime="local", port=0, workers=2, data_dir=Path(tmp_path_factory.mktemp("data"))
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        data_dir=Path(tmp_path_factory.mktemp("data")),
     )
     with start(settings) as running:
         yield running

@@ -27,7 +27,15 @@ RING = [[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data = tmp_path_factory.mktemp("bare")
-    settings = Settings(runtime="local", port=0, workers=2, data_dir=data, load_period_s=0.5)
+    settings = Settings(
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        data_dir=data,
+        load_period_s=0.5,
+    )
     with start(settings) as service:
         with Client(service.targets[0], timeout=90) as client:  # compiles the kernels
             client.insert("first", "flood", {"type": "Polygon", "coordinates": [RING]}, session="x")

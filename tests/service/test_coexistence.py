@@ -25,7 +25,7 @@ from tests.support.moving import World, by_text, lines, run, settled, swapped
 def settings(tmp_path: Path) -> Settings:
     return Settings(
         runtime="local", port=0, workers=2, dispatchers=2, data_dir=tmp_path / "data",
-        load_period_s=0.5,
+        load_period_s=0.5, hot="off", adjust="off",
     )  # fmt: skip
 
 

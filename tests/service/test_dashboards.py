@@ -245,6 +245,8 @@ def test_a_prometheus_server_has_what_the_dashboard_asks_for(tmp_path: Path) -> 
     settings = Settings(
         runtime="local",
         port=0,
+        hot="off",
+        adjust="off",
         workers=2,
         data_dir=tmp_path / "data",
         metrics_port=port,

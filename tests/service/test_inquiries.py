@@ -59,7 +59,14 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     plan = some_plan(rng)
     yes = no = replicated = 0
-    settings = Settings(runtime="local", port=0, workers=plan.workers, data_dir=tmp_path / "d")
+    settings = Settings(
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=plan.workers,
+        data_dir=tmp_path / "d",
+    )
     with start(settings, plan) as service, Client(service.targets[0]) as client:
         queries = {f"q{i}": some_query(rng) for i in range(25)}
         for id, (expression, region) in queries.items():
@@ -117,7 +124,12 @@ def owners(unit: dict[str, Any]) -> tuple[int, ...]:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     settings = Settings(
-        runtime="local", port=0, workers=2, data_dir=tmp_path_factory.mktemp("quiet")
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        data_dir=tmp_path_factory.mktemp("quiet"),
     )
     with start(settings) as service, Client(service.targets[0]) as client:
         yield client

@@ -33,7 +33,7 @@ HOT = [(-60.2 + x, -30.2 + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 
 def service(tmp_path: Path) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5,
-        hot="off",
+        hot="off", adjust="off",
     )  # fmt: skip
     with start(settings) as running:
         yield running
@@ -280,7 +280,8 @@ def test_a_cell_that_is_too_hot_for_one_worker_is_split_by_itself(dear: dict[str
 
 
 def test_rebalance_says_what_is_split(dear: dict[str, Any]) -> None:
-    with start(Settings(**dear)) as service, Client(service.targets[0], timeout=90) as client:
+    settings = Settings(**dear, adjust="off")
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
         work = OneCell(client)
         while client.load()["periods"] < 2:
             work.publish()

@@ -31,6 +31,8 @@ def metered(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Run
     settings = Settings(
         runtime="local",
         port=0,
+        hot="off",
+        adjust="off",
         workers=2,
         data_dir=Path(tmp_path_factory.mktemp("data")),
         metrics_port=port,

@@ -22,7 +22,15 @@ from tests.support.moving import World, lines, run, settled, swapped
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(runtime="local", port=0, workers=2, dispatchers=2, data_dir=tmp_path / "data")
+    return Settings(
+        runtime="local",
+        port=0,
+        hot="off",
+        adjust="off",
+        workers=2,
+        dispatchers=2,
+        data_dir=tmp_path / "data",
+    )
 
 
 @pytest.fixture

@@ -53,7 +53,9 @@ def test_a_plan_from_a_running_service(client: Client, target: str, tmp_path: Pa
 
 def test_a_running_service_takes_the_plan_that_was_made_from_it(tmp_path: Path) -> None:
     """The tutorial's way: no --base, no --grid-bits, no --workers."""
-    settings = Settings(runtime="local", port=0, workers=3, data_dir=tmp_path / "data")
+    settings = Settings(
+        runtime="local", port=0, hot="off", adjust="off", workers=3, data_dir=tmp_path / "data"
+    )
     path = tmp_path / "plan.json"
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
         target = service.targets[0]

@@ -40,7 +40,7 @@ def test_a_guarded_service_finds_a_better_plan_and_leaves_the_old_one(tmp_path: 
     settings = Settings(
         runtime="local", port=0, workers=2, dispatchers=2, data_dir=data, load_period_s=0.5,
         replan_s=0.5, replan_engine="numpy", auth=True, tls_cert=pair.cert, tls_key=pair.key,
-        tls_client_ca=authority.ca,
+        tls_client_ca=authority.ca, hot="off", adjust="off",
     )  # fmt: skip
     mine = authority.issue("me")
     with start(settings, by_text()) as service:

@@ -34,7 +34,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     """Three workers; nothing is replicated but by the test's plan, which stays."""
     data = tmp_path_factory.mktemp("replicas")
     settings = Settings(
-        runtime="local", port=0, workers=3, data_dir=data, hot="off", load_period_s=0.5
+        runtime="local",
+        port=0,
+        adjust="off",
+        workers=3,
+        data_dir=data,
+        hot="off",
+        load_period_s=0.5,
     )
     with start(settings) as running:
         yield running

@@ -40,7 +40,9 @@ def soon_overloaded() -> Iterator[list[bool]]:
 @contextmanager
 def running(path: Path, shed: Literal["off", "consensus", "subscription"]) -> Iterator[Client]:
     """A service whose workers divide the words everywhere, with a query for each word."""
-    settings = Settings(runtime="local", port=0, workers=WORKERS, data_dir=path, shed=shed)
+    settings = Settings(
+        runtime="local", port=0, hot="off", adjust="off", workers=WORKERS, data_dir=path, shed=shed
+    )
 
     fitted_plan = services.fitted_plan
 

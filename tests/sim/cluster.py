@@ -68,6 +68,10 @@ class SimTopology(Topology):
     def clock_us(self) -> Callable[[], int]:
         return lambda: 0
 
+    @property
+    def cpu_us(self) -> Callable[[], int]:
+        return lambda: 0
+
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         return cast("Index", Poisonable(super().new_index(grid, parts), self.poison))
 

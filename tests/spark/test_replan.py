@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::Deprecation
 
 def test_spark_decides_as_numpy_does(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
-    settings = Settings(runtime="local", port=0, dispatchers=2, data_dir=tmp_path / "data")
+    settings = Settings(
+        runtime="local", port=0, hot="off", adjust="off", dispatchers=2, data_dir=tmp_path / "data"
+    )
     with start(settings, by_text()) as service, Client(service.targets[0], timeout=90) as client:
         world = World(client)
         world.insert(40)

@@ -16,6 +16,7 @@ from ps2stream.protocol.addresses import ROLES, Address, Send
 from ps2stream.protocol.messages.loads import (
     AdjustReply,
     AdjustRequest,
+    HotUnitsRequest,
     LoadReport,
     LoadRequest,
     SampleRequest,
@@ -63,6 +64,7 @@ class ControllerWorld:
         self.asked = 0
         self.numbers: list[int] = []
         self.samples: list[tuple[int, SampleRequest]] = []
+        self.watched: list[HotUnitsRequest] = []
         self.problem = ""
         self.live, self.old, self.age_ms = 100, 100, 0
         self.united = 0
@@ -85,6 +87,9 @@ class ControllerWorld:
                 continue
             if isinstance(frame, SampleRequest):  # nobody answers; see test_hot_cells.py
                 self.samples.append((to.index, frame))
+                continue
+            if isinstance(frame, HotUnitsRequest):  # see test_hot_units.py
+                self.watched.append(frame)
                 continue
             assert to == Address("sequencer", 0)
             assert isinstance(frame, PlanChangeRequest)

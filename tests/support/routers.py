@@ -92,7 +92,7 @@ def answer(
     row, handle, session = np.array(found, np.int64).reshape(-1, 3).T
     count = np.bincount(session % mergers, minlength=mergers)
     return MatchBatch(
-        worker, batch, attempt, 0, backlog, count, row.astype(np.uint32), handle, session
+        worker, batch, attempt, 0, 0, backlog, count, row.astype(np.uint32), handle, session
     )
 
 

@@ -21,7 +21,9 @@ NAMES = sorted(path.name for path in FOLDER.glob("*.txt"))
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A service in this process; the working directory is empty."""
-    settings = Settings(port=0, data_dir=tmp_path / "data", workers=2, runtime="local")
+    settings = Settings(
+        port=0, hot="off", adjust="off", data_dir=tmp_path / "data", workers=2, runtime="local"
+    )
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     with start(settings) as service:

@@ -142,6 +142,10 @@ class HotUnitsReport(Frame):
     or, where cell is NO_CELL, a word (UTF-8, ragged) with the worker or group that owns it. Of each
     its postings, and `stored`, all that there are, or 0 if these were not requested; `updates`: the
     postings that were inserted or deleted in these milliseconds.
+
+    busy int64[w]: the microseconds of a processor that each worker matched for what it answered;
+    scatter float64[w]: the variance of `sent` by what single batches brought; crowded: 1 if batches
+    were under way nearly all the time, and full, so that publications had to wait.
     """
 
     KIND = 89
@@ -160,3 +164,6 @@ class HotUnitsReport(Frame):
     term: U8
     owner: U32
     postings: I64
+    busy: I64
+    scatter: F64
+    crowded: int

@@ -129,14 +129,15 @@ class WatermarkNotice(Frame):
 class MatchBatch(Frame):
     """worker -> dispatcher of the batch: the pairs that this worker found, perhaps none. The first
     count[0] of them are for sessions of merger 0, the next count[1] for those of merger 1, and so
-    on. The matching took `took_us` microseconds, and `backlog` batches still wait at the
-    worker."""
+    on. The matching took `took_us` microseconds, `cpu_us` of them on a processor, and `backlog`
+    batches still wait at the worker."""
 
     KIND = 30
     worker: int
     batch: int
     attempt: int
     took_us: int
+    cpu_us: int
     backlog: int
     count: I64
     row: U32

@@ -7,8 +7,14 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
-from ps2stream.controller.hot_units import HotUnitWatch, combine_reports
+from ps2stream.controller.hot_units import (
+    RECENT,
+    HotUnitWatch,
+    combine_reports,
+    join_streams,
+)
 from ps2stream.controller.machine import ControllerMachine
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.planner.adjust.decide import Rules
@@ -37,8 +43,12 @@ def report_of(
     dispatcher: int = 0,
     objects: int = 10_000,
     postings: int = 0,
+    busy: float = 0.0,
+    scatter: float = 0.0,
+    crowded: bool = False,
 ) -> HotUnitsReport:
-    """A report as it arrives."""
+    """A report as it arrives. busy: the part of the time for which worker 0 matched, the other half
+    of it; scatter: the standard deviation of what each was sent."""
     report = HotUnitsReport(
         dispatcher, request.epoch, request.number, (plan or halves()).route, objects, 500,
         30, 1_000 * request.weigh,
@@ -46,6 +56,7 @@ def report_of(
         np.array([u[1] for u in units], np.uint32), *strings_to_column([u[2] for u in units]),
         np.array([u[3] for u in units], np.uint32),
         np.full(len(units), postings * request.weigh, np.int64),
+        np.array([busy * 500_000, busy * 250_000], np.int64), np.full(2, scatter**2), int(crowded),
     )  # fmt: skip
     found = decode(report.encode())
     assert isinstance(found, HotUnitsReport)
@@ -69,11 +80,20 @@ class Watched:
         self.dispatchers = dispatchers
 
     def see(
-        self, units: Units, sent: tuple[int, int], objects: int = 10_000, postings: int = 0
+        self,
+        units: Units,
+        sent: tuple[int, int],
+        objects: int = 10_000,
+        postings: int = 0,
+        busy: float = 0.0,
+        scatter: float = 0.0,
+        crowded: int = 0,
     ) -> RoutingPlan | None:
+        """crowded: how many of the dispatchers are."""
         request = requested(self.watch.request())
+        how = objects, postings, busy / self.dispatchers, scatter
         done = [
-            self.watch.take(report_of(request, units, sent, self.plan, i, objects, postings))
+            self.watch.take(report_of(request, units, sent, self.plan, i, *how, i < crowded))
             for i in range(self.dispatchers)
         ]
         assert done == [False] * (self.dispatchers - 1) + [True]
@@ -114,6 +134,14 @@ def test_one_report_between_calm_ones_does_not() -> None:
             assert watched.see(CALM, (5_000, 5_000)) is None
 
 
+def test_single_bursts_are_not_in_a_row() -> None:
+    """As of programs that publish a file now and then."""
+    watched = Watched()
+    for _ in range(5):
+        assert watched.see(HOT, (9_000, 1_000)) is None
+        assert watched.see((), (0, 0), objects=0) is None
+
+
 def test_a_small_imbalance_is_seen_in_several_reports() -> None:
     """Of 400 copies each: alone they may be chance."""
     watched = Watched()
@@ -122,6 +150,65 @@ def test_a_small_imbalance_is_seen_in_several_reports() -> None:
     assert any(plan is not None for plan in seen)
     watched = Watched()
     assert not any(watched.see(HOT, (60, 40), objects=100) for _ in range(100))
+
+
+def test_nothing_is_done_while_publications_wait_but_not_for_a_worker() -> None:
+    watched = Watched(dispatchers=2)
+    for _ in range(5):
+        assert watched.see(HOT, (9_000, 1_000), busy=0.2, crowded=1) is None
+        assert watched.watch.held
+        assert requested(watched.watch.request()).weigh == 0  # which would cost something
+    for _ in range(RECENT - 1):  # a moment later they may wait again
+        assert watched.see(HOT, (9_000, 1_000), busy=0.2) is None
+        assert watched.watch.held
+    assert watched.see(HOT, (9_000, 1_000), busy=0.2) is None
+    assert not watched.watch.held
+    assert watched.see(HOT, (9_000, 1_000), busy=0.2) is not None
+
+
+def test_a_worker_that_is_the_limit_is_relieved_while_publications_wait() -> None:
+    watched = Watched(dispatchers=2)
+    for _ in range(5):
+        assert watched.see(HOT, (9_000, 1_000), busy=0.2, crowded=1) is None
+    assert watched.see(HOT, (9_000, 1_000), busy=0.4, crowded=2) is None
+    assert watched.see(HOT, (9_000, 1_000), busy=0.4, crowded=2) is not None
+    watched.see(HOT, (9_000, 1_000), busy=0.2, crowded=1)
+    assert watched.watch.held
+    watched.watch.forget()
+    assert not watched.watch.held
+
+
+def test_a_cool_replica_stays_while_publications_wait() -> None:
+    plan = dataclasses.replace(halves(), replicas=(ReplicatedUnit(5, None, (0, 1)),))
+    watched = Watched(plan=plan)
+    for _ in range(8):
+        assert watched.see(CALM, (5_000, 5_000), crowded=1) is None
+    for _ in range(RECENT - 1):
+        assert watched.see(CALM, (5_000, 5_000)) is None
+    after = watched.see(CALM, (5_000, 5_000))
+    assert after is not None
+    assert after.replicas == ()
+
+
+def test_what_whole_batches_bring_is_no_imbalance() -> None:
+    """Of a replicated unit a worker gets whole batches: few of them scatter by half of the mean."""
+    plan = dataclasses.replace(halves(), replicas=(ReplicatedUnit(20, None, (0, 1)),))
+    hot = [*HOT, (0.5, 20, "", 0)]
+    watched = Watched(plan=plan)
+    for _ in range(20):
+        assert watched.see(hot, (9_000, 1_000), scatter=2_500) is None
+    watched = Watched(plan=plan)
+    seen = [watched.see(hot, (9_000, 1_000), scatter=600) for _ in range(3)]
+    assert any(plan is not None for plan in seen)
+    watched = Watched()  # nothing is replicated: it is the stream that scatters
+    seen = [watched.see(hot, (9_000, 1_000), scatter=2_500) for _ in range(3)]
+    assert any(plan is not None for plan in seen)
+    streams = [
+        combine_reports([report_of(HotUnitsRequest(1, 1, 0), HOT, scatter=s)], 2)
+        for s in (300.0, 400.0)
+    ]
+    joined = join_streams([stream for stream in streams if stream is not None])
+    assert joined.noise == pytest.approx(2 * 500 / 20_000)
 
 
 def test_a_replica_ends_when_its_unit_was_cool_for_long() -> None:

@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+from ps2stream.controller.hot_units import RECENT, REPORT_TICKS
 from ps2stream.controller.machine import ControllerMachine
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.planner.adjust.decide import Rules
@@ -195,13 +196,15 @@ def test_a_sunset_that_is_refused_is_asked_for_again_once_a_period() -> None:
     assert world.machine.counters.declined == 0
 
 
-def hot_report(world: ControllerWorld, request: HotUnitsRequest, share: float) -> HotUnitsReport:
+def hot_report(
+    world: ControllerWorld, request: HotUnitsRequest, share: float, crowded: int = 0
+) -> HotUnitsReport:
     """Of 1,000 objects in half a second this share met cell 0 and worker 0, the rest worker 1."""
     sent = np.array([round(1000 * share), 1000 - round(1000 * share)], np.int64)
     return HotUnitsReport(
         0, request.epoch, request.number, world.strategy.serving.route, 1000, 500, 0, 0, sent,
         np.array([share]), np.array([0], np.uint32), np.zeros(2, np.int64), np.zeros(0, np.uint8),
-        np.zeros(1, np.uint16), np.zeros(1, np.int64),
+        np.zeros(1, np.uint16), np.zeros(1, np.int64), np.zeros(2, np.int64), np.zeros(2), crowded,
     )  # fmt: skip
 
 
@@ -212,13 +215,30 @@ def test_replicated_units_are_told_with_the_share_that_was_last_reported() -> No
     world = ControllerWorld(plan=plan, policy=policy)
     assert world.told()[1]["replicated"][0]["workers"] == [0, 1]
     assert "share" not in world.told()[1]["replicated"][0]
-    requests = []
     for _ in range(12):
-        sends = world.machine.tick()
-        requests += [send.frame for send in sends if isinstance(send.frame, HotUnitsRequest)]
-        world.serve([send for send in sends if not isinstance(send.frame, HotUnitsRequest)])
-    assert len(requests) == 2
-    assert world.machine.on(hot_report(world, requests[-1], 0.55)) == []
+        world.serve(world.machine.tick())
+    assert len(world.watched) == 2
+    assert world.machine.on(hot_report(world, world.watched[-1], 0.55)) == []
     told = world.told()[1]
     assert (told["replicated"][0]["share"], told["hot_balance"]) == (0.55, pytest.approx(1.1))
     assert world.machine.counters.replicated == 1
+
+
+def test_no_adjustment_begins_while_publications_wait_but_not_for_a_worker() -> None:
+    """What it costs would be taken from them; a requested one is made all the same."""
+    world = ControllerWorld(automatic=True)
+    for _ in range(10):
+        world.serve(world.machine.tick())
+    assert world.machine.on(hot_report(world, world.watched[-1], 0.5, crowded=1)) == []
+    world.period(ROWS)
+    world.period(ROWS)
+    assert world.begun == []
+    assert world.told("gr")[2] is not None
+    for _ in range(RECENT):
+        for _ in range(REPORT_TICKS):
+            world.serve(world.machine.tick())
+        world.machine.on(hot_report(world, world.watched[-1], 0.9))  # only adjustments are allowed
+    assert world.begun == []
+    world.period(ROWS)
+    world.period(ROWS)
+    assert len(world.begun) == 1

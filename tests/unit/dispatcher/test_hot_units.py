@@ -11,6 +11,7 @@ import pytest
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.hot_unit_kernels import EVERY
 from ps2stream.dispatcher.hot_units import (
+    FULL_ROWS,
     LOOKED_AT_PER_S,
     MOST_UNITS,
     PATIENCE_TICKS,
@@ -60,11 +61,13 @@ def report_after(
     texts: ObjectSample,
     analyzer: Analyzer | None = ANALYZER,
     on: Gridt | None = None,
+    under_way: float = 0.0,
 ) -> HotUnitsReport:
-    for _ in range(round(seconds * 10)):
-        counter.tick()
-    request = HotUnitsRequest(1, 2, int(on is not None))
-    return counter.report(request, 0, 9, 3, lambda: texts, analyzer, on or gridt())
+    """A report after some seconds, with a batch under way for the first part of them."""
+    for tick in range(round(seconds * 10)):
+        counter.tick(tick < under_way * seconds * 10)
+    request, busy = HotUnitsRequest(1, 2, int(on is not None)), np.array([7, 0, 9])
+    return counter.report(request, 0, 9, 3, lambda: texts, analyzer, on or gridt(), busy)
 
 
 def publish(counter: HotUnitCounter, on: Gridt, rows: ObjectRows) -> None:
@@ -117,6 +120,43 @@ def test_units_are_reported_with_their_postings_where_these_are_requested() -> N
         found = dict(zip(zip(cells, names, strict=True), report.postings.tolist(), strict=True))
         want = {(EAST, ""): 3, (EAST - 1, ""): 3, (NO_CELL, "flood"): 2, (NO_CELL, "river"): 2}
         assert found == {unit: n * weighed for unit, n in want.items()}
+
+
+def test_it_is_crowded_where_full_batches_are_always_under_way() -> None:
+    nothing = ObjectReservoir(10).held().joined()
+    counter, on = HotUnitCounter(), gridt()
+    full = posts([(-10.0, 10.0)] * FULL_ROWS, ["flood"] * FULL_ROWS)
+    small = posts([(-10.0, 10.0)] * 100, ["flood"] * 100)
+    for batches, under_way, crowded in [
+        ([full, full], 1.0, 1),
+        ([full, full], 0.6, 0),
+        ([small, full], 1.0, 0),
+        ([], 1.0, 0),
+        ([full], 0.8, 1),  # once none was under way
+    ]:
+        for rows in batches:
+            publish(counter, on, rows)
+        report = report_after(counter, 0.5, nothing, under_way=under_way)
+        assert report.crowded == crowded
+        assert report.busy.tolist() == [7, 0, 9]
+
+
+def test_the_scatter_is_the_variance_of_what_batches_brought() -> None:
+    """Of ten batches worker 0 got all of each third, and worker 1 some of each."""
+    nothing = ObjectReservoir(10).held().joined()
+    counter, on = HotUnitCounter(), gridt()
+    west, east = (-10.0, 10.0), (10.0, 10.0)
+    sent = []
+    for i in range(10):
+        n = 30 * (i % 3 == 0)
+        publish(counter, on, posts([west] * n + [east] * (10 + i), ["flood"] * (n + 10 + i)))
+        sent.append([n, 10 + i, 0])
+    report = report_after(counter, 0.5, nothing)
+    assert report.sent.tolist() == np.sum(sent, axis=0).tolist()
+    assert report.scatter.tolist() == pytest.approx(10 * np.var(sent, axis=0, ddof=1))
+    publish(counter, on, posts([west] * 5, ["flood"] * 5))
+    assert report_after(counter, 0.5, nothing).scatter.tolist() == [25, 0, 0]
+    assert report_after(counter, 0.5, nothing).scatter.tolist() == [0, 0, 0]
 
 
 def test_a_jump_is_seen_after_some_hundred_objects() -> None:

@@ -63,3 +63,15 @@ def test_workers_come_and_go() -> None:
     waits.note_done(3, 5, 10)  # of a worker that has left
     waits.note_sent(3, 5)
     assert waits.waits.tolist() == [0.0]
+
+
+def test_the_time_of_answers_is_told_once() -> None:
+    waits = WorkerWaits(2)
+    for worker, us in [(0, 30), (1, 5), (0, 70_000), (2, 8)]:  # the last is of one that has left
+        waits.note_done(worker, 10, 100_000, us)
+    waits.note_done(1, 10)  # dropped, not answered
+    assert waits.take_busy().tolist() == [70_030, 5]
+    assert waits.take_busy().tolist() == [0, 0]
+    waits.note_done(0, 10, 9, 4)
+    waits.resize(3)
+    assert waits.take_busy().tolist() == [4, 0, 0]

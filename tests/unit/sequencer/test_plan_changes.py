@@ -14,17 +14,21 @@ from ps2stream.protocol.messages.plan import (
     PlanAction,
     PlanChangeReply,
     PlanChangeRequest,
+    TransferChunk,
     TransferDone,
+    TransferRequest,
 )
 from ps2stream.protocol.messages.updates import AppliedReport
 from ps2stream.routing.plan import RoutingPlan, Space
 from ps2stream.routing.plan_changes import step_of
 from ps2stream.routing.plan_states import ChangeState, PlanStep
+from ps2stream.sequencer import plan_changes
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.registry import QueryRegistry
 from ps2stream.space.grid import Grid
 from tests.sim.hostile import ANALYSIS
+from tests.support.updates import delete, insert, query_rows
 
 PEERS = [Address("dispatcher", 0), Address("worker", 0), Address("worker", 1)]
 
@@ -55,9 +59,8 @@ class DriverLedger:
         self.served: list[str | None] = []
         self.full: Unavailable | None = None
         followers = FollowerProgress(PEERS, 0)
-        self.driver = PlanChangeDriver(
-            first, self.peers, followers, QueryRegistry(), self.write_record
-        )
+        self.live = QueryRegistry()
+        self.driver = PlanChangeDriver(first, self.peers, followers, self.live, self.write_record)
         self.driver.start(None)
         self.driver.run(3)
 
@@ -87,6 +90,16 @@ class DriverLedger:
     def report(self, watermark: int) -> None:
         self.driver.note_report(AppliedReport(0, watermark, watermark))
         self.driver.take_due_step()
+
+    def transfer(self, worker: int, after: int, begun: int, lsn: int, east: float) -> TransferChunk:
+        box = np.array([-180.0, -90.0, east, 90.0])
+        asked = TransferRequest(worker, begun, after, box, np.zeros(0, np.uint64))
+        [sent] = self.driver.answer_transfer(asked, lsn)
+        assert sent.to == Address("worker", worker)
+        assert isinstance(sent.frame, TransferChunk)
+        rows, last = self.live.load(after, begun, box, asked.term, plan_changes.TRANSFER_ROWS)
+        assert (sent.frame.rows.tobytes(), sent.frame.last) == (rows.encode(), last)
+        return sent.frame
 
     def hold(self) -> None:
         for worker in range(3):
@@ -167,3 +180,31 @@ def test_a_service_without_a_plan_changes_none() -> None:
     assert not ledger.steps
     with pytest.raises(TypeError, match="without a plan"):
         _ = ledger.driver.strategy
+
+
+def test_workers_that_gain_the_same_share_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is that of a registry that is read anew (`transfer` compares), also after a
+    delete and for another box, and it is the same one only while nothing has changed."""
+    monkeypatch.setattr(plan_changes, "TRANSFER_ROWS", 8)
+    ledger = DriverLedger(plan(0))
+    ledger.live.apply(query_rows([insert(str(i)) for i in range(20)], 1))
+    ledger.request(PlanAction.MOVE, NEXT)
+    first = [ledger.transfer(worker, 0, 20, 21, 180.0) for worker in range(3)]
+    assert first[1] is first[0]
+    assert first[2] is first[0]
+    assert ledger.transfer(1, first[0].last, 20, 21, 180.0) is not first[0]
+    assert ledger.transfer(1, 0, 20, 21, -179.0) is not first[0]
+    gone = query_rows([delete("3")], 22)
+    ledger.live.apply(gone.replace(handle=np.array([4])))
+    later = ledger.transfer(2, 0, 20, 22, 180.0)
+    assert later is not first[0]
+    assert ledger.transfer(0, 0, 20, 22, 180.0) is later
+    for after in range(plan_changes.KEPT_CHUNKS + 1):  # the oldest go
+        ledger.transfer(0, after + 1, 20, 22, 180.0)
+    assert ledger.transfer(0, 0, 20, 22, 180.0) is not later
+    kept = ledger.transfer(0, 0, 20, 22, 180.0)
+    ledger.driver.tick(0)
+    assert ledger.transfer(1, 0, 20, 22, 180.0) is kept
+    ledger.request(PlanAction.MOVE)
+    ledger.driver.tick(0)  # nothing is kept once the plan change is over
+    assert ledger.transfer(1, 0, 20, 22, 180.0) is not kept

@@ -65,15 +65,18 @@ def test_what_nobody_asked_for_is_answered_too() -> None:
 
 
 def test_an_answer_tells_how_long_it_took_and_what_still_waits() -> None:
-    times = iter([100, 130, 200, 290])
-    machine = WorkerMachine(0, 1, 1, tagger(), ROUTE, clock_us=lambda: next(times))
+    times, busy = iter([100, 130, 200, 290]), iter([5, 12, 12, 30])
+    machine = WorkerMachine(
+        0, 1, 1, tagger(), ROUTE, clock_us=lambda: next(times), cpu_us=lambda: next(busy)
+    )
     [(_, first)] = machine.on(objects(0, batch=1))
     for batch in (2, 3):
         assert machine.on(objects(9, batch)) == []  # the updates to it have not come
     [(_, second)] = machine.on(objects(0, batch=4))
     assert isinstance(first, MatchBatch)
     assert isinstance(second, MatchBatch)
-    assert [(f.took_us, f.backlog) for f in (first, second)] == [(30, 0), (90, 2)]
+    told = [(f.took_us, f.cpu_us, f.backlog) for f in (first, second)]
+    assert told == [(30, 7, 0), (90, 18, 2)]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))

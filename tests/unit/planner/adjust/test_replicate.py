@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 
 import numpy as np
@@ -240,3 +241,13 @@ def test_a_copy_of_a_sharded_object_counts_as_a_part() -> None:
     found = discount_shards(plan, stream)
     assert found.sent == pytest.approx([0.3, 0.1, 0.3, 0.2])
     assert discount_shards(quarters(), stream).sent.tolist() == stream.sent.tolist()
+
+
+def test_batches_are_noise_only_where_they_scatter_more_than_objects() -> None:
+    """Of 1,280 objects as in five batches, whose scatter is known to a third at best."""
+    stream = stream_of([cell(0, 0.5)], [0.2, 0.1, 0.1, 0.1], objects=1_280)
+    chance = math.sqrt(4 / (1_280 * 0.5))
+    assert stream.noise == pytest.approx(chance)
+    for scatter, noise in ((1.9 * chance, chance), (2.1 * chance, 2.1 * chance), (0.0, chance)):
+        std = np.array([scatter / 8, 9.0, 9.0, 9.0])  # that of the most loaded worker counts
+        assert dataclasses.replace(stream, scatter=std).noise == pytest.approx(noise)
