@@ -187,7 +187,7 @@ def test_postings_are_judged_as_their_modes_say(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_postings_with_codes_are_judged_as_these_say(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    ends, seen = [0, 1, 31, 32, 255], set()
+    ends, seen = [0, 1, 31, 32, 255], set[tuple[int, ...]]()
     for _ in range(200):
         has, may = (set(rng.choice([*ends[1:], *range(60, 100)], 30).tolist()) for _ in range(2))
         may.add(0)
