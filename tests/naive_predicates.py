@@ -150,9 +150,9 @@ def value_end(source: str, at: int, commas: bool = False) -> int:
 
 
 def list_end(source: str, at: int, sure: bool) -> int:
-    """Behind the parenthesis that ends the list at a place; 0 if it is none. sure: of things that
-    can only be values, with commas between them."""
-    while sure:
+    """Behind the parenthesis that ends the list at a place; 0 if it is none. sure: that begins
+    with what can only be a value, and has nothing or a comma behind it."""
+    if sure:
         at = skip_space(source, at)
         end = text_end(source, at) or bare_end(source, at)
         if not end or not (

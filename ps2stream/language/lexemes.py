@@ -18,9 +18,10 @@ _TEXT: Final = rf'(?:"(?:[^"\\]|\\.)*+"|[{_QUOTES[1:]}][^{_QUOTES}]*+[{_QUOTES[1
 # A comma is no part of a value, but behind one it is seen as a mistake: `a = 3,5`.
 _BARE: Final = rf"(?:\d{{4}}-\d\d-\d\d\s+\d\d?:)?+[^\s(){_QUOTES}]++"
 _LISTED: Final = rf"(?:\d{{4}}-\d\d-\d\d\s+\d\d?:)?+[^\s(),{_QUOTES}]++"
-# What can only be a value, so that `storm in (texas)` stays words.
+# What can only be a value, so that `storm in (texas)` stays words. What follows it and a comma is
+# seen as a mistake if it is none: `a in (1, nan)`.
 _SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^\s(),{_QUOTES}]*+|(?i:true|false))"
-_SURE_LIST: Final = rf"\(\s*{_SURE}(?:\s*,\s*{_SURE})*+\s*\)"
+_SURE_LIST: Final = rf"\(\s*{_SURE}\s*(?:,(?:{_TEXT}|[^(){_QUOTES}])*+)?+\)"
 _PREDICATE: Final = (
     rf"{_NAME}(?:\s*(?:[!<>]?=|[<>≠≤≥])\s*(?:{_TEXT}|{_BARE})?+"
     rf"|\s+NOT\s+(?:IN\s*\(|EXISTS\b)"

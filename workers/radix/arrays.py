@@ -17,7 +17,7 @@ from ps2stream.workers.radix import layout as kl
 FIRST = 1 << 10  # entries of new arrays
 WALKS_AHEAD = 512  # through trees, of the updates for which memory is asked for together
 FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
-SAMPLED = kl.SAMPLE  # comparisons by which a band is divided
+SAMPLED = kl.SAMPLE  # comparisons by which a band is divided, queries after which a set has a code
 LONG_PROGRAM = 512  # values: a longer one is not analysed when it is stored
 
 
@@ -29,7 +29,7 @@ class RadixArrays(NamedTuple):
     hash of the terms with WIDE trees; pool uint64[] and pool_f float64[]: one memory; pool_free
     int64[48]; slots_f float64[slots, 8] and slots_i int64[slots, 8]: one memory; dead
     uint64[slots / 64]; places uint32[]; holders int64[2 * entries]; cells uint32[2^k], counts
-    int64[2^k, 2]; state int64[289]; bands uint64[16, 65].
+    int64[2^k, 2]; state int64[289]; bands uint64[17, 65].
     """
 
     directory: U64
@@ -160,7 +160,7 @@ def make_places(size: int) -> U32:
 def make_arrays() -> RadixArrays:
     """Returns the arrays of an empty index."""
     slots, pool = cache_lines(FIRST), take_lines(FIRST)
-    bands: U64 = np.zeros((kl.BANDS, kl.BAND_ROW), np.uint64)
+    bands: U64 = np.zeros((kl.BANDS + 2, kl.BAND_ROW), np.uint64)
     bands[0, 1] = SAMPLED
     nodes = take_lines(FIRST)
     state = np.zeros(kl.STATE, np.int64)

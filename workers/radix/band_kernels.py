@@ -10,9 +10,10 @@ in the bucket of the value itself, a sixteenth, is left to be checked. So the va
 are compared once, with all predicates at the same time, and a posting is judged by bits, sixteen
 postings at once.
 
-`bands` uint64[16, ROW]. In the first row are the number of bands in use, and how many comparisons
+`bands` uint64[17, ROW]. In the first row are the number of bands in use, and how many comparisons
 are a sample, 1 or from BUCKETS to SAMPLE; from COMPARED on the term of each band's attribute, from
-KIND on its type << 1 | direction, 1 being >. The row of a band has its bounds, and before there are
+KIND on its type << 1 | direction, 1 being >. The two last rows are of sets of equalities (see
+`set_kernels`). The row of a band has its bounds, and before there are
 any the values seen, ascending; and the number of these. Bounds stay what they are, as postings have
 codes by them.
 """
@@ -46,6 +47,7 @@ from ps2stream.workers.radix.layout import (
     PRINT_WORDS,
     SAMPLE,
 )
+from ps2stream.workers.radix.set_kernels import describe_set
 
 _COMPARE = PROG_COMPARE
 BUCKETS = 16
@@ -157,13 +159,14 @@ def _compared_terms(prog, first, size):
 
 @njit(cache=True, nogil=True)
 def describe_posting(rows, r, bounds, i, stack, bands):
-    """Returns what is left to check for a posting, like `describe_check`, with the codes of two
-    comparisons instead of fingerprints if the query compares and needs no other term: FREE, if it
-    matches where these hold, or GENERAL. The lesser code of GENERAL comes second if, where these
-    hold, only a smaller posting term is left to check, and else first."""
+    """Returns what is left to check for a posting, like `describe_check`, with the code of a set
+    of equalities where `describe_set` has one. If the query compares and needs no other term, it
+    has the codes of two comparisons instead of fingerprints: FREE, if it matches where these hold,
+    or GENERAL. The lesser code of GENERAL comes second if, where these hold, only a smaller posting
+    term is left to check, and else first."""
     mode, prints = describe_check(rows, r, bounds, i, stack)
     if bounds.words <= _BITS:
-        return mode, prints
+        return describe_set(rows, r, bounds, i, stack, bands, mode, prints)
     first, own = rows.prog_off[r], _ONE_BIT << np.uint64(i)
     if bounds.needed & ~own & ~_compared_terms(rows.prog, first, bounds.size) != NO_WORD:
         return mode, prints

@@ -161,6 +161,15 @@ def _print_terms(term, first, bits, last, passed):
     return prints
 
 
+@njit(inline="always")
+def _print_either(term, first, bits):
+    """Returns the fingerprints of these terms, one or two, the greater one first: else the second
+    would be the code of a set."""
+    prints = _print_terms(term, first, bits, NO_WORD, 0)
+    high, low = max(prints & 255, prints >> 8), min(prints & 255, prints >> 8)
+    return high | low << 8
+
+
 @njit(cache=True, nogil=True)
 def describe_rest(rows, r, bounds):
     """Returns the fingerprints, 0 being none, of two other terms that the query of row r needs than
@@ -178,8 +187,8 @@ def describe_rest(rows, r, bounds):
 def describe_check(rows, r, bounds, i, stack):
     """Returns what is left to check for a posting under term i of the query of row r, and two
     fingerprints, 0 being none: ALL with those of other terms that it needs; ANY with those of all
-    terms, of which one must be there, or this posting is the one that emits, and the expression
-    holds. bounds: of its program, as `bound_row` gives them."""
+    terms, the greater one first, of which one must be there, or this posting is the one that emits,
+    and the expression holds. bounds: of its program, as `bound_row` gives them."""
     form, post, g0 = np.int64(rows.form[r]), rows.post[r], rows.term_off[r]
     n, own = rows.term_off[r + 1] - g0, _ONE_BIT << np.uint64(i)
     every = ~NO_WORD >> np.uint64(64 - n)
@@ -191,7 +200,7 @@ def describe_check(rows, r, bounds, i, stack):
     elif form == _FORM_ANY:
         if post != every or i > _PRINTS:
             return GENERAL, 0
-        return (ANY, _print_terms(rows.term, g0, smaller, NO_WORD, 0)) if i != 0 else (FREE, 0)
+        return (ANY, _print_either(rows.term, g0, smaller)) if i != 0 else (FREE, 0)
     elif bounds.size <= LONG_PROGRAM:
         lacks = (smaller | bounds.negated) & ~own
         if count_ones(lacks) <= _PRINTS and holds_surely(
@@ -199,7 +208,7 @@ def describe_check(rows, r, bounds, i, stack):
         ):
             if lacks == NO_WORD:
                 return FREE, 0
-            return ANY, _print_terms(rows.term, g0, lacks, NO_WORD, 0)
+            return ANY, _print_either(rows.term, g0, lacks)
         needed = bounds.needed & ~own
     if needed == NO_WORD:
         return GENERAL, 0

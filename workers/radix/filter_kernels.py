@@ -23,6 +23,7 @@ from ps2stream.workers.radix.layout import (
     is_even_block,
 )
 from ps2stream.workers.radix.pointers import prefetch
+from ps2stream.workers.radix.set_kernels import has_codes
 from ps2stream.workers.radix.vectors import (
     count_bits,
     find_holding,
@@ -158,7 +159,7 @@ def filter_groups(group, filled, o0, index, scratch, met, n, m):
     """
     n32, n16 = index.n32, index.n16
     groups, cands, checks, bits = scratch.groups, scratch.cands, scratch.checks, scratch.bits
-    compares, asked = index.bands[0] != NO_WORD, n
+    compares, asked = has_codes(index.bands), n
     for k in range(group, min(group + _GROUPS_AHEAD, filled)):
         _ask_for_group(k, index, groups)
     while group < filled and n <= FULL_CANDIDATES and m <= FULL_CANDIDATES:

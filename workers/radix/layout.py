@@ -32,7 +32,8 @@ pool    uint64[]: blocks. Expression: form | terms << 8 | program << 16 | class 
 dead    uint64[slots / 64]: a bit for each slot to be swept.
 places  uint32[n]: handle -> slot or holder; see `place_kernels`.
 holders int64[]: of queries that are alike, which are stored once; see `holder_kernels`.
-bands   uint64[16, 65]: of the comparisons of queries; see `band_kernels`.
+bands   uint64[17, 65]: of the comparisons of queries, see `band_kernels`; the last two rows are of
+        their equalities, see `set_kernels`.
 cells   uint32[2^k] and counts int64[2^k, 2]: live postings and their bytes by tag cell.
 
 A query whose tags are all that its boxes touch on its level, times all its posting terms, has no
@@ -49,7 +50,7 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 6
+FORMAT = 1 << 16 | 7
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 
@@ -113,7 +114,8 @@ BLOCK_WORDS = np.array(
 )
 """Words of the blocks of leaves by class, then of inner nodes of 64 and of 16 children."""
 PRINT_WORDS = 16  # of an object: its fingerprints, and the codes that may and that surely hold
-BANDS, SAMPLE = 16, 64
+BANDS, SAMPLE = 15, 64
+SETS = 16  # of equalities that have codes, those of the band behind the last one
 BAND_ROW = SAMPLE + 1
 SLACK = 16  # words behind the last node, as vectors are read whole
 

@@ -38,6 +38,7 @@ from ps2stream.workers.radix.probe_kernels import (
     place_objects,
     probe_keys,
 )
+from ps2stream.workers.radix.set_kernels import count_sets, mark_sets
 from ps2stream.workers.radix.verify_kernels import (
     BATCH,
     FULL_CANDIDATES,
@@ -142,6 +143,8 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
             if index.bands[0] != NO_WORD:
                 mark_bands(o0, o1, objects, index, scratch)
             n = list_keys(o0, o1, any_term, size, objects, index, scratch)
+            if count_sets(index.bands) != 0:
+                mark_sets(o0, o1, objects, index, scratch)
             found_leaves, deep = probe_keys(n, size, objects, index, scratch)
             last = descend_trees(found_leaves, deep, o0, index, scratch)
             leaf = on = 0

@@ -140,12 +140,18 @@ def _judge(builder: Any, args: Any, with_codes: bool) -> Any:
     free, every, any_, general = (
         builder.icmp_unsigned("==", modes, constant(mode)) for mode in range(4)
     )
-    behind = constant(0)
+    behind = behind_second = constant(0)
     if with_codes:
-        behind = builder.select(builder.or_(free, general), constant(256), constant(0))
+        coded = builder.and_(any_, builder.icmp_unsigned("<", first, second))
+        codes = builder.or_(free, general)
+        behind = builder.select(codes, constant(256), constant(0))
+        behind_second = builder.select(builder.or_(codes, coded), constant(256), constant(0))
     has_first = _look_up_bits(builder, builder.or_(first, behind), own)
-    has_second = _look_up_bits(builder, builder.or_(second, behind), own)
+    has_second = _look_up_bits(builder, builder.or_(second, behind_second), own)
     either = builder.or_(has_first, has_second)
+    if with_codes:
+        either = builder.select(coded, has_first, either)
+        any_ = builder.and_(any_, builder.or_(has_second, builder.not_(coded)))
     none = builder.icmp_unsigned("==", second, constant(0))
     whole = builder.and_(has_first, builder.or_(has_second, none))
     kept = builder.and_(any_, builder.not_(either))
@@ -207,9 +213,10 @@ def judge_comparisons(
     """Judges 16 postings like `judge_postings`, where FREE and GENERAL ones have codes. Behind the
     fingerprints of the object are eight words of the codes that may hold and eight of those that
     surely do, 0 among both; eight more are readable. Nothing is left of a FREE one whose codes
-    surely hold, and nothing holds of one whose codes cannot. Sets bit 32 + i, beside bit 16 + i,
-    for each of which is left only whether the object has a smaller posting term: the codes of a
-    GENERAL one, of which the first is the greater, surely hold."""
+    surely hold, and nothing holds of one whose codes cannot. The second byte of an ANY one is a
+    code if it is greater than the first: one that surely holds if it may, and must hold. Sets bit
+    32 + i, beside bit 16 + i, for each of which is left only whether the object has a smaller
+    posting term: the codes of a GENERAL one, of which the first is the greater, surely hold."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _judge(builder, args, True)

@@ -94,14 +94,19 @@ def draw_comparing(rng: np.random.Generator, handle: int) -> ComparingQuery:
         prog += write_comparison(place(term), order, *value)
         if n or len(words):
             prog.append(PROG_OR if loose else PROG_AND)
+    equal = words.tolist() if rng.random() < 0.5 else []  # as if these were equalities
     query.notes = [v for t in compared for v in (place(t) | 4 << 8, 0)]
-    query.notes.append(PROG_NOTES - len(compared)) if compared else None
+    query.notes += [v for t in equal for v in (place(t) | 5 << 8, 0)]
+    noted = len(compared) + len(equal)
+    query.notes.append(PROG_NOTES - noted) if noted else None
     choices = [
         post
         for post in range(1, 1 << len(terms))
         if all(posted(post, has) for has in satisfying(query))
     ]
     query.post = int(rng.choice(choices))
+    if set(prog) <= {PROG_AND, *range(64)} and rng.random() < 0.5:
+        query.form, query.prog = ExpressionForm.ALL, []
     units = itertools.product(
         sorted(touched(query)), (t for i, t in enumerate(terms) if query.post >> i & 1)
     )

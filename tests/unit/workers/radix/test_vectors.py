@@ -187,7 +187,7 @@ def test_postings_are_judged_as_their_modes_say(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_postings_with_codes_are_judged_as_these_say(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    ends, seen = [0, 1, 31, 32, 255], set()
+    ends, seen = [0, 1, 31, 32, 255], set[tuple[int, ...]]()
     for _ in range(200):
         has, may = (set(rng.choice([*ends[1:], *range(60, 100)], 30).tolist()) for _ in range(2))
         may.add(0)
@@ -206,17 +206,22 @@ def test_postings_with_codes_are_judged_as_these_say(seed: int) -> None:
         for i in range(16):
             way, both = int(mode[at + i]), {int(p) for p in print_[print_at + i]}
             found = tuple(bool(judged >> n + i & 1) for n in (0, 16, 32))
+            first, second = print_[print_at + i].tolist()
+            if way == ANY and first < second:  # which is a code
+                seen.add((way, first in has, second in may))
+                kept = second in may and first not in has
+                assert found == (kept, second in may and first in has, False)
+                continue
             if way in (ALL, ANY):
                 assert found == (bool(plain >> i & 1), bool(plain >> 16 + i & 1), False)
                 continue
-            first, second = print_[print_at + i].tolist()
             allowed, surely, whole = both <= may, both <= sure, first > second
             if way == FREE:
                 assert found == (surely, allowed and not surely, False)
             else:
                 assert found == (False, allowed, surely and whole)
             seen.add((way, *found))
-    assert len(seen) == 6
+    assert len(seen) == 10
 
 
 def test_a_point_is_in_a_box_with_its_bounds() -> None:
