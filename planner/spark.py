@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from ps2stream.archive import columns as archive_columns
+from ps2stream.archive.reading import list_files
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
@@ -163,7 +165,9 @@ class _SamplingJob:
         kind, rows = self._read_file(path)
         columns: dict[str, str] = {}
         more: dict[str, str] = {}
-        if kind == "parquet":
+        if kind == "archive":
+            rows = rows.select(*OBJECTS.names)
+        elif kind == "parquet":
             schema, choice = to_arrow_schema(rows.schema), AttributeChoice(attributes)
             columns = post_columns(path, schema)
             choice.check_columns(path, schema.names)
@@ -190,6 +194,8 @@ class _SamplingJob:
         try:
             if kind == "parquet":
                 return kind, reader.parquet(path)
+            if kind == "archive":
+                return kind, read_archive(self._spark, path)
             if kind == "jsonl":
                 return kind, reader.text(path)
             rows = reader.csv(
@@ -226,6 +232,13 @@ class _SamplingJob:
         self._progress(
             f"Spark: read {sum(read.values()):,} rows, collected {sum(self._collected.values()):,}"
         )
+
+
+def read_archive(spark: SparkSession, path: str) -> DataFrame:
+    """Returns the rows of an archive as of now. Raises InvalidArgument."""
+    schema = from_arrow_schema(archive_columns.SCHEMA)
+    files = list_files(path)
+    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 
 def standing(updates: DataFrame) -> DataFrame:
