@@ -79,7 +79,7 @@ def take(
     except (PySparkException, Py4JJavaError) as error:
         if (found := on.refused(str(error))) is not None:
             raise found from None
-        raise bad("spark", _describe_error(error)) from error
+        raise bad("spark", describe_error(error)) from error
     finally:
         job.forget()
 
@@ -203,7 +203,7 @@ class _SamplingJob:
                 ignoreLeadingWhiteSpace=False, ignoreTrailingWhiteSpace=False,
             )  # fmt: skip
         except (AnalysisException, Py4JJavaError) as error:
-            raise bad(path, f"cannot read it: {_describe_error(error)}") from None
+            raise bad(path, f"cannot read it: {describe_error(error)}") from None
         return kind, rows
 
     def _spread_rows(self, rows: DataFrame) -> DataFrame:
@@ -262,7 +262,7 @@ def standing(updates: DataFrame) -> DataFrame:
     )
 
 
-def _describe_error(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Returns the message of Spark or Java: a line for the failure and for each cause."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     messages = [] if java is not None else [str(error)]

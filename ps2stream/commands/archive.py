@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ps2stream.commands.loads import format_size, format_table
-from ps2stream.commands.output import CommandOutput, json_option, pass_output
+from ps2stream.commands.output import CommandOutput, FiniteRange, json_option, pass_output
+from ps2stream.commands.progress import StepReporter
 
 if TYPE_CHECKING:
     from ps2stream.archive.layout import ArchiveMark, ArchiveSnapshot
@@ -49,6 +50,91 @@ def show(output: CommandOutput, /, path: Path, files: bool) -> None:
         return
     facts = _archive_facts(found, count_rows(str(path)))
     output.emit(facts, "\n".join(_format_facts(path, found, facts)))
+
+
+@archive.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--hours",
+    type=FiniteRange(min=0, min_open=True),
+    help="Hours for which compacted objects are kept, counted from when they were archived.  "
+    "[default: all]",
+)
+@click.option(
+    "--bytes",
+    "size_bytes",
+    type=click.IntRange(min=1),
+    help="Bytes of compacted files that are kept; the oldest hours are dropped.  [default: all]",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    type=FiniteRange(min=0),
+    default=600.0,
+    show_default=True,
+    help="Seconds for which files that no longer count stay for those who read them.",
+)
+@click.option("--stemmer", help="Snowball language of the stemmer of the term statistics.")
+@click.option("--stop-words", help="ISO 639-1 code of the language of their stop words.")
+@json_option
+@pass_output
+def compact(
+    output: CommandOutput,
+    /,
+    path: Path,
+    hours: float | None,
+    size_bytes: int | None,
+    grace_s: float,
+    stemmer: str | None,
+    stop_words: str | None,
+) -> None:
+    """Sort the archive PATH by hour and cell, and drop what is too old or too much.
+
+    Spark takes the files that dispatchers have finished, and writes one table of objects, sorted
+    by the hour in which they were archived and their cell, and one of terms: how many objects of
+    each hour and cell have a word. Those who read the archive meanwhile see each object once, and
+    the service may run. Run it regularly, such as once an hour, as the user of the service and
+    with `spark-submit` where that is wanted.
+
+    \b
+      ps2stream archive compact /var/lib/ps2stream-archive --hours 720
+    """
+    from contextlib import ExitStack
+
+    from ps2stream.archive.layout import COMPACTED, check_head
+    from ps2stream.extras import name_missing_extra
+    from ps2stream.language.analyzer import Analysis
+    from ps2stream.observability.process import wall_clock_ms
+    from ps2stream.store.directory import lock_directory, replace_file
+
+    with name_missing_extra("Compacting an archive"):
+        from ps2stream.planner.compaction import CompactionOptions
+        from ps2stream.planner.compaction import compact as run
+        from ps2stream.planner.spark_session import session
+
+    check_head(path)
+    analysis = Analysis(0, stemmer, stop_words)
+    options = CompactionOptions(hours, size_bytes, grace_s, analysis)
+    with ExitStack() as ending, StepReporter(output) as report:
+        ending.enter_context(lock_directory(path / COMPACTED))
+        made = run(
+            lambda: ending.enter_context(session("ps2stream archive compact", advice="")),
+            path.absolute(), options, wall_clock_ms(), replace_file, report,
+        )  # fmt: skip
+    files = made.manifest.files
+    output.emit(
+        {
+            "objects": made.objects,
+            "files": made.files,
+            "hours": made.hours,
+            "dropped": made.dropped,
+            "removed": made.removed,
+            "generation": made.manifest.generation,
+        },
+        f"compacted {made.objects:,} objects of {made.files:,} files in {made.hours:,} hours; "
+        f"dropped {made.dropped:,} files by retention, removed {made.removed:,} that no longer "
+        f"counted; {len(files):,} files, {format_size(sum(f.size_bytes for f in files))}",
+    )
 
 
 def _archive_facts(found: ArchiveSnapshot, rows: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ps2stream.archive.layout import read_snapshot
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque
 from ps2stream.protocol.rows import ObjectRows, no_offsets
+from ps2stream.v1 import object_pb2
 
 
 class Post(NamedTuple):
@@ -70,6 +71,8 @@ def archived(path: Path) -> dict[Key, tuple[int, Post]]:
 
 def some_posts(rng: Any, count: int) -> list[Post]:
     """Posts of several tenants, some with ends, attributes and payloads. rng: random.Random."""
+    attributes = object_pb2.Attributes()
+    attributes.values["mag"].number = rng.random()
     words = ["", "rain", "hagel", "雨 in 東京", "a\nb", "x" * 300]
     return [
         Post(
@@ -80,7 +83,7 @@ def some_posts(rng: Any, count: int) -> list[Post]:
             rng.uniform(-180, 180),
             rng.uniform(-90, 90),
             rng.choice(words),
-            rng.choice([None, None, rng.randbytes(7)]),
+            rng.choice([None, None, attributes.SerializeToString()]),
             rng.choice([None, None, rng.randbytes(90)]),
         )
         for _ in range(count)
