@@ -33,6 +33,10 @@ SCHEMA = pa.schema(
 )
 
 
+REPEATED = ("partition", "series", "lsn", "archived", "tenant", "until")
+"""Columns with few values in a file; a dictionary of any other would only take time."""
+
+
 class ArchivedBatch(NamedTuple):
     """A batch of objects as their log has it: the offset of the first one, the LSN of all, and
     the columns."""

@@ -323,7 +323,11 @@ def encode_file(table: Any) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from ps2stream.archive.columns import REPEATED
+
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", compression_level=1)
+    pq.write_table(
+        table, sink, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
+    )
     data: bytes = sink.getvalue().to_pybytes()
     return data
