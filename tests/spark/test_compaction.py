@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from ps2stream.archive.layout import (
     COMPACTED,
@@ -18,6 +20,7 @@ from ps2stream.archive.layout import (
     read_manifest,
     read_snapshot,
 )
+from ps2stream.cli import main
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import spark as engine
 from ps2stream.planner.cell_terms import HOUR_MS
@@ -29,7 +32,7 @@ from ps2stream.planner.compaction import (
     retain,
 )
 from ps2stream.planner.job import PlanJob, sample_of
-from ps2stream.store.directory import replace_file
+from ps2stream.store.directory import lock_directory, replace_file
 from tests.support.archived import archived
 from tests.support.archived_world import ArchivedWorld
 
@@ -143,6 +146,12 @@ def test_nothing_to_compact(tmp_path: Path) -> None:
     assert (done.objects, done.files, done.dropped) == (0, 0, 0)
     assert not (world.limits.path / COMPACTED / MANIFEST).exists()
     assert read_manifest(world.limits.path).generation == 0
+    told = CliRunner().invoke(main, ["archive", "compact", str(world.limits.path), "--json"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["objects"] == 0
+    with lock_directory(world.limits.path / COMPACTED):
+        told = CliRunner().invoke(main, ["archive", "compact", str(world.limits.path)])
+    assert "is in use by process" in told.stderr
     world.writer.close()
 
 
