@@ -20,7 +20,7 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting, updates
 from ps2stream.planner.hits import UnitHits, UnitNumbers
-from ps2stream.planner.objects import pack_columns, pack_rows
+from ps2stream.planner.objects import pack_archived, pack_columns, pack_rows
 from ps2stream.planner.sample import COUNTS, summed
 from ps2stream.posts.arrow_columns import SCHEMA, post_column
 from ps2stream.posts.attribute_columns import convert_column
@@ -68,8 +68,9 @@ def refused(text: str) -> InvalidArgument | None:
 
 
 class ObjectSource(NamedTuple):
-    """A file of objects. columns: the file's column for each of ours, more: the type of each column
-    that is an attribute (both of Parquet); attributes: the choice of these, as PlanJob has it."""
+    """A file or an archive of objects. columns: the file's column for each of ours, more: the type
+    of each column that is an attribute (both of Parquet); attributes: the choice of these, as
+    PlanJob has it."""
 
     kind: Format
     path: str
@@ -84,7 +85,9 @@ def read_objects(source: ObjectSource, parts: Batches) -> Batches:
     kind, path, columns, more, spec = source
     choice, row = AttributeChoice(spec), 0
     for part in parts:
-        if kind == "parquet":
+        if kind == "archive":
+            yield pack_archived(part, choice)
+        elif kind == "parquet":
             where = f"{path} (a partition)"
             found = {n: post_column(where, n, columns, part, row) for n in SCHEMA.names[1:]}
             found["id"] = pa.nulls(len(part), pa.string())

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from ps2stream.archive.reading import read_batches
+from ps2stream.posts.archived import make_archived_rows
 from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import format_of, read_posts, read_rows
@@ -31,13 +33,25 @@ _NOT_ATTRIBUTES: Final = frozenset((*SCHEMA.names, "payload"))
 
 
 def read_objects(path: str, attributes: str | None = None) -> Iterator[Any]:
-    """Yields batches of OBJECTS of a file. attributes: which members and columns are attributes, as
-    `AttributeChoice` reads it. Raises InvalidArgument for what is wrong with the file."""
+    """Yields batches of OBJECTS of a file or an archive. attributes: which members and columns are
+    attributes, as `AttributeChoice` reads it. Raises InvalidArgument for what is wrong with the
+    file."""
     choice = AttributeChoice(attributes)
+    if format_of(path) == "archive":
+        for part in read_batches(path, OBJECTS.names, BATCH):
+            yield pack_archived(part, choice)
+        return
     if format_of(path) == "parquet":
         yield from map(pack_columns, read_posts(path, batch=BATCH, choice=choice))
         return
     yield from map(pack_rows, read_rows(path, batch=BATCH, choice=choice))
+
+
+def pack_archived(part: Any, choice: AttributeChoice) -> Any:
+    """Returns OBJECTS of a batch of an archive with the columns of OBJECTS."""
+    if choice.types is not None:
+        return pack_rows(make_archived_rows(part, choice))
+    return pa.record_batch([part.column(f.name).cast(f.type) for f in OBJECTS], schema=OBJECTS)
 
 
 def pack_rows(rows: Sequence[Mapping[str, Any]]) -> Any:

@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from ps2stream.archive import columns as archive_columns
+from ps2stream.archive.reading import list_files
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
@@ -77,7 +79,7 @@ def take(
     except (PySparkException, Py4JJavaError) as error:
         if (found := on.refused(str(error))) is not None:
             raise found from None
-        raise bad("spark", _describe_error(error)) from error
+        raise bad("spark", describe_error(error)) from error
     finally:
         job.forget()
 
@@ -163,7 +165,9 @@ class _SamplingJob:
         kind, rows = self._read_file(path)
         columns: dict[str, str] = {}
         more: dict[str, str] = {}
-        if kind == "parquet":
+        if kind == "archive":
+            rows = rows.select(*OBJECTS.names)
+        elif kind == "parquet":
             schema, choice = to_arrow_schema(rows.schema), AttributeChoice(attributes)
             columns = post_columns(path, schema)
             choice.check_columns(path, schema.names)
@@ -190,6 +194,8 @@ class _SamplingJob:
         try:
             if kind == "parquet":
                 return kind, reader.parquet(path)
+            if kind == "archive":
+                return kind, read_archive(self._spark, path)
             if kind == "jsonl":
                 return kind, reader.text(path)
             rows = reader.csv(
@@ -197,7 +203,7 @@ class _SamplingJob:
                 ignoreLeadingWhiteSpace=False, ignoreTrailingWhiteSpace=False,
             )  # fmt: skip
         except (AnalysisException, Py4JJavaError) as error:
-            raise bad(path, f"cannot read it: {_describe_error(error)}") from None
+            raise bad(path, f"cannot read it: {describe_error(error)}") from None
         return kind, rows
 
     def _spread_rows(self, rows: DataFrame) -> DataFrame:
@@ -228,6 +234,13 @@ class _SamplingJob:
         )
 
 
+def read_archive(spark: SparkSession, path: str) -> DataFrame:
+    """Returns the rows of an archive as of now. Raises InvalidArgument."""
+    schema = from_arrow_schema(archive_columns.SCHEMA)
+    files = list_files(path)
+    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+
+
 def standing(updates: DataFrame) -> DataFrame:
     """Returns counting.QUERIES of UPDATES, as updates.standing returns them."""
     turns = Window.partitionBy("id").orderBy("time", "op", "expression", "box")
@@ -249,7 +262,7 @@ def standing(updates: DataFrame) -> DataFrame:
     )
 
 
-def _describe_error(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Returns the message of Spark or Java: a line for the failure and for each cause."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     messages = [] if java is not None else [str(error)]

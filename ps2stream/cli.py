@@ -36,6 +36,7 @@ COMMANDS = {
     "migrations": ("migrations", "migrations"),
     "calibrate": ("calibrate", "calibrate"),
     "map": ("map", "live_map"),
+    "archive": ("archive", "archive"),
     "backup": ("backup", "backup"),
     "restore": ("backup", "restore"),
     "doctor": ("doctor", "doctor"),
@@ -70,6 +71,9 @@ SUMMARIES = {
     "migrations": "List the plan changes that ended, oldest first, and the one in progress.",
     "calibrate": "Measure the costs that plans are made with, on this machine.",
     "map": "Serve a live map of the running service, until interrupted.",
+    "archive": (
+        "Look at the archive of a service, which `serve` writes if archive is set, and compact it."
+    ),
     "backup": "Copy a data directory to DEST, a new or empty folder.",
     "restore": "Create a data directory from the backup SRC.",
     "doctor": "Check this machine and the data directory of a service, and say what to do.",

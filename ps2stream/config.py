@@ -125,6 +125,32 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="hours that an unacknowledged delivery is kept before a gap",
     )
+    archive: Path | None = Field(
+        default=None,
+        description="directory of the archive, where each dispatcher writes the durable objects to "
+        "Parquet files; by default there is none",
+    )
+    archive_bytes: int = Field(
+        default=16 << 30,
+        ge=1 << 20,
+        description="bytes of files in the archive that a dispatcher keeps until they are "
+        "compacted; the oldest are removed",
+    )
+    archive_hours: float = Field(
+        default=24.0 * 30,
+        gt=0,
+        le=24 * 366 * 100,
+        allow_inf_nan=False,
+        description="hours that a dispatcher keeps a file of the archive",
+    )
+    archive_s: float = Field(
+        default=60.0,
+        ge=0.0,
+        le=3600.0,
+        allow_inf_nan=False,
+        description="seconds after which durable objects are written to the archive; sooner if "
+        "they fill a file",
+    )
     max_in_flight: int = Field(
         default=64,
         ge=1,
@@ -373,6 +399,12 @@ class Settings(BaseModel):
         if value is not None:
             read_foldings(value)
         return value
+
+    @model_validator(mode="after")
+    def _check_archive(self) -> Self:
+        if self.archive is not None and self.archive.absolute() == self.data_dir.absolute():
+            raise ValueError("archive: must be another directory than data_dir")
+        return self
 
     @model_validator(mode="after")
     def _check_guards(self) -> Self:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps2stream.cluster.allocator import MemoryReturn, bound_heaps
+from ps2stream.cluster.archived_log import ArchivedLog
 from ps2stream.cluster.dispatcher_driver import DispatcherDriver, replaced
 from ps2stream.cluster.dispatcher_edge import DispatcherEdge
 from ps2stream.cluster.intervals import JOIN_S, MEMORY_S
@@ -35,6 +36,7 @@ from ps2stream.dispatcher.events import (
 from ps2stream.observability.traces import NO_TRACES, TraceSampling
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.ports import Log
 from ps2stream.protocol.ticks import TICK_S
 from ps2stream.security import PortSecurity
 from ps2stream.service.service_loop import service_loop
@@ -51,7 +53,10 @@ class DispatcherShell(ActorShell):
     ) -> None:
         super().__init__(address, epoch)
         bound_heaps()
-        self._log = TrimmedLater(logs.open(address))
+        self._log: Log = TrimmedLater(logs.open(address))
+        if topology.archive is not None:
+            name = logs.describe_log(address, identity)
+            self._log = ArchivedLog.follow(self._log, topology.archive, address, name)
         self._unsynced = threading.Event()
         machine = topology.dispatcher(address.index, epoch, self._log, self.meter)
         self._router = machine.router
@@ -185,7 +190,8 @@ class DispatcherShell(ActorShell):
 
     def status(self) -> dict[str, Any]:
         of_server = self._servers[0].status() if self._servers else {}
-        return super().status() | self.edge.status() | of_server
+        of_archive = self._log.status() if isinstance(self._log, ArchivedLog) else {}
+        return super().status() | self.edge.status() | of_server | of_archive
 
     def _handle_events(self, events: list[Event]) -> bool:
         if not self.failure:

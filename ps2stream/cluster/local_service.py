@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ps2stream.cluster.archived_log import ArchivedLog
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.log_pairing import pair_logs
@@ -18,6 +19,8 @@ from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.observability.metrics_port import MetricsPort
 from ps2stream.observability.process import disk
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.ports import Log
 from ps2stream.protocol.ticks import TICK_S
 from ps2stream.service.server import GrpcServer, serve, serve_privately
 
@@ -30,6 +33,8 @@ class LocalService(RunningService):
         analysis = json.dumps(topology.plan.analysis.to_dict())
         place = place_of(settings)
         self._ledger = place.open_ledger(analysis)
+        self._topology = topology
+        self._archived: dict[str, ArchivedLog] = {}
         self._done = threading.Event()
         self._servers: list[GrpcServer] = []
         self._private: list[GrpcServer] = []
@@ -41,9 +46,9 @@ class LocalService(RunningService):
         self._replanning = PeriodicReplanning(settings, self.sockets, self._note_parts)
         self._census = CensusRounds(self.status, self._note_parts)
         try:
-            logs = ServiceLogs(place)
-            pair_logs(logs, self._ledger, topology, accept_loss)
-            self._runtime = LocalRuntime(topology, self._ledger, logs.open)
+            self._logs = ServiceLogs(place)
+            pair_logs(self._logs, self._ledger, topology, accept_loss)
+            self._runtime = LocalRuntime(topology, self._ledger, self._open_log)
             for edge, port in zip(self._runtime.edges, ports(settings), strict=True):
                 self._servers.append(serve(edge, settings.host, port, settings.security))
             if settings.metrics_port:
@@ -67,7 +72,18 @@ class LocalService(RunningService):
         found["sequencer-0"] |= disk(self._folder)
         for i, server in enumerate(self._servers):
             found[f"dispatcher-{i}"] |= server.status()
+        for name, archived in self._archived.items():
+            found[name] |= archived.status()
         return found | self._replanning.status()
+
+    def _open_log(self, address: Address) -> Log:
+        log, limits = self._logs.open(address), self._topology.archive
+        if limits is None or address.role != "dispatcher":
+            return log
+        identity = self._logs.describe_log(address, self._ledger.identity)
+        archived = ArchivedLog.follow(log, limits, address, identity)
+        self._archived[f"dispatcher-{address.index}"] = archived
+        return archived
 
     def stop(self) -> None:
         self._done.set()

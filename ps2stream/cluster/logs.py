@@ -48,6 +48,11 @@ class ServiceLogs(NamedTuple):
         """Reads the identity of a log; see read_identity."""
         return self.place.log_identity(name)
 
+    def describe_log(self, address: Address, ledger: int) -> str:
+        """Returns what tells the log of a dispatcher or merger from any other of its name."""
+        found = self.identity(name_of(address)) if self.identified else None
+        return f"{ledger:x}" if found is None else f"{found.ledger:x}-{found.incarnation:x}"
+
     def identify(self, name: str, identity: LogIdentity) -> None:
         """Writes the identity of a log; see write_identity."""
         self.place.identify_log(name, identity)

@@ -16,6 +16,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
+from ps2stream.archive.layout import ArchiveLimits
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running_service import RunningService, place_of
@@ -76,11 +77,20 @@ def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
         retention_ms=max(1, round(settings.retention_hours * 3_600_000)),
         sample_objects=settings.sample_objects,
         valid_objects_bytes=settings.valid_objects_bytes,
+        archive=archive_of(settings),
         shed=None if settings.shed == "off" else settings.shed,
         quotas=settings.security.quotas,
         policy=policy_of(settings, plan.workers),
         index=settings.index,
     )
+
+
+def archive_of(settings: Settings) -> ArchiveLimits | None:
+    """Returns where the archive is and what it keeps; None if there is none."""
+    if settings.archive is None:
+        return None
+    path = settings.archive.absolute()
+    return ArchiveLimits(path, settings.archive_bytes, settings.archive_hours, settings.archive_s)
 
 
 def policy_of(settings: Settings, workers: int) -> ControllerPolicy:

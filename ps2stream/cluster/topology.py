@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ps2stream.archive.layout import ArchiveLimits
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.observability.process import count_cpu_us, count_us
@@ -50,6 +51,7 @@ class Topology:
     retention_ms: int = 24 * 3_600_000
     sample_objects: int = 0
     valid_objects_bytes: int = 64 << 20
+    archive: ArchiveLimits | None = None
     shed: SheddingRank | None = None
     quotas: QuotaTable = NO_QUOTAS
     policy: ControllerPolicy = dataclasses.field(default_factory=ControllerPolicy)

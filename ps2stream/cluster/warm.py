@@ -40,6 +40,7 @@ from ps2stream.planner.adjust.scale import scaled
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import sealed, strings_to_column
 from ps2stream.protocol.messages.plan import PlanAction
+from ps2stream.protocol.opaque import split_opaque
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.service.calls import OBJECT_ROWS, check_batch
@@ -117,7 +118,9 @@ def warm(topology: Topology) -> None:
     regions = [REGIONS[i % len(REGIONS)] for i in range(QUERIES)]
     sessions, no_requests = ["warm"] * QUERIES, [""] * QUERIES
     edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
-    edge.publish(_make_objects(edge.analyzer))
+    objects = _make_objects(edge.analyzer)
+    edge.publish(objects)
+    split_opaque(objects.opaque_off, objects.opaque, len(objects))  # as for the archive
     router = edge.machine.router
     router.hot_units.count(router.gridt, _make_objects(edge.analyzer), [])
     router.gridt.count_stored(np.zeros(1, np.uint32), np.zeros(1, np.uint64))

@@ -149,6 +149,14 @@ ALERTS = (
         "limit if the disk has room, or make the subscriber read faster.",
     ),
     AlertRule(
+        "Ps2streamArchiveIncomplete", "warning", "0m",
+        "sum by (job) (increase(ps2stream_archive_lost_objects_total[10m])) > 0",
+        "{{ $value | humanize }} durable objects did not come into the archive in 10 minutes",
+        "The archive could not be written for so long that the object log kept no more for it: its "
+        "disk is full, or its folder cannot be written. The log of the service says which. "
+        "Matching and delivery are not concerned.",
+    ),
+    AlertRule(
         "Ps2streamUnbalanced", "warning", "30m",
         "max by (job) (ps2stream_balance) > max by (job) (ps2stream_balance_limit) and "
         "max by (job) (ps2stream_worker_load_seconds) > 0.5",

@@ -1,4 +1,5 @@
-"""Posts and queries from files: JSON lines, CSV, GeoJSON, Parquet, or standard input (`-`).
+"""Posts and queries from files: JSON lines, CSV, GeoJSON, Parquet, or standard input (`-`); and
+posts from the folder of an archive.
 
 Each value is checked, so that a bad one is reported with its file and line before anything of its
 batch is published. Accepted names: lat | latitude, lon | lng | longitude, time | ts | timestamp,
@@ -18,12 +19,13 @@ from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from ps2stream.archive.layout import is_archive
 from ps2stream.errors import short
 from ps2stream.limits import BATCH_ROWS
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import KNOWN, NAMES, POSTS, bad, check_head, check_records
 
-Format = Literal["jsonl", "csv", "geojson", "parquet"]
+Format = Literal["jsonl", "csv", "geojson", "parquet", "archive"]
 MAX_LINE = 1 << 20  # bytes
 ROWS = 10_000  # rows of a Parquet batch
 PART_BYTES = 2 << 20  # bytes of a record batch, well below what a request may carry
@@ -39,7 +41,10 @@ SUFFIXES: dict[str, Format] = {
 
 
 def format_of(path: str, given: str | None = None) -> Format:
-    """Returns the format given, else the one that the name ends in; `-` is JSON lines."""
+    """Returns the format given, else the one that the name ends in; `-` is JSON lines, and the
+    folder of an archive is one."""
+    if given is None and is_archive(path):
+        return "archive"
     suffix = "." + given if given else ".jsonl" if path == "-" else Path(path).suffix.lower()
     if (found := SUFFIXES.get(suffix)) is None:
         if "://" not in path:
@@ -63,6 +68,12 @@ def read_rows(
     Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the column,
     what was expected and what was found.
     """
+    if format_of(path, format) == "archive":
+        from ps2stream.posts.archived import read_archived_rows
+
+        for rows in read_archived_rows(path, batch, choice):
+            yield from split_rows(rows)
+        return
     if format_of(path, format) == "parquet":
         for part in read_posts(path, format, batch, run, choice):
             yield [nest_attributes(row) for row in part.to_pylist()]
@@ -124,6 +135,12 @@ def read_posts(
 ) -> Iterator[Any]:
     """Yields the posts as `read_rows` does, but as record batches of arrow_columns.SCHEMA. With a
     choice, of a Parquet file, these also have a column for each attribute, payload and until."""
+    if format_of(path, format) == "archive":
+        from ps2stream.posts.archived import read_archived_posts
+
+        for found in read_archived_posts(path, batch):
+            yield from sized(found)
+        return
     if format_of(path, format) != "parquet":
         from ps2stream.posts.arrow_columns import of_records
 
@@ -139,6 +156,10 @@ def read_posts(
 
 def row_count(path: str, format: str | None = None) -> int | None:
     """Returns the rows in a file where that is cheap to know, for progress bars."""
+    if path != "-" and format_of(path, format) == "archive":
+        from ps2stream.archive.reading import count_rows
+
+        return count_rows(path)
     if path == "-" or format_of(path, format) != "parquet":
         return None
     from ps2stream.posts.parquet import open_parquet

@@ -16,6 +16,7 @@ _DENIED = frozenset({errno.EACCES, errno.EPERM})
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OURS = re.compile(
     r"(ledger\.db.*|mark|mark\.new|lock|tokens|tokens\.new|ray-token.*|restored|snapshots|manifest.*"
+    r"|archive\.json(\.new)?|mark\.json(\.new)?|dispatcher-[0-9]+|compacted|[-0-9]+\.parquet(\.new)?"
     r"|identity|identity\.new|arrays\..*|[0-9]{12}\.segment|(objects|matches|worker)-[0-9]+|lost\+found)"
 )
 

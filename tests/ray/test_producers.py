@@ -15,6 +15,7 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.dispatcher.producers import find_owner
 from ps2stream.errors import Ps2StreamError
+from tests.support.archived import archived
 
 pytestmark = pytest.mark.ray
 PRODUCERS = ("a", "b", "c", "d")
@@ -36,7 +37,10 @@ def publish(targets: list[str], producer: str, seq: int) -> Receipt:
 
 def test_a_repeat_after_the_death_of_a_dispatcher_gets_the_first_answer(tmp_path: Path) -> None:
     assert {find_owner(producer, 2) for producer in PRODUCERS} == {0, 1}
-    settings = Settings(port=0, data_dir=tmp_path / "data", dispatchers=2, workers=1)
+    archive = tmp_path / "archive"
+    settings = Settings(
+        port=0, data_dir=tmp_path / "data", dispatchers=2, workers=1, archive=archive, archive_s=0
+    )
     with start(settings) as service:
         targets = list(service.targets)
         with Client(targets[0], timeout=60) as client:
@@ -51,4 +55,8 @@ def test_a_repeat_after_the_death_of_a_dispatcher_gets_the_first_answer(tmp_path
             client.publish([{"id": "last", "lon": 1.0, "lat": 1.0, "text": "flood"}])
             matches = iter(stream)
             found = [next(matches).object_id for _ in range(3 * len(PRODUCERS) + 1)]
+        deadline = time.monotonic() + 120
+        while len(objects := archived(archive)) < len(found) and time.monotonic() < deadline:
+            time.sleep(0.2)
+    assert sorted(post.id for _, post in objects.values()) == sorted(found)
     assert sorted(found) == sorted(["last", *(f"{p}{seq}" for p in PRODUCERS for seq in (1, 2, 3))])

@@ -15,6 +15,7 @@ import pytest
 ROOMS = ("controller", "dispatcher", "merger", "planner", "sequencer", "workers")
 """The rooms whose tests mirror them, with their sub-packages."""
 EXEMPT = {
+    "planner/compaction.py": "tests/spark/test_compaction.py",
     "planner/spark.py": "tests/spark/test_twins.py",
     "planner/spark_session.py": "tests/spark/test_spark_session.py",
 }
