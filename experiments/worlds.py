@@ -91,7 +91,7 @@ def make_world(
     load = change(make(source, group, size.queries, before + after, drawn, seed, analyzer))
     if drawn < objects:
         load = dataclasses.replace(load, posts=load.posts.take(np.arange(objects) % drawn))
-    known = sample(load, slice(0, size.planned), slice(0, before), analyzer)
+    known = sample(load, slice(0, size.planned), slice(0, before), analyzer, rows=True)
     frequencies = Frequencies.of(known.frequencies, analyzer)
     rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
     off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
@@ -122,10 +122,12 @@ def make_world(
     return StreamWorld(name, analyzer, known.stats, known.frequencies, period, load)
 
 
-def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -> PlannerSample:
+def sample(
+    load: Workload, objects: slice, updates: slice, analyzer: Analyzer, rows: bool = False
+) -> PlannerSample:
     """Returns what a planner knows of a stretch of the stream: these objects, the queries that
     are live when these updates begin, the inserts of these updates, and the deletes that are due
-    among them."""
+    among them. rows: whether it is also kept row by row."""
     off = load.posts.text_off[objects.start : objects.stop + 1]
     texts = column_to_strings(off - off[0], load.posts.text[off[0] : off[-1]])
     batch = posts(load.posts.lon[objects], load.posts.lat[objects], texts)
@@ -140,7 +142,7 @@ def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -
     expressions = load.expressions()
     ids, texts = [f"q{i}" for i in row.tolist()], [expressions[i] for i in row.tolist()]
     changes = of_rects(ids, op, time, texts, load.interests.rect[row])
-    return take(lambda: [batch], [changes], analyzer.analysis, load.grid)
+    return take(lambda: [batch], [changes], analyzer.analysis, load.grid, rows=rows)
 
 
 def all_rare(load: Workload) -> Workload:
