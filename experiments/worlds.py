@@ -80,15 +80,16 @@ def westward(load: Workload) -> Workload:
 
 
 def make_world(
-    name: str, source: str, group: str, size: StreamSize, seed: int, change: Change = as_drawn
-) -> StreamWorld:
+    name: str, source: str, group: str, size: StreamSize, seed: int, change: Change = as_drawn,
+    timed: bool = False,
+) -> StreamWorld:  # fmt: skip
     """Makes a world. source: "synthetic" or a file of posts; group q1, q2, q3; change: of its
-    queries. Raises InvalidArgument for a bad file."""
+    queries; timed: posts of a file by time, not shuffled. Raises InvalidArgument for a bad file."""
     analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
     before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
     objects = size.planned + size.judged
     drawn = min(size.drawn or objects, objects)
-    load = change(make(source, group, size.queries, before + after, drawn, seed, analyzer))
+    load = change(make(source, group, size.queries, before + after, drawn, seed, analyzer, timed))
     if drawn < objects:
         load = dataclasses.replace(load, posts=load.posts.take(np.arange(objects) % drawn))
     known = sample(load, slice(0, size.planned), slice(0, before), analyzer, rows=True)
