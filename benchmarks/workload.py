@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ps2stream.benchmarks.query_regions import REGIONS, choose_regions, find_region
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.posts import readers
@@ -35,7 +36,6 @@ from ps2stream.space.region_rows import square_km
 GROUPS = ("q1", "q2", "q3")
 _KM_WIDE, _KM_HIGH, _VOCABULARY = 4600.0, 2770.0, 300_000  # the yardstick's world
 _CELL_KM = 50.0
-_REGIONS = 100  # of Q3
 _YARDSTICK_EXTRA = 600_000  # queries that it draws beyond those it starts with
 
 
@@ -142,11 +142,11 @@ class Workload:
             raise ValueError("the queries of the yardstick are fixed: their regions cannot flip")
         rng = np.random.default_rng([self.seed, 4])
         later = np.maximum(np.arange(len(self.kind)) - self.start - first, 0)
-        region = _find_region(self.square[:, 0], self.square[:, 1])
-        weight = np.bincount(region, minlength=_REGIONS) / len(region)
-        turn = np.zeros((later.max(initial=0) // every + 1, _REGIONS), np.bool_)
+        region = find_region(self.square[:, 0], self.square[:, 1])
+        weight = np.bincount(region, minlength=REGIONS) / len(region)
+        turn = np.zeros((later.max(initial=0) // every + 1, REGIONS), np.bool_)
         for flipped in turn[1:]:
-            flipped[_choose_regions(weight, share, rng)] = True
+            flipped[choose_regions(weight, share, rng)] = True
         turned = np.logical_xor.accumulate(turn)[later // every, region]
         kind = np.where(turned, 3 - self.kind, self.kind)
         side = np.where(kind == self.kind, 1, np.where(kind == 1, 49 / 99, 99 / 49))
@@ -247,34 +247,8 @@ def _draw_kinds(group: str, lon: F64, lat: F64, rng: np.random.Generator) -> Arr
     """Returns 1 or 2 for each query: of Q1 or of Q2."""
     if group != "q3":
         return np.full(len(lon), 1 if group == "q1" else 2)
-    kind: Array = rng.integers(1, 3, _REGIONS)[_find_region(lon, lat)]
+    kind: Array = rng.integers(1, 3, REGIONS)[find_region(lon, lat)]
     return kind
-
-
-def _find_region(lon: F64, lat: F64) -> Array:
-    """Returns the region of each point, int64[n]: ten columns by the quantiles of the points, and
-    in each ten rows by those of its own. A place with many points is in one region."""
-    column = _find_tenth(lon)
-    region: Array = np.zeros(len(lon), np.int64)
-    for k in range(10):
-        mine = column == k
-        region[mine] = 10 * k + _find_tenth(lat[mine])
-    return region
-
-
-def _find_tenth(values: F64) -> Array:
-    """Returns the tenth of the distribution that each value is in, 0 to 9; equal values are in
-    one."""
-    if not len(values):
-        return np.zeros(0, np.int64)
-    tenth: Array = np.searchsorted(np.quantile(values, np.linspace(0, 1, 11)[1:-1]), values)
-    return tenth
-
-
-def _choose_regions(weight: F64, share: float, rng: np.random.Generator) -> Array:
-    """Returns regions in a random order, as many as come nearest to the share together."""
-    order = rng.permutation(np.flatnonzero(weight))
-    return order[: 1 + int(np.argmin(np.abs(np.cumsum(weight[order]) - share)))]
 
 
 def _make_keyword_rng(seed: int) -> np.random.Generator:

@@ -1,7 +1,8 @@
 """PartitionNode, literally: a node of Nt by text, one of Ns by text or space, whichever is less.
 
-The paper says no more than that. How space and text are divided within is algorithms.md's: space
-at medians, the heaviest part first; terms as in SALB, by descending product of objects and queries.
+The paper says no more than that. How space and text are divided is that of algorithms.md 1.4:
+space at medians, the heaviest part first; terms as in SALB, by descending product of objects and
+queries.
 """
 
 from __future__ import annotations
