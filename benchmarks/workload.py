@@ -9,7 +9,8 @@ Sources
 
 Queries (except for yardstick, which has its own): one to three keywords with AND or OR, a square
 centred at a random post. Q1: side 1-50 km, keywords as frequent as in the posts. Q2: side 1-100
-km, one keyword outside the 1% most frequent terms. Q3: 100 equal regions, each Q1 or Q2.
+km, one keyword outside the 1% most frequent terms. Q3: 100 regions with about as many posts each,
+of Q1 or Q2; of a hundred equal parts of the bounding box most would be empty.
 Lifetimes, in later inserts, are Gaussian with mean `queries` and a fifth of it as deviation, and
 the live set starts in its steady state.
 """
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ps2stream.benchmarks.query_regions import REGIONS, choose_regions, find_region
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.posts import readers
@@ -132,18 +134,20 @@ class Workload:
         return dataclasses.replace(self, interests=interests, grid=_choose_grid(rect))
 
     def flipping(self, every: int, first: int = 0, share: float = 0.1) -> Workload:
-        """Returns a workload with the same places and Q3's regions, of which a `share` of the 100
-        turns from Q1 to Q2 or back after each `every` of the later inserts from `first` on; live
-        queries stay what they are. Raises ValueError for a workload whose queries are given."""
+        """Returns a workload with the same places and Q3's regions, of which some turn from Q1 to
+        Q2 or back after each `every` of the later inserts from `first` on: as many, drawn at
+        random, as have about a `share` of the queries together. Live queries stay what they are.
+        Raises ValueError for a workload whose queries are given."""
         if not len(self.square):
             raise ValueError("the queries of the yardstick are fixed: their regions cannot flip")
         rng = np.random.default_rng([self.seed, 4])
         later = np.maximum(np.arange(len(self.kind)) - self.start - first, 0)
-        turn = rng.random((later.max(initial=0) // every + 1, 100)).argsort(1) < share * 100
-        turn[0] = False
-        turned = np.logical_xor.accumulate(turn)[
-            later // every, _find_region(self.square[:, 0], self.square[:, 1])
-        ]
+        region = find_region(self.square[:, 0], self.square[:, 1])
+        weight = np.bincount(region, minlength=REGIONS) / len(region)
+        turn = np.zeros((later.max(initial=0) // every + 1, REGIONS), np.bool_)
+        for flipped in turn[1:]:
+            flipped[choose_regions(weight, share, rng)] = True
+        turned = np.logical_xor.accumulate(turn)[later // every, region]
         kind = np.where(turned, 3 - self.kind, self.kind)
         side = np.where(kind == self.kind, 1, np.where(kind == 1, 49 / 99, 99 / 49))
         square = self.square.copy()
@@ -157,11 +161,13 @@ class Workload:
 
 
 def make(
-    source: str, group: str, queries: int, updates: int, posts: int, seed: int, analyzer: Analyzer
-) -> Workload:
+    source: str, group: str, queries: int, updates: int, posts: int, seed: int, analyzer: Analyzer,
+    timed: bool = False,
+) -> Workload:  # fmt: skip
     """Returns a workload of `queries` live queries, `updates` later inserts, and `posts` posts.
 
-    source: "yardstick", "synthetic" or a file. Raises ValueError for an unknown group.
+    source: "yardstick", "synthetic" or a file. timed: the posts of a file follow each other as in
+    the file, whose rows are by time, and are not shuffled. Raises ValueError for an unknown group.
     """
     if group not in GROUPS:
         raise ValueError(f"group: expected one of {', '.join(GROUPS)}, got {group!r}")
@@ -171,7 +177,7 @@ def make(
     if source == "synthetic":
         lon, lat, texts = _make_posts(posts, rng)
     else:
-        lon, lat, texts = _read_posts(source, posts, rng)
+        lon, lat, texts = _read_posts(source, posts, None if timed else rng)
     counts = Counter(itertools.chain.from_iterable(map(analyzer.tokens, texts)))
     ranked = [(w, c) for w, c in counts.most_common() if w.replace("_", "").isalnum()]
     n = queries + updates
@@ -200,12 +206,16 @@ def make(
 # --- parts ----------------------------------------------------------------
 
 
-def _read_posts(path: str, posts: int, rng: np.random.Generator) -> tuple[F64, F64, list[str]]:
-    """Returns `posts` rows of a file in a seeded order; drawn again if it has too few."""
+def _read_posts(
+    path: str, posts: int, rng: np.random.Generator | None
+) -> tuple[F64, F64, list[str]]:
+    """Returns `posts` rows of a file in a seeded order, or without rng its first ones as they are;
+    drawn again if it has too few."""
     rows = pa.Table.from_batches(readers.read_posts(path))
     lon, lat = rows["lon"].to_numpy(), rows["lat"].to_numpy()
     texts = rows["text"].to_pylist()
-    order = np.resize(rng.permutation(len(lon)), posts)
+    rows_at = np.arange(len(lon)) if rng is None else rng.permutation(len(lon))
+    order = np.resize(rows_at, posts)
     return lon[order], lat[order], [texts[i] for i in order.tolist()]
 
 
@@ -237,16 +247,8 @@ def _draw_kinds(group: str, lon: F64, lat: F64, rng: np.random.Generator) -> Arr
     """Returns 1 or 2 for each query: of Q1 or of Q2."""
     if group != "q3":
         return np.full(len(lon), 1 if group == "q1" else 2)
-    kind: Array = rng.integers(1, 3, 100)[_find_region(lon, lat)]
+    kind: Array = rng.integers(1, 3, REGIONS)[find_region(lon, lat)]
     return kind
-
-
-def _find_region(lon: F64, lat: F64) -> Array:
-    """Returns the region of each point, of ten by ten equal ones."""
-    column = np.searchsorted(np.linspace(lon.min(), lon.max(), 11)[1:-1], lon)
-    row = np.searchsorted(np.linspace(lat.min(), lat.max(), 11)[1:-1], lat)
-    region: Array = row * 10 + column
-    return region
 
 
 def _make_keyword_rng(seed: int) -> np.random.Generator:

@@ -12,9 +12,12 @@ from ps2stream.experiments.plans import (
     GRID,
     JUDGED_AT,
     KD,
+    KD_LOAD,
     METRIC,
+    PAPER,
     RTREE,
     SPACE,
+    STRONG,
     TEXT,
     ExperimentSettings,
     Row,
@@ -45,7 +48,7 @@ CONDITIONS = (SweepCondition(workers=(2, 16)), SweepCondition("sides x4", sides(
 
 def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F6 for Q1 and Q2, and the sweeps."""
-    rows, notes = judge_all(settings, ("q1", "q2"), (*TEXT, *SPACE))
+    rows, notes = judge_all(settings, ("q1", "q2"), (*TEXT, *SPACE, *STRONG, PAPER))
     verdicts: list[ClaimVerdict] = []
     for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
@@ -69,6 +72,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
         for best, others in BEST:
             claim = f"{name}: {best} above {' and '.join(others)}"
             verdicts.append(ordering(claim, compare_throughputs(rows, (best,), others, **at)))
+        claim = f"{name}: kd-tree by load above the plain one"
+        found = compare_throughputs(rows, (KD_LOAD,), (KD,), **at)
+        verdicts.append(ordering(claim, found, "none"))
     more, found_more = sweep_conditions(settings)
     if settings.sweeps:
         counted = dataclasses.replace(settings, repeats=0)

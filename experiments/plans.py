@@ -23,10 +23,15 @@ from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan
 
 HYBRID, PLUS, METRIC, KD = "hybrid", "hybrid+", "metric", "kdtree"
+PAPER, KD_LOAD, LPT = "hybrid-paper", "kdtree-load", "lpt"
 GRID, RTREE, HASH = "grid", "rtree", "hash"
 TEXT = ("frequency", "hypergraph", METRIC)
 SPACE = (GRID, KD, RTREE)
 MAIN = (HYBRID, PLUS, METRIC, KD)
+STRONG = (KD_LOAD, LPT)
+"""Baselines by load, which the paper does not have."""
+TIMED = "tweets-by-time"
+"""The shared posts as they came, not shuffled."""
 GROUPS = ("q1", "q2", "q3")
 JUDGED_AT = Costs(c1=0.02, c2=0.6, c3=0.6, c4=0.2)
 """The costs that "modelled" counts with, whatever a plan was made with."""
@@ -46,11 +51,11 @@ class ExperimentSettings:
     """The settings of an experiment.
 
     posts: a file of real posts, None for the synthetic stream alone. costs: what plans are made
-    with. repeats: timed runs of each worker, of which the fastest counts; 0 only counts. runtime:
-    of experiments that run a service. subscriptions: of the experiments of Le Subscribe, 0 for
-    what the size says. streams: the folder of the shared keyed streams, None for
-    generated ones alone; tuples: the length of generated keyed streams, and the most of shared
-    ones. progress: receives a line about each step.
+    with. repeats: timed runs of each worker, of which the fastest counts; 0 only counts. timed:
+    also the real posts by time. runtime: of experiments that run a service. subscriptions: of the
+    experiments of Le Subscribe, 0 for what the size says. streams: the folder of the shared
+    streams, None for generated ones alone; tuples: the length of generated keyed streams, and the
+    most of shared ones. progress: receives a line about each step.
     """
 
     size: StreamSize = QUICK
@@ -59,6 +64,7 @@ class ExperimentSettings:
     posts: str | None = None
     costs: Costs = dataclasses.field(default_factory=Costs)
     repeats: int = 5
+    timed: bool = False
     runtime: Literal["ray", "local"] = "ray"
     subscriptions: int = 0
     streams: str | None = None
@@ -69,7 +75,8 @@ class ExperimentSettings:
     def sources(self) -> dict[str, str]:
         """The streams by name."""
         real = {"tweets": self.posts} if self.posts is not None else {}
-        return {**real, "synthetic": "synthetic"}
+        timed = {TIMED: self.posts} if self.posts is not None and self.timed else {}
+        return {**real, **timed, "synthetic": "synthetic"}
 
     @property
     def sweeps(self) -> bool:
@@ -108,7 +115,9 @@ def make_worlds(
         for group in groups:
             name = f"{stream} {group.upper()}{label and ' ' + label}"
             settings.progress(f"{name}: drawing the stream")
-            yield make_world(name, source, group, settings.size, settings.seed, change)
+            yield make_world(
+                name, source, group, settings.size, settings.seed, change, stream == TIMED
+            )
 
 
 def planned(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 LOST = "lost"
+IDLE = "nothing happened"
 TIE = 0.03
 """Two figures closer than this are called equal."""
 
@@ -71,8 +72,9 @@ class ExperimentReport:
             cells = (cell.rjust(w) for cell, w in zip(row, width, strict=True))
             lines.append("  ".join(cells).rstrip())
         lines += ["", *self.notes, ""]
+        wide = max(9, *(len(v.verdict) for v in self.verdicts), 0)
         for v in self.verdicts:
-            lines.append(f"{v.verdict:9} {v.claim}: {v.measured} (paper: {v.paper})")
+            lines.append(f"{v.verdict:{wide}} {v.claim}: {v.measured} (paper: {v.paper})")
         return "\n".join(lines)
 
     def save(self, folder: Path) -> tuple[Path, Path]:
@@ -113,6 +115,12 @@ def at_most(claim: str, values: Mapping[str, float], limit: float, paper: str) -
     met = [value <= limit for value in values.values()]
     word = "met" if all(met) else "partly" if any(met) else "missed"
     return ClaimVerdict(f"{claim} at most {limit:,g}", measured, paper, word)
+
+
+def unless_idle(verdict: ClaimVerdict, happened: float) -> ClaimVerdict:
+    """Returns the verdict, or that nothing happened: what it is about took place `happened` times,
+    and without it there is nothing that could fail."""
+    return verdict if happened else verdict._replace(verdict=IDLE)
 
 
 def draw(chart: ReportChart, title: str, path: Path) -> None:

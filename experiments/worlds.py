@@ -80,18 +80,19 @@ def westward(load: Workload) -> Workload:
 
 
 def make_world(
-    name: str, source: str, group: str, size: StreamSize, seed: int, change: Change = as_drawn
-) -> StreamWorld:
+    name: str, source: str, group: str, size: StreamSize, seed: int, change: Change = as_drawn,
+    timed: bool = False,
+) -> StreamWorld:  # fmt: skip
     """Makes a world. source: "synthetic" or a file of posts; group q1, q2, q3; change: of its
-    queries. Raises InvalidArgument for a bad file."""
+    queries; timed: posts of a file by time, not shuffled. Raises InvalidArgument for a bad file."""
     analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
     before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
     objects = size.planned + size.judged
     drawn = min(size.drawn or objects, objects)
-    load = change(make(source, group, size.queries, before + after, drawn, seed, analyzer))
+    load = change(make(source, group, size.queries, before + after, drawn, seed, analyzer, timed))
     if drawn < objects:
         load = dataclasses.replace(load, posts=load.posts.take(np.arange(objects) % drawn))
-    known = sample(load, slice(0, size.planned), slice(0, before), analyzer)
+    known = sample(load, slice(0, size.planned), slice(0, before), analyzer, rows=True)
     frequencies = Frequencies.of(known.frequencies, analyzer)
     rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
     off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
@@ -122,10 +123,12 @@ def make_world(
     return StreamWorld(name, analyzer, known.stats, known.frequencies, period, load)
 
 
-def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -> PlannerSample:
+def sample(
+    load: Workload, objects: slice, updates: slice, analyzer: Analyzer, rows: bool = False
+) -> PlannerSample:
     """Returns what a planner knows of a stretch of the stream: these objects, the queries that
     are live when these updates begin, the inserts of these updates, and the deletes that are due
-    among them."""
+    among them. rows: whether it is also kept row by row."""
     off = load.posts.text_off[objects.start : objects.stop + 1]
     texts = column_to_strings(off - off[0], load.posts.text[off[0] : off[-1]])
     batch = posts(load.posts.lon[objects], load.posts.lat[objects], texts)
@@ -140,7 +143,7 @@ def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -
     expressions = load.expressions()
     ids, texts = [f"q{i}" for i in row.tolist()], [expressions[i] for i in row.tolist()]
     changes = of_rects(ids, op, time, texts, load.interests.rect[row])
-    return take(lambda: [batch], [changes], analyzer.analysis, load.grid)
+    return take(lambda: [batch], [changes], analyzer.analysis, load.grid, rows=rows)
 
 
 def all_rare(load: Workload) -> Workload:

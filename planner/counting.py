@@ -167,7 +167,7 @@ def postings(queries: Any, analyzer: Analyzer, frequencies: Frequencies, grid: G
         raise invalid(f"query {name} expression", str(error))
     cell_off, cell = grid.cover(*boxes(queries))
     level = cell[cell_off[:-1]] >> 28
-    term_off, number, words = _list_posted_terms(compiled)
+    term_off, number, words = posted_terms(compiled)
     # One posting for every posted term of a query in every cell of it.
     n_cells = np.where(level == 0, np.diff(cell_off), 0)
     pairs = n_cells * np.diff(term_off)
@@ -192,8 +192,9 @@ def postings(queries: Any, analyzer: Analyzer, frequencies: Frequencies, grid: G
     return table
 
 
-def _list_posted_terms(compiled: CompiledColumn) -> tuple[I64, I64, U64]:
-    """Returns the terms of P(q) as a ragged column of numbers into the distinct hashes."""
+def posted_terms(compiled: CompiledColumn) -> tuple[I64, I64, U64]:
+    """Returns the terms of P(q) as a ragged column of numbers, and the distinct hashes that these
+    number."""
     row = row_of(compiled.term_off)
     bit = (np.arange(len(row)) - compiled.term_off[row]).astype(np.uint64)
     held = (compiled.post[row] >> bit) & np.uint64(1) == 1

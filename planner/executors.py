@@ -22,6 +22,7 @@ from ps2stream.planner import counting, updates
 from ps2stream.planner.hits import UnitHits, UnitNumbers
 from ps2stream.planner.objects import pack_archived, pack_columns, pack_rows
 from ps2stream.planner.sample import COUNTS, summed
+from ps2stream.planner.sample_rows import object_rows, query_rows
 from ps2stream.posts.arrow_columns import SCHEMA, post_column
 from ps2stream.posts.attribute_columns import convert_column
 from ps2stream.posts.members import AttributeChoice
@@ -163,6 +164,23 @@ def count_hits(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Ba
     found = hits.signatures()
     lists = pa.ListArray.from_arrays(found.unit_off.astype(np.int32), found.unit)
     yield _fill_hits(len(found.cell), cell=found.cell, hash=found.hash, units=lists)
+
+
+@_encode_refusals
+def list_objects(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Batches:
+    """Yields sample_rows.OBJECT_ROWS of objects. units: a broadcast of Units."""
+    known: UnitNumbers = units.value
+    for part in parts:
+        yield from object_rows(part, analyzer_of(analysis), grid, known.literals).to_batches()
+
+
+@_encode_refusals
+def list_queries(analysis: Analysis, frequencies: Any, grid: Grid, parts: Batches) -> Batches:
+    """Yields sample_rows.QUERY_ROWS of queries. frequencies: a broadcast of counts by term."""
+    analyzer = analyzer_of(analysis)
+    known = Frequencies.of(frequencies.value, analyzer)
+    for part in parts:
+        yield from query_rows(part, analyzer, known, grid).to_batches()
 
 
 def _fill_hits(n: int, **columns: Any) -> Any:

@@ -18,6 +18,7 @@ from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import CostModel, KdtNode
 from ps2stream.planner.numbers import compute_number_partitions
 from ps2stream.planner.partition import Partition, PartitionOptions
+from ps2stream.planner.phases import DecidedNodes, describe_phases
 from ps2stream.planner.similarity import simt
 from ps2stream.planner.split import GridLine, Lines, median_line, partition_node
 from ps2stream.planner.statistics import I32, Statistics
@@ -42,9 +43,10 @@ def hybrid(stats: Statistics, workers: int, options: PartitionOptions) -> Partit
     model = CostModel(stats, options)
     lines: Lines = {}
     theta = max(options.leaves(workers), workers)
-    leaves = _split_by_similarity(model, options, theta // 2, lines)
-    options.progress(f"{len(leaves)} nodes by similarity of words")
-    leaves = _divide_to_number(model, leaves, workers, lines)
+    decided = _split_by_similarity(model, options, theta // 2, lines)
+    options.progress(f"{len(decided)} nodes by similarity of words")
+    leaves, numbers = _divide_to_number(model, decided, workers, lines)
+    first = len(leaves)
     best: _FoundPartition | None = None
     fixed: set[KdtNode] = set()  # leaves that nothing divides
     while True:
@@ -62,7 +64,15 @@ def hybrid(stats: Statistics, workers: int, options: PartitionOptions) -> Partit
             options.progress(f"{len(leaves)} leaves, balance {balance(loads):.2f}")
     met = balance(best.loads) <= options.sigma
     warnings = [] if met else [_explain_unmet_sigma(stats, best, fixed, options)]
-    return build_partition(model, best.leaves, best.owner, lines, workers, warnings)
+    alike = sum(simt(stats, node) > options.delta for node in decided)
+    phases = describe_phases(
+        simt(stats, model.root()),
+        options.delta,
+        DecidedNodes(alike, len(decided) - alike, numbers, told_apart=False),
+        len(best.leaves) - first,
+        sum(not leaf.whole for leaf in best.leaves),
+    )
+    return build_partition(model, best.leaves, best.owner, lines, workers, warnings, phases)
 
 
 def _split_by_similarity(
@@ -95,14 +105,15 @@ def _split_by_similarity(
 
 def _divide_to_number(
     model: CostModel, nodes: list[KdtNode], m: int, lines: Lines
-) -> list[KdtNode]:
-    """Lines 13-16: divides the nodes into m leaves, if that is possible."""
+) -> tuple[list[KdtNode], tuple[int, ...]]:
+    """Lines 13-16: divides the nodes into m leaves, if that is possible. Returns them, and the
+    number of parts of each node; () if there are enough nodes anyhow."""
     if len(nodes) >= m:
-        return nodes
+        return nodes, ()
     if len(nodes) == 1:
         leaves, drawn = partition_node(model, nodes[0], m)
         lines |= drawn
-        return leaves
+        return leaves, (len(leaves),)
     room = m - len(nodes) + 1
     tried = [[partition_node(model, node, k) for k in range(1, room + 1)] for node in nodes]
     # By cells the total does not fall with more parts; the sum of squares does.
@@ -114,7 +125,7 @@ def _divide_to_number(
         parts, drawn = row[k - 1]
         leaves += parts
         lines |= drawn
-    return leaves
+    return leaves, nums
 
 
 def _even_loads(leaves: list[KdtNode], part: I32, loads: F64) -> tuple[I32, F64]:

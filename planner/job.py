@@ -15,7 +15,7 @@ from ps2stream.errors import PlanError
 from ps2stream.extras import name_missing_extra
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
-from ps2stream.planner.algorithms import ALGORITHMS
+from ps2stream.planner.algorithms import ALGORITHMS, BY_ROWS
 from ps2stream.planner.files import read_updates
 from ps2stream.planner.objects import read_objects
 from ps2stream.planner.partition import PartitionOptions, predicted, to_plan
@@ -61,6 +61,11 @@ class PlanJob:
         """The text analysis of objects and queries."""
         return Analysis(self.salt, self.stemmer, self.stop_words, fold=self.fold)
 
+    @property
+    def rows(self) -> bool:
+        """True if the algorithm needs the sample row by row."""
+        return self.algorithm in BY_ROWS
+
 
 def run(job: PlanJob) -> RoutingPlan:
     """Reads, counts and partitions. Raises InvalidArgument for bad input, PlanError for a sample
@@ -84,7 +89,7 @@ def sample_of(job: PlanJob) -> PlannerSample:
             files = spark.SampleFiles(
                 job.objects, job.queries, job.posts, job.updates, job.attributes
             )
-            return spark.take(running, files, job.analysis, job.grid, progress)
+            return spark.take(running, files, job.analysis, job.grid, progress, job.rows)
     return _sample_by_numpy(job)
 
 
@@ -114,6 +119,8 @@ def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
         "predicted": found,
         "warnings": warnings,
     }
+    if partition.phases:
+        made["phases"] = dict(partition.phases)
     if partition.tree is not None:
         made["tree"] = tree_to_dict(partition.tree)
     # Through JSON and back, so that a plan equals itself when it is read from its file.
@@ -151,7 +158,7 @@ def _sample_by_numpy(job: PlanJob) -> PlannerSample:
             yield from read_objects(path, job.attributes)
 
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
-    return twin.take(objects, updates, job.analysis, job.grid, job.options.progress)
+    return twin.take(objects, updates, job.analysis, job.grid, job.options.progress, job.rows)
 
 
 def read_costs(path: str) -> Costs:

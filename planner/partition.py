@@ -42,12 +42,13 @@ class PartitionOptions:
 class Partition:
     """The outcome of a partitioning algorithm. cells: the leaf number of each base-level cell of
     the grid, uint32[rows * columns]; tree: where lines divided space; warnings: what could not be
-    met."""
+    met; phases: which phases of Algorithm 1 acted (planner/phases.py), empty for others."""
 
     leaves: tuple[Leaf, ...]
     cells: U32
     tree: Kdt | None = None
     warnings: tuple[str, ...] = ()
+    phases: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class PartitionAlgorithm(Protocol):

@@ -17,6 +17,14 @@ from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting
 from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
 from ps2stream.planner.objects import BATCH, OBJECTS
+from ps2stream.planner.sample_rows import (
+    OBJECT_ROWS,
+    QUERY_ROWS,
+    SampleRows,
+    check_number,
+    object_rows,
+    query_rows,
+)
 from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.planner.updates import UPDATES, standing
 from ps2stream.posts.post import bad
@@ -71,11 +79,14 @@ def take(
     analysis: Analysis,
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
+    rows: bool = False,
 ) -> PlannerSample:
     """Samples `objects()` (batches of objects.OBJECTS; iterated twice) and `updates` (batches of
-    updates.UPDATES). grid: by default the one for the queries' median box.
+    updates.UPDATES). grid: by default the one for the queries' median box. rows: whether the
+    sample is also kept row by row.
 
-    Raises InvalidArgument if there are no objects, and for a wrong expression.
+    Raises InvalidArgument if there are no objects, and for a wrong expression; PlanError for more
+    rows than are kept.
     """
     analyzer = Analyzer(analysis)
     progress("counting the terms of the objects")
@@ -91,13 +102,35 @@ def take(
     ]
     postings = ordered(summed(parts, counting.POSTINGS, ["cell", "term"], COUNTS))
     progress("counting the objects of each cell and term")
-    hits = UnitHits(units_of(postings, analyzer), analyzer, grid)
+    units = units_of(postings, analyzer)
+    hits, kept = UnitHits(units, analyzer, grid), []
     for batch in objects():
         hits.add(batch)
+        kept += [object_rows(batch, analyzer, grid, units.literals)] if rows else []
     counts = {name: int(queries[name].to_numpy().sum()) for name in COUNTS}
     cell = np.flatnonzero(hits.cells)
     cells = CellTable(cell, hits.cells[cell].astype(np.float64))
-    return build_sample(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
+    sample = build_sample(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
+    if not rows:
+        return sample
+    asked = [
+        query_rows(queries.slice(at, BATCH), analyzer, known, grid)
+        for at in range(0, len(queries), BATCH)
+    ]
+    tables = (pa.concat_tables([OBJECT_ROWS.empty_table(), *kept]),
+              pa.concat_tables([QUERY_ROWS.empty_table(), *asked]))  # fmt: skip
+    return with_rows(sample, *tables, analyzer)
+
+
+def with_rows(
+    sample: PlannerSample, objects: Any, queries: Any, analyzer: Analyzer
+) -> PlannerSample:
+    """Returns the sample with its rows, tables of OBJECT_ROWS and QUERY_ROWS. Raises PlanError for
+    more than are kept."""
+    check_number("objects", len(objects))
+    check_number("queries", len(queries))
+    rows = SampleRows.of(objects, queries, sample.stats.terms, analyzer)
+    return dataclasses.replace(sample, stats=dataclasses.replace(sample.stats, rows=rows))
 
 
 def commonest(terms: Any) -> dict[str, int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ps2stream.errors import PlanError
 from ps2stream.language.predicates import is_predicate
+from ps2stream.planner.phases import list_phases
 from ps2stream.protocol.frame import I64
 from ps2stream.routing.leaves import holders
 from ps2stream.routing.plan import Leaf, RoutingPlan, Space
@@ -120,6 +121,7 @@ def text(found: dict[str, Any]) -> str:
         )
     else:
         lines.append("balance     unknown: the file does not say how the plan was made")
+    lines += list_phases(made["phases"]) if "phases" in made else []
     lines += [f"warning     {line}" for line in made.get("warnings", [])]
     if "png" in found:
         lines.append(f"map         {found['png']}")

@@ -36,7 +36,9 @@ from ps2stream.planner.sample import (
     commonest,
     ordered,
     units_of,
+    with_rows,
 )
+from ps2stream.planner.sample_rows import MAX_ROWS, OBJECT_ROWS, QUERY_ROWS
 from ps2stream.planner.statistics import SIGNATURES, CellTable
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
 from ps2stream.posts.arrow_columns import post_columns
@@ -68,14 +70,17 @@ def take(
     analysis: Analysis,
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
+    rows: bool = False,
 ) -> PlannerSample:
-    """Samples these files. grid: by default the one for the queries' median box.
+    """Samples these files. grid: by default the one for the queries' median box; rows: whether the
+    sample is also kept row by row.
 
-    Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects.
+    Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects;
+    PlanError for more rows than are kept.
     """
     job = _SamplingJob(spark, analysis, progress)
     try:
-        return job.take(files, grid)
+        return job.take(files, grid, rows)
     except (PySparkException, Py4JJavaError) as error:
         if (found := on.refused(str(error))) is not None:
             raise found from None
@@ -92,7 +97,7 @@ class _SamplingJob:
         self._collected: dict[str, int] = {}
         self._held: list[DataFrame] = []
 
-    def take(self, files: SampleFiles, grid: Grid | None) -> PlannerSample:
+    def take(self, files: SampleFiles, grid: Grid | None, rows: bool) -> PlannerSample:
         spark, analysis = self._spark, self._analysis
         read = [self._read_objects(path, files.attributes) for path in files.objects]
         posts = self._union_parts([*read, *self._convert_batches(files.posts, OBJECTS)], OBJECTS)
@@ -104,8 +109,8 @@ class _SamplingJob:
         )
         self._progress("Spark: posting the queries")
         read = [self._read_updates(path) for path in files.queries]
-        rows = [*read, *self._convert_batches(files.updates, UPDATES)]
-        held = self._persist_rows(standing(self._union_parts(rows, UPDATES)))
+        read += self._convert_batches(files.updates, UPDATES)
+        held = self._persist_rows(standing(self._union_parts(read, UPDATES)))
         totals = held.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS))
         counts = {name: int(n) for name, n in totals.collect()[0].asDict().items()}
         if grid is None:
@@ -120,8 +125,20 @@ class _SamplingJob:
         postings = ordered(self._collect_rows("postings", found, counting.POSTINGS))
         self._progress("Spark: counting the objects of each cell and term")
         units = units_of(postings, on.analyzer_of(analysis))
-        tables = self._count_hits(posts, grid, spark.sparkContext.broadcast(units), len(units))
+        shared = spark.sparkContext.broadcast(units)
+        tables = self._count_hits(posts, grid, shared, len(units))
         sample = build_sample(grid, frequencies, counts, postings, *tables)
+        if rows:
+            listed = partial(on.list_objects, analysis, shared, grid)
+            objects = _map_rows(posts, listed, OBJECT_ROWS).limit(MAX_ROWS + 1)
+            asked = partial(on.list_queries, analysis, known, grid)
+            queries = _map_rows(held, asked, QUERY_ROWS).limit(MAX_ROWS + 1)
+            sample = with_rows(
+                sample,
+                self._collect_rows("objects", objects, OBJECT_ROWS),
+                self._collect_rows("queries", queries, QUERY_ROWS),
+                on.analyzer_of(analysis),
+            )
         self._report_sample(sample)
         return dataclasses.replace(sample, collected=dict(self._collected))
 

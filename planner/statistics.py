@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from ps2stream.errors import PlanError
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.routing.plan import TOP_TERM
 from ps2stream.space.grid import Grid
+
+if TYPE_CHECKING:
+    from ps2stream.planner.sample_rows import SampleRows
 
 __all__ = [
     "I32",
@@ -75,7 +78,7 @@ class Statistics:
     unit_off[i]:unit_off[i + 1], by term: term int32[u] indexes `terms` (ascending), o objects
     with the term, q live postings, inserts, deletes float64[u]. Signatures of cell i are at
     row_off[i]:row_off[i + 1]; row r has the units row_unit[row_start[r]:row_start[r + 1]], and
-    each stands for weight[i] objects.
+    each stands for weight[i] objects. rows: the sample row by row, for algorithms that need it.
     """
 
     grid: Grid
@@ -92,6 +95,7 @@ class Statistics:
     weight: F64
     row_start: I64
     row_unit: I32
+    rows: SampleRows | None = None
 
     @property
     def cells(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,10 @@ def build_partition(
     lines: Lines,
     workers: int,
     warnings: Sequence[str] = (),
+    phases: Mapping[str, Any] | None = None,
 ) -> Partition:
-    """Builds the partition. owner: the worker of each node. `lines` may hold more lines than led
-    to the nodes: one that lies inside a node is left out."""
+    """Builds the partition. owner: the worker of each node; phases: as in Partition. `lines` may
+    hold more lines than led to the nodes: one that lies inside a node is left out."""
     found: dict[CellRect, list[int]] = {}
     for i, node in enumerate(nodes):
         found.setdefault(node.rect, []).append(i)
@@ -44,7 +46,8 @@ def build_partition(
     grid = model.stats.grid
     kdt = tree(CellRect(0, grid.rows(), 0, grid.columns()))
     cells, _ = flatten(kdt, grid.rows(), grid.columns())
-    return Partition(tuple(leaves), cells, kdt, (*warnings, *idle(owner, workers)))
+    warned = (*warnings, *idle(owner, workers))
+    return Partition(tuple(leaves), cells, kdt, warned, phases or {})
 
 
 def _make_leaf(model: CostModel, parts: list[tuple[KdtNode, int]], by: tuple[int, ...]) -> Leaf:

@@ -11,8 +11,8 @@ from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import invalid
 
 NAMES = (
-    "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb", "salb-scale",
-    "salb-spread", "salb-subscriptions", "salb-drift", "shed-accuracy", "shed-adapt",
+    "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "streams", "salb",
+    "salb-scale", "salb-spread", "salb-subscriptions", "salb-drift", "shed-accuracy", "shed-adapt",
     "pkg-imbalance", "pkg-local", "pkg-zipf", "fish-time", "fish-memory", "fish-alpha-theta",
     "fish-ring", "hot", "w0", "w1", "w2", "clusters", "updates", "memory",
 )  # fmt: skip
@@ -80,7 +80,8 @@ def experiment(
 
     Figures of PS2Stream: f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers,
     f12 and f13 selection of what migrates, f14 bytes and time of migrations, f15 delays during
-    migrations, f16 throughput with and without adjustment. S3-TM: salb words to nodes, and of the
+    migrations, f16 throughput with and without adjustment. Ours: streams, which algorithm should be
+    the default, on every shared stream. S3-TM: salb words to nodes, and of the
     whole system salb-scale number of nodes, salb-spread copies of a post, salb-subscriptions number
     of subscriptions, salb-drift a mapping as time passes, shed-accuracy matches found while load is
     shed, shed-adapt the level of shedding over time. Plans are made on one part of a stream and

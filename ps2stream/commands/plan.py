@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # The names of planner/algorithms.py, repeated here so that --help need not import its libraries.
 ALGORITHMS = (
     "hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL",
-    "grid", "kdtree", "rtree", "hybrid", "hybrid+",
+    "grid", "kdtree", "kdtree-load", "rtree", "lpt", "hybrid", "hybrid+", "hybrid-paper",
 )  # fmt: skip
 
 NO_OBJECTS = (
@@ -90,8 +90,9 @@ def files_option(name: str, what: str) -> Callable[[F], F]:
     type=click.Choice(ALGORITHMS),
     default="hybrid",
     show_default=True,
-    help="Planning algorithm. hybrid: Algorithm 1 of PS2Stream; hybrid+: space and text chosen by "
-    "cost; the others are baselines.",
+    help="Planning algorithm. hybrid: Algorithm 1 of PS2Stream, with loads by cells; hybrid+: "
+    "space and text chosen by cost; hybrid-paper: Algorithm 1 as printed (its loads are always "
+    "Definition 1's); the others are baselines.",
 )
 @click.option(
     "--load",

@@ -124,7 +124,7 @@ def some_sample(rng: random.Random, analysis: Analysis, grid: Grid) -> PlannerSa
     for i, (expression, region) in enumerate(some_queries(rng, 60, words)):
         known = {"id": f"q{i}", "expression": expression, "region": region.to_json()}
         records.append((f"query {i}", known | {"op": "live"}))
-    return take(lambda: [batch], [of_records(records)], analysis, grid)
+    return take(lambda: [batch], [of_records(records)], analysis, grid, rows=True)
 
 
 def learnt(name: str, rng: random.Random, analysis: Analysis) -> RoutingPlan:

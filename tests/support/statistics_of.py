@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
+from ps2stream.planner.sample_rows import SampleRows
 from ps2stream.planner.statistics import TOP_TERM, CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.space.grid import Grid
 
@@ -14,15 +17,31 @@ Unit = tuple[int, str, float, float, float, float]  # cell, term, o, q, inserts,
 def tables(
     grid: Grid, objects: dict[int, float], units: list[Unit], rows: list[tuple[int, list[str]]]
 ) -> Statistics:
-    """From rows as a person would write them."""
+    """From rows as a person would write them; also row by row."""
     cell, term, *counts = zip(*units, strict=True) if units else ([], [], [], [], [], [])
     columns = (np.array(c, np.float64) for c in counts)
-    return Statistics.of(
+    found = Statistics.of(
         grid,
         CellTable(np.array(list(objects), np.int64), np.array(list(objects.values()), np.float64)),
         UnitTable(np.array(cell, np.int64), list(term), *columns),
         SignatureTable(np.array([c for c, _ in rows], np.int64), [t for _, t in rows]),
     )
+    return dataclasses.replace(found, rows=rows_of(found))
+
+
+def rows_of(stats: Statistics) -> SampleRows:
+    """The rows of whole numbers: every signature is an object, and every posting a query of one
+    cell and one term."""
+    objects = stats.cell[np.repeat(np.arange(stats.cells), np.diff(stats.row_off))]
+    held = stats.row_start, stats.term[stats.row_unit]
+    counts = [column.astype(int) for column in (stats.q, stats.inserts, stats.deletes)]
+    unit = np.concatenate([np.repeat(np.arange(stats.units), n) for n in counts])
+    kind = np.repeat(np.arange(3), [n.sum() for n in counts])
+    each = np.arange(len(unit) + 1)
+    words = each, stats.term[unit]
+    flags = [(kind == k).astype(np.float64) for k in range(3)]
+    cells = each, stats.cell[stats.unit_cell()[unit]]
+    return SampleRows.number(len(stats.terms), objects, held, held, cells, words, words, *flags)
 
 
 def words(grid: Grid, rng: np.random.Generator, cells: list[int], count: int) -> Statistics:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ps2stream.experiments.report import ExperimentReport, ReportChart, at_least, at_most, ordering
+from ps2stream.experiments.report import (
+    IDLE,
+    ExperimentReport,
+    ReportChart,
+    at_least,
+    at_most,
+    ordering,
+    unless_idle,
+)
 
 
 def test_an_ordering_holds_when_every_measure_says_so() -> None:
@@ -27,6 +35,13 @@ def test_goals_are_met_partly_or_missed() -> None:
     assert at_least("x", {"a": 1.3, "b": 1.4}, 1.3).verdict == "met"
     assert at_least("x", {"a": 1.3, "b": 1.2}, 1.3).verdict == "partly"
     assert at_most("x", {"a": 1.4}, 1.3, "our goal").verdict == "missed"
+
+
+def test_what_did_not_happen_can_neither_hold_nor_fail() -> None:
+    for ratio in (1.0, 2.0):
+        verdict = at_least("x", {"a": ratio}, 1.2)
+        assert unless_idle(verdict, 3) == verdict
+        assert unless_idle(verdict, 0) == verdict._replace(verdict=IDLE)
 
 
 def test_a_report_is_written_as_json_and_png(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.support.statistics_of import hostile
 
 ANALYZER = Analyzer(Analysis(salt=3))
 CASES = hostile(1)
-SPACE = ("grid", "kdtree", "rtree")
+SPACE = ("grid", "kdtree", "kdtree-load", "rtree", "lpt")
 TEXT = ("hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL")
 LITERAL = PartitionOptions(load="definition1")
 

@@ -77,8 +77,8 @@ def test_nodes_have_the_parts_that_cost_least_together(options: PartitionOptions
     model, m = CostModel(stats, options), 7
     for n in (2, 3):
         nodes = space_split(model, model.root(), n, {})
-        leaves = _divide_to_number(model, nodes, m, {})
-        assert len(leaves) == m
+        leaves, numbers = _divide_to_number(model, nodes, m, {})
+        assert len(leaves) == m == sum(numbers)
 
         def price(parts: list[KdtNode]) -> float:
             power = 2 if options.load == "cells" else 1

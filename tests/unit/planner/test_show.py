@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ps2stream.errors import InvalidArgument, PlanError
+from ps2stream.planner.phases import DecidedNodes, describe_phases
 from ps2stream.planner.show import facts, scaled, show
 from ps2stream.routing.plan_file import save_plan
 from ps2stream.routing.replicas import ReplicatedUnit
@@ -50,10 +51,20 @@ def test_a_plan_is_told_with_its_warnings(tmp_path: Path) -> None:
     show(str(tmp_path / "p.json"), said)
     json.dumps(said.value)
     assert "by hybrid" in said.line
+    assert "similarity" not in said.line  # a plan that was made before phases were told
     assert "slowest over fastest 4.00, slowest over the lower bound 1.71" in said.line
     assert "counted     2 words, 3 attributes and values" in said.line
     assert "warning     sigma 1.2 was not met" in said.line
     assert said.line.splitlines()[-3].split() == ["0", "1", "3", "1", "3", "1", "2.00"]
+
+
+def test_a_plan_tells_which_phases_acted(tmp_path: Path) -> None:
+    phases = describe_phases(0.97, 0.5, DecidedNodes(1, 0, (3,), told_apart=True), 0, 0)
+    save_plan(shown_plan(MADE | {"phases": phases}), tmp_path / "p.json")
+    said = Said()
+    show(str(tmp_path / "p.json"), said)
+    assert said.value["made"]["phases"] == phases
+    assert "similarity  did not act: root 0.97, above delta = 0.5; Ns 1, Nt 0" in said.line
 
 
 @pytest.mark.parametrize(
@@ -86,6 +97,7 @@ def test_a_plan_written_by_hand_is_shown_without_predictions(root: Path) -> None
         {"predicted": {"loads": ["x"]}},
         {"predicted": {"loads": [1e6], "balance": "even"}},
         {"warnings": 7},
+        {"phases": {"acted": 3}},
     ],
 )
 def test_what_a_plan_says_of_itself_may_be_nonsense(tmp_path: Path, made: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""Algorithm 1 of PS2Stream as it is printed (`hybrid-paper`)."""
