@@ -72,12 +72,13 @@ fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	@$(if $(filter-out 0,$(FUZZ_EXAMPLES)),FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PYTEST) tests/fuzz $(ARGS))
 	@$(BIN)/python -m tests.fuzz.harness $(FUZZ_SECONDS)
 
-chaos: $(READY) ## MINUTES of kill -9, stops, restarts and plan changes under load; hosts that die; a full disk; flipped bits
+chaos: $(READY) ## MINUTES of kill -9, stops, restarts and plan changes under load; hosts that die; a full disk; flipped bits; a pipeline killed
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 	@$(BIN)/python -m tests.chaos moves --seed $(SEED)
 	@$(BIN)/python -m tests.hosts cut "kill amid a move"
 	@$(BIN)/python -m tests.chaos disk
 	@$(BIN)/python -m tests.chaos flips
+	@$(BIN)/python -m tests.chaos pipeline
 	@$(BIN)/python -m pytest $(LONG)
 
 protos: $(READY) ## generate ps2stream/v1 from protos/

@@ -3,7 +3,8 @@
 Both read the same Parquet files, whose columns have other names than those of posts, and publish
 durably to one service. The direct publisher is the fastest way of the client: one stream with eight
 Arrow batches in flight. Service, publisher and Spark's driver are a process each, and publish in
-turns. Spark's start, and the first round, are not measured.
+turns. Spark's start, and the first round, are not measured. Beside the speeds, which depend on what
+else runs, stands the processor time that service and clients take for an object.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ VARIANTS = ("direct", "pipeline", "dedupe")
 def run_ingest(
     rows: int = 200_000, files: int = 4, queries: int = 10_000, rounds: int = 3, seed: int = 1
 ) -> dict[str, Any]:
-    """Returns the measured figures, JSON-able: objects per second of each variant, and the ratios
-    to those of the direct publisher. rows: of each file, and so of each micro-batch."""
+    """Returns the measured figures, JSON-able: objects per second of each variant and microseconds
+    of processor time an object, and the ratios to those of the direct publisher. rows: of each
+    file, and so of each micro-batch."""
     options = dict(locals())
     load = workload.make("synthetic", "q1", queries, 0, rows, seed, Analyzer(Analysis(salt=seed)))
     context = multiprocessing.get_context("spawn")
@@ -57,40 +59,83 @@ def run_ingest(
             target = service.targets[0]
             _insert_queries(target, load)
             speeds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+            spent: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
             pipes: dict[str, Connection] = {}
-            processes = []
+            processes: dict[str, Any] = {}
             for name, work in (("direct", publish_directly), ("spark", publish_by_spark)):
                 pipes[name], end = context.Pipe()
                 process = context.Process(target=work, args=(target, str(posts), end))
                 process.start()
                 end.close()  # so that the end of the process is the end of the pipe
-                processes.append(process)
+                processes[name] = process
             try:
                 for turn in range(rounds + 1):
                     for name in VARIANTS:
-                        pipe = pipes["direct" if name == "direct" else "spark"]
+                        way = "direct" if name == "direct" else "spark"
+                        pipe, client = pipes[way], processes[way].pid
+                        before = time.process_time(), read_tree_cpu(client)
                         pipe.send(name)
                         published, seconds = pipe.recv()
+                        after = time.process_time(), read_tree_cpu(client)
                         if published != rows * files:
                             problem = f"{name} published {published} objects of {rows * files}"
                             raise RuntimeError(problem)
                         if turn:  # the first warms
                             speeds[name].append(published / seconds)
+                            took = [(b - a) / published for a, b in zip(before, after, strict=True)]
+                            spent[name].append((took[0], took[1]))
                 for pipe in pipes.values():
                     pipe.send("")
             finally:
-                for process in processes:
+                for process in processes.values():
                     process.join(20)
                     process.terminate()
     return {
         "benchmark": "ingest",
         "settings": options | {"cores": os.cpu_count()},
         "objects_per_s": {name: _summarise_speeds(found) for name, found in speeds.items()},
+        "cpu_us_per_object": {name: _summarise_cpu(found) for name, found in spent.items()},
         **{
             f"{name}_over_direct": round(median(speeds[name]) / median(speeds["direct"]), 3)
             for name in VARIANTS[1:]
         },
+        **{
+            f"{name}_over_direct_cpu": round(_compute_cpu(spent["direct"]) / _compute_cpu(found), 3)
+            for name, found in spent.items()
+            if name != "direct"
+        },
     }
+
+
+def read_tree_cpu(root: int) -> float:
+    """Returns the processor seconds so far of a process, of all below it, and of those of their
+    children that have ended."""
+    tick = os.sysconf("SC_CLK_TCK")
+    spent: dict[int, float] = {}
+    below: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        number = int(path.parent.name)
+        spent[number] = sum(map(int, fields[11:15])) / tick
+        below.setdefault(int(fields[1]), []).append(number)
+    found, left = 0.0, [root]
+    while left:
+        number = left.pop()
+        found += spent.get(number, 0.0)
+        left += below.get(number, ())
+    return found
+
+
+def _compute_cpu(found: list[tuple[float, float]]) -> float:
+    return median(service + client for service, client in found)
+
+
+def _summarise_cpu(found: list[tuple[float, float]]) -> dict[str, float]:
+    names = ("service", "client")
+    return {n: round(1e6 * median(f[i] for f in found), 2) for i, n in enumerate(names)}
 
 
 def _summarise_speeds(found: list[float]) -> dict[str, float]:

@@ -223,7 +223,8 @@ def ingest(
 
     Both map the columns and publish durably to one service on this machine, in turns; the direct
     publisher over one stream with eight Arrow batches in flight. Reports the objects per second of
-    each and of the pipeline with deduplication, and the ratios to those of the direct publisher.
+    each and of the pipeline with deduplication, the processor time that an object takes of the
+    service and of its clients with all their processes, and the ratios to the direct publisher's.
     Spark's start, and a first round of each, are not measured.
     """
     from ps2stream.benchmarks.ingest import run_ingest

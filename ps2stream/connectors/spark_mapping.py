@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark import __version__
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -34,7 +35,19 @@ _PACKAGES = {
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION",
     "delta": "io.delta:delta-spark_2.13:4.0.0",
 }
+_HINTS = {
+    "kafka": "; where there is none of this version, that of the version before may do, as 4.2.0 "
+    "does with 4.3.0",
+    "delta": "; it must be made for this version of Spark, and needs Delta's two settings, "
+    "spark.sql.extensions and spark.sql.catalog.spark_catalog",
+}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OTHER_SPARK = re.compile(
+    r"NoSuchMethodError|NoClassDefFoundError|AbstractMethodError"
+    r"|'[^\s']+ org\.apache\.spark\.[^\s']+\("
+)
+"""What the JVM says of a package that was compiled for another version; of a method that is not
+there it may be the signature alone."""
 
 
 class MappedPosts(NamedTuple):
@@ -79,7 +92,7 @@ def _explain_source(job: PipelineJob, error: PySparkException, version: str) -> 
         package = _PACKAGES[job.format].replace("VERSION", version)
         return FailedPrecondition(
             f"source.format: this Spark has no source {job.format}; give its package with "
-            f"--spark spark.jars.packages={package}"
+            f"--spark spark.jars.packages={package}{_HINTS[job.format]}"
         )
     return bad("source", reason)
 
@@ -87,7 +100,10 @@ def _explain_source(job: PipelineJob, error: PySparkException, version: str) -> 
 def describe_error(error: Exception) -> str:
     """Returns the first line of what Spark says of an error."""
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].removesuffix(";").strip()
+    line = text.splitlines()[0].removesuffix(";").strip()
+    if not _OTHER_SPARK.search(text):
+        return line
+    return f"{line}; a package is made for another version of Spark than this one, {__version__}"
 
 
 def map_posts(rows: DataFrame, mapping: PostMapping) -> MappedPosts:

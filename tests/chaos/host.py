@@ -145,22 +145,21 @@ class Host:
         return {name: pid for name, pid in names.items() if name in DAEMONS}
 
     def _pids(self) -> Iterator[int]:
-        """Live processes of the session."""
-        if self._leader is None:
-            return
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    state, _, _, session = (
-                        (entry / "stat")
-                        .read_text("utf-8", "replace")
-                        .rpartition(")")[2]
-                        .split()[:4]
-                    )
-                except (OSError, ValueError):
-                    continue
-                if int(session) == self._leader.pid and state not in "ZX":
-                    yield int(entry.name)
+        return iter(()) if self._leader is None else find_session(self._leader.pid)
+
+
+def find_session(leader: int) -> Iterator[int]:
+    """The live processes of the session that a process leads."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                state, _, _, session = (
+                    (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:4]
+                )
+            except (OSError, ValueError):
+                continue
+            if int(session) == leader and state not in "ZX":
+                yield int(entry.name)
 
 
 def send(pid: int, number: int) -> bool:

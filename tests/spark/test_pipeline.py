@@ -5,33 +5,31 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.pipeline_config import PostMapping, build_job
 from ps2stream.errors import FailedPrecondition, InvalidArgument
-from ps2stream.space.regions import Rect
-from tests import naive
+from tests.support.piped_posts import (
+    MAPPING,
+    draw_rows,
+    find_due,
+    insert_queries,
+    select_good,
+    select_wanted,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-QUERIES = [
-    naive.Query("a", "s", "flood AND river"),
-    naive.Query("b", "s", "storm OR flood", {"type": "Rect", "lon_min": -5.0, "lat_min": -5.0,
-                                              "lon_max": 5.0, "lat_max": 5.0}),
-    naive.Query("c", "s", "river AND mag >= 5"),
-]  # fmt: skip
 
 
 def run(declared: dict[str, Any], target: str) -> dict[str, int]:
@@ -57,28 +55,6 @@ def arrived(client: Client, session: str, count: int) -> Counter[tuple[str, str]
     return found
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    names = ("event", "x", "y", "title", "body", "lang", "size")
-    table = pa.table({n: pa.array([row[n] for row in rows]) for n in names})
-    pq.write_table(table, path, row_group_size=7)
-
-
-def draw_rows(rng: np.random.Generator, first: int, count: int) -> list[dict[str, Any]]:
-    """Rows of all kinds: of another language, outside of the world, without a text."""
-    words = ("flood", "storm", "river", "calm")
-    rows = []
-    for i in range(first, first + count):
-        title, body = (str(rng.choice(words)) for _ in range(2))
-        rows.append(
-            {
-                "event": f"e{i}", "x": 999.0 if i % 11 == 3 else float(rng.uniform(-10, 10)),
-                "y": float(rng.uniform(-10, 10)), "title": None if i % 13 == 5 else title,
-                "body": body, "lang": "de" if i % 5 == 1 else "en", "size": int(rng.integers(9)),
-            }
-        )  # fmt: skip
-    return rows
-
-
 def test_from_parquet_each_match_once_over_a_crash(
     spark: SparkSession,
     target: str,
@@ -86,20 +62,14 @@ def test_from_parquet_each_match_once_over_a_crash(
     tmp_path: Path,
     forget_last: Callable[[Path], None],
 ) -> None:
-    for query in QUERIES:
-        region = Rect(-5, -5, 5, 5) if query.region else None
-        client.insert(query.id, query.expression, region, session="pipeline")
+    insert_queries(client, "pipeline")
     folder, checkpoint, letters = (tmp_path / n for n in ("posts", "position", "bad.jsonl"))
     folder.mkdir()
     rng = np.random.default_rng(5)
     rows = [draw_rows(rng, first, 60) for first in (0, 60, 120)]
     declared = {
         "source": {"format": "parquet", "path": str(folder), "options": {"maxFilesPerTrigger": 1}},
-        "posts": {
-            "id": "event", "lon": "x", "lat": "y", "text": "concat(title, ' ', body)",
-            "where": "lang = 'en'",
-        },
-        "attributes": {"mag": "size * 1.0"},
+        **MAPPING,
         "checkpoint": str(checkpoint),
         "partitions": 3,
         "dead_letters": str(letters),
@@ -110,23 +80,14 @@ def test_from_parquet_each_match_once_over_a_crash(
     forget_last(checkpoint)  # its rows are published and not committed
     write_rows(folder / "2.parquet", rows[2])
     second = run(declared, target)
-    english = [row for part in rows for row in part if row["lang"] == "en"]
-    good = [row for row in english if row["x"] < 180 and row["title"] is not None]
-    repeated = [row for row in rows[1] if row in good]
+    drawn = [row for part in rows for row in part]
+    english, good, repeated = select_wanted(drawn), select_good(drawn), select_good(rows[1])
     assert first["done"] + second["done"] == len(good) + len(repeated)
     assert (first["taken"], second["taken"], first["batches"]) == (120, 120, 2)
     told = [json.loads(line) for line in letters.read_text().splitlines()]
     assert {t["record"]["id"] for t in told} == {r["event"] for r in english if r not in good}
     assert any("expected degrees in [-180, 180], got 999.0" in t["reason"] for t in told)
-    expected = Counter(
-        (query.id, row["event"])
-        for row in good
-        for query in QUERIES
-        if naive.matches(
-            query,
-            naive.Obj(row["x"], row["y"], f"{row['title']} {row['body']}", {"mag": row["size"]}),
-        )
-    )
+    expected = find_due(drawn)
     client.publish([{"lon": 0.0, "lat": 0.0, "text": "flood river", "id": "last"}])
     assert arrived(client, "pipeline", expected.total()) == expected
     assert len(expected) > 30
@@ -232,3 +193,18 @@ def test_a_source_without_its_package_is_named(spark: SparkSession) -> None:
     files = {"source": {"format": "parquet", "path": "/nowhere"}, "checkpoint": "c"}
     with pytest.raises(InvalidArgument, match=r"source: .*/nowhere"):
         open_source(spark, build_job(files))
+
+
+def test_a_package_for_another_spark_is_named() -> None:
+    from pyspark.errors import PySparkException
+
+    from ps2stream.connectors.spark_mapping import describe_error
+
+    # As Delta 4.3.0, made for Spark 4.1, ended a query of PySpark 4.3.0.
+    said = "[STREAM_FAILED] Query terminated: 'void org.apache.spark.sql.A.<init>(scala.B)' SQL"
+    for text in (said, "java.lang.NoClassDefFoundError: org/apache/spark/A", f"a\n{said}"):
+        found = describe_error(PySparkException(text))
+        assert found.startswith(text.splitlines()[0])
+        assert "a package is made for another version of Spark than this one, 4." in found
+    for text in ("no column 'a' in org.apache.spark.sql.A", "[A] 'x' org.apache.spark.B(1)"):
+        assert describe_error(PySparkException(text)) == text
