@@ -51,7 +51,7 @@ SUMMARIES = {
     "cluster": "Run the service on several hosts, in a Ray cluster.",
     "insert": "Insert the query ID, or every query of a file.",
     "delete": "Delete queries.",
-    "list": "List live queries in the order in which they were inserted.",
+    "list": "List live queries in the order in which they were inserted, or only those named.",
     "explain": "Explain why posts would match a query, or would not.",
     "price": "Estimate the matches and the cost of a query, before it is inserted.",
     "publish": (

@@ -241,29 +241,53 @@ def _says_the_same(query: Query) -> bool:
 
 
 @click.command("list")
+@click.argument("ids", nargs=-1, metavar="[ID...]")
 @click.option("--session", help="Session whose queries are listed.  [default: all]")
 @click.option("--limit", type=click.IntRange(min=1), help="Largest number of queries to list.")
 @server_option
 @json_option
 @pass_output
 def list_queries(
-    output: CommandOutput, /, session: str | None, limit: int | None, server: str
+    output: CommandOutput,
+    /,
+    ids: tuple[str, ...],
+    session: str | None,
+    limit: int | None,
+    server: str,
 ) -> None:
-    """List live queries in the order in which they were inserted."""
+    """List live queries in the order in which they were inserted, or only those named.
+
+    What the service understood is shown where it is not what was typed. Exit code 3 if one of the
+    IDs is not live; the others are listed.
+    """
+    if ids and (session is not None or limit is not None):
+        raise click.UsageError("--session and --limit choose among all queries; leave the IDs out")
+    missing: NotFound | None = None
     with output.connect(server) as client:
-        for query in islice(client.list(session), limit):
-            body: dict[str, Any] = {
-                "id": query.id,
-                "session": query.session,
-                "expression": query.expression,
-                "region": query.region.to_json() if query.region is not None else None,
-                "canonical": query.canonical,
-                "until": query.until,
-            }
-            words = query.expression or "(any text)"
-            if not _says_the_same(query):
-                words += f" (understood as {query.canonical})"
-            parts = [query.id, query.session, words, format_region(query.region)]
-            if query.until is not None:
-                parts.append(format_end(query.until))
-            output.emit(body, printable("  ".join(parts)))
+        for query in () if ids else islice(client.list(session), limit):
+            _emit_query(output, query)
+        for id in ids:
+            try:
+                _emit_query(output, client.get(id))
+            except NotFound as error:
+                missing = error
+    if missing is not None:
+        raise missing
+
+
+def _emit_query(output: CommandOutput, query: Query) -> None:
+    body: dict[str, Any] = {
+        "id": query.id,
+        "session": query.session,
+        "expression": query.expression,
+        "region": query.region.to_json() if query.region is not None else None,
+        "canonical": query.canonical,
+        "until": query.until,
+    }
+    words = query.expression or "(any text)"
+    if not _says_the_same(query):
+        words += f" (understood as {query.canonical})"
+    parts = [query.id, query.session, words, format_region(query.region)]
+    if query.until is not None:
+        parts.append(format_end(query.until))
+    output.emit(body, printable("  ".join(parts)))

@@ -85,6 +85,13 @@ def test_what_has_no_word_that_must_be_there_is_told(client: Client, target: str
     assert client.get("l2").canonical == '"rising water" AND c++ AND NOT flo*'
     shown = CliRunner().invoke(main, ["list", "--server", target]).output
     assert '-flo* c++ (understood as "rising water" AND c++ AND NOT flo*)' in shown
+    some = CliRunner().invoke(main, ["list", "l3", "gone", "l2", "--server", target])
+    assert some.exit_code == 3
+    assert [line.split()[0] for line in some.stdout.splitlines()] == ["l3", "l2"]
+    assert "gone" in some.stderr
+    both = CliRunner().invoke(main, ["list", "l2", "--limit", "1", "--server", target])
+    assert both.exit_code == 2
+    assert "leave the IDs out" in both.stderr
     for id in ("l1", "l2", "l3"):
         client.delete(id)
 
