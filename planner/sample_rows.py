@@ -82,6 +82,7 @@ class SampleRows:
         at, posted = find(hashes[order], post.view(np.uint64))
         assert posted.all()
         at_object, is_posted = find(hashes[order], held.view(np.uint64))
+        order = order if len(order) else np.zeros(1, np.int64)  # no query: nothing is posted
         # The pseudo-term of queries without words is no word that texts could have in common.
         texts = known.view(np.uint64) != TOP
         numbers = np.where(texts, np.cumsum(texts) - 1, -1)[number]

@@ -168,6 +168,11 @@ CASES: dict[str, tuple[Series, Series, dict[str, str]]] = {
         {f'ps2stream_session_lag_matches{{{MERGER}, of="most"}}': "900000-10x60"},
         {"job": "j"},
     ),
+    "Ps2streamArchiveIncomplete": (
+        {f"ps2stream_archive_lost_objects_total{{{DISPATCHER}}}": "0x55 7x9"},
+        {f"ps2stream_archive_lost_objects_total{{{DISPATCHER}}}": "7x60"},
+        {"job": "j"},
+    ),
     "Ps2streamMatchesLost": (
         {f"ps2stream_lost_matches_total{{{MERGER}}}": "0x55 7x9"},
         {f"ps2stream_lost_matches_total{{{MERGER}}}": "7x60"},
