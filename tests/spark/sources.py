@@ -135,7 +135,7 @@ def publish_socket(run: Run) -> Counter[str]:
         run({"name": "socket", "source": source, "trigger": "1s"}, 20)
         ended.set()
         thread.join()
-    return Counter(row["id"] for row in rows)
+    return Counter(str(row["id"]) for row in rows)
 
 
 def publish_delta(run: Run, spark: Any, folder: Path) -> Counter[str]:
