@@ -29,7 +29,7 @@ NOT_HERE = {
     "runtime", "auth",  # Ray; and off loopback always
     "replan_s", "replan_engine",  # the CronJob plans
     "metrics_port", "dashboard_port",  # Ray's own, which KubeRay starts
-    "archive", "archive_bytes", "archive_hours", "archive_s",  # pods have no disk that outlives them
+    "archive", "archive_bytes", "archive_hours", "archive_s",  # pods have no disk that stays
 }  # fmt: skip
 OTHER: dict[str, Any] = {
     "image.tag": "2", "image.digest": f"sha256:{'0' * 64}", "image.pullPolicy": "Always",
