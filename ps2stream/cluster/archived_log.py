@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from ps2stream.archive.layout import ArchiveLimits
@@ -18,58 +17,30 @@ LOOK_S = 1.0
 """Time between two looks at what has become durable."""
 
 
-class ArchivedLog(Log):
+class ArchivedLog(TrimmedLater):
     """The log `inner`, which `writer` follows on a thread of its own until `close`. It is trimmed
     no further than the archive has come, or than the writer gave up."""
 
-    def __init__(self, inner: TrimmedLater, writer: ArchiveWriter) -> None:
-        self._inner = inner
+    def __init__(self, inner: Log, writer: ArchiveWriter) -> None:
+        super().__init__(inner)
         self._writer = writer
-        self._wanted = 0
+        self._asked = 0
         self._trimming = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow_log, daemon=True, name="archive")
         self._thread.start()
 
-    @property
-    def first(self) -> int:
-        return self._inner.first
-
-    @property
-    def end(self) -> int:
-        return self._inner.end
-
-    @property
-    def synced(self) -> int:
-        return self._inner.synced
-
-    def append(self, record: bytes) -> int:
-        return self._inner.append(record)
-
-    def sync(self) -> int:
-        return self._inner.sync()
-
-    def read(self, position: int) -> bytes:
-        return self._inner.read(position)
-
-    def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        return self._inner.scan(start)
-
     def trim(self, before: int) -> None:
         """Has records before this position dropped as soon as the archive needs none of them."""
         with self._trimming:
-            self._wanted = max(self._wanted, before)
-            self._inner.trim(min(self._wanted, self._writer.keep_from))
-
-    @property
-    def bytes(self) -> int:
-        return self._inner.bytes
+            self._asked = max(self._asked, before)
+            super().trim(min(self._asked, self._writer.keep_from))
 
     def close(self) -> None:
         """Archives what is durable, ends the thread, and closes the log."""
         self._stopping.set()
         self._thread.join()
-        self._inner.close()
+        super().close()
 
     def status(self) -> dict[str, Any]:
         """Returns figures of the archive for the dispatcher's status."""
@@ -80,8 +51,7 @@ class ArchivedLog(Log):
         cls, inner: Log, limits: ArchiveLimits, address: Address, identity: str
     ) -> ArchivedLog:
         """Returns the log of the dispatcher at `address` with an archive; see ArchiveWriter."""
-        later = inner if isinstance(inner, TrimmedLater) else TrimmedLater(inner)
-        return cls(later, ArchiveWriter(later, limits, address.index, identity))
+        return cls(inner, ArchiveWriter(inner, limits, address.index, identity))
 
     def _follow_log(self) -> None:
         try:

@@ -36,7 +36,6 @@ from ps2stream.dispatcher.events import (
 from ps2stream.observability.traces import NO_TRACES, TraceSampling
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.ports import Log
 from ps2stream.protocol.ticks import TICK_S
 from ps2stream.security import PortSecurity
 from ps2stream.service.service_loop import service_loop
@@ -53,10 +52,12 @@ class DispatcherShell(ActorShell):
     ) -> None:
         super().__init__(address, epoch)
         bound_heaps()
-        self._log: Log = TrimmedLater(logs.open(address))
-        if topology.archive is not None:
+        kept = logs.open(address)
+        if topology.archive is None:
+            self._log = TrimmedLater(kept)
+        else:
             name = logs.describe_log(address, identity)
-            self._log = ArchivedLog.follow(self._log, topology.archive, address, name)
+            self._log = ArchivedLog.follow(kept, topology.archive, address, name)
         self._unsynced = threading.Event()
         machine = topology.dispatcher(address.index, epoch, self._log, self.meter)
         self._router = machine.router
