@@ -61,6 +61,14 @@ def test_all_terms_of_texts_and_expressions_are_kept() -> None:
     assert np.diff(rows.post_off).tolist() == [1, 1]
 
 
+def test_without_queries_no_object_meets_anything() -> None:
+    objects, _ = some_sample(0)
+    stats = take(lambda: [objects], [of_records([])], Analysis(salt=1), GRID, rows=True).stats
+    assert stats.rows is not None
+    assert len(stats.rows.cell) == len(objects)
+    assert len(stats.rows.hit) == len(stats.rows.word) == len(stats.rows.live) == 0
+
+
 def test_more_rows_than_are_kept_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_rows, "MAX_ROWS", 50)
     check_number("queries", 50)
