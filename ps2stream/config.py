@@ -404,6 +404,8 @@ class Settings(BaseModel):
     def _check_archive(self) -> Self:
         if self.archive is not None and self.archive.absolute() == self.data_dir.absolute():
             raise ValueError("archive: must be another directory than data_dir")
+        if self.archive is not None and self.archive.exists() and not self.archive.is_dir():
+            raise ValueError(f"archive: {self.archive} is no directory")
         return self
 
     @model_validator(mode="after")

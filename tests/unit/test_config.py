@@ -57,6 +57,15 @@ def test_bad_values_are_named() -> None:
     assert "is too high for 3 dispatchers" in refused(port=65534, dispatchers=3)
 
 
+def test_an_archive_is_a_directory_of_its_own(tmp_path: Path) -> None:
+    (file := tmp_path / "file").touch()
+    assert f"archive: {file} is no directory" in refused(archive=file)
+    told = refused(archive=tmp_path, data_dir=tmp_path)
+    assert "archive: must be another directory than data_dir" in told
+    for path in (tmp_path, tmp_path / "new"):
+        assert config.load({"archive": path}, environ={}).archive == path
+
+
 def test_unknown_keys_are_named(tmp_path: Path) -> None:
     file = tmp_path / "ps2stream.toml"
     file.write_text("prot = 1\n")
