@@ -54,6 +54,14 @@ def test_each_node_goes_where_the_paper_says(seed: int, m: int) -> None:
     assert balance(loads) < 10
 
 
+def test_each_partition_gets_a_node_first() -> None:
+    sample = some_sample(1)
+    model = sample.model()
+    part, loads = merge_nodes(model, [model.root()] * 3, 2)  # the second adds nothing to the first
+    assert part.tolist() == [0, 1, 0]
+    assert loads.tolist() == [pytest.approx(model.root().load)] * 2
+
+
 def test_fewer_nodes_than_partitions_leave_some_empty() -> None:
     sample = some_sample(1)
     model = sample.model()
