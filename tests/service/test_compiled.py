@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,12 +112,16 @@ print(json.dumps([left, twice, sorted(cold), late]))
 
 
 @pytest.mark.parametrize("index", INDEX_NAMES)
-def test_no_kernel_is_compiled_twice_or_after_the_start(
+def test_kernels_are_compiled_for_one_type_and_before_the_start(
     index: str, root: Path, tmp_path: Path
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), index],
-        cwd=root, capture_output=True, text=True, check=True,
+        cwd=root, capture_output=True, text=True, check=False,
     )  # fmt: skip
+    if done.returncode:
+        error = done.stderr.strip().rpartition("\n")[2]
+        in_time = re.match(r"(ps2stream\.errors\.Unavailable|TimeoutError)\b", error) is None
+        raise (AssertionError if in_time else TimeoutError)(done.stderr[-4000:])
     left_by_the_halves, twice, cold, late = json.loads(done.stdout.splitlines()[-1])
     assert (left_by_the_halves, twice, cold, late) == ([], [], [], [])
