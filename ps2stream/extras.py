@@ -31,7 +31,7 @@ _SHARED = ("frames", "local")
 """Extras that others include."""
 _COMMANDS = {
     "server": "serve cluster demo doctor backup restore calibrate config dashboards bench",
-    "local": "map",
+    "local": "map match",
     "planner": "plan replan pipeline",
     "lab": "experiment",
 }
