@@ -105,7 +105,6 @@ def run_from_text(
             for name, (rate, found) in _run_turn(ways):
                 matches[name] = found
                 rates[name] += [rate] * (turn > 0)
-    found = {name: summarise_values(values) for name, values in rates.items()}
     base = float(np.median(rates["engine"]))
     return {
         "settings": {
@@ -113,7 +112,7 @@ def run_from_text(
             "seed": seed, "objects_per_run": OBJECTS,
         },
         "matches_per_object": matches["engine"] / OBJECTS,
-        "objects_per_cpu_second": found,
+        "objects_per_cpu_second": {n: summarise_values(found) for n, found in rates.items()},
         "over_engine": {
             name: float(np.median(values)) / base
             for name, values in rates.items()

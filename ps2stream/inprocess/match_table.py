@@ -64,7 +64,7 @@ class MatchTable:
 
     def map(self, most: int = MAPPED) -> Any:
         """Returns a map of the first `most` matches, a folium.Map, which notebooks draw. Needs
-        folium (pip install folium); its page loads Leaflet and tiles of OpenStreetMap from the
+        folium (the extra notebook); its page loads Leaflet and tiles of OpenStreetMap from the
         internet. Raises FailedPrecondition where folium is not installed, or nothing matched."""
         with name_missing_extra("MatchTable.map"):
             import folium

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from ps2stream.cluster.warm import is_host_prepared, prepare_host
 from ps2stream.errors import invalid, short
 from ps2stream.foldings import FOLDINGS
 from ps2stream.inprocess.match_table import MatchTable, build_matches
@@ -17,7 +19,10 @@ from ps2stream.inprocess.processes import MatchedBatch, count_processes, match_b
 from ps2stream.inprocess.query_source import read_queries
 from ps2stream.language.analyzer import Analysis
 from ps2stream.service.objects import check_schema
+from ps2stream.workers.indexes import IndexName
 
+log = logging.getLogger("ps2stream.inprocess")
+INDEX: IndexName = "gi2-radix"
 ALONE = 1 << 18
 """Objects that this process matches itself before it starts others: they take about a second."""
 
@@ -82,6 +87,10 @@ def match_batches(
         analysis = Analysis(0, stemmer, stop_words, fold=names)
     except ValueError as error:
         raise invalid("stemmer" if stop_words is None else "stop_words", str(error)) from None
+    if not is_host_prepared(INDEX):
+        progress("compiling kernels, once for an installation")
+        log.warning("compiling kernels, once for an installation; it takes a minute or two")
+        prepare_host(INDEX)
     progress("reading queries")
     source = read_queries(queries)
     batches = list_batches(objects, attributes)

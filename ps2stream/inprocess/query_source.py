@@ -16,7 +16,7 @@ from ps2stream.client.requests import Query
 from ps2stream.errors import InvalidArgument, Violation, invalid, short
 from ps2stream.language.query_rows import RectColumns, Regions
 from ps2stream.posts.readers import format_of, read_records
-from ps2stream.protocol.frame import I64, U8, strings_to_column
+from ps2stream.protocol.frame import F64, I64, U8, strings_to_column
 from ps2stream.space.geojson import region_of
 from ps2stream.space.regions import RECT_FIELDS, Rect, Region, World
 
@@ -48,7 +48,7 @@ def read_queries(queries: Any) -> QuerySource:
     if isinstance(queries, str | os.PathLike):
         path = os.fspath(queries)
         if format_of(path) != "parquet":
-            return _read_records(record for _, record in read_records(path, [["id"]]))
+            return _read_records(_drop_absent(record) for _, record in read_records(path, [["id"]]))
         try:
             return _read_table(pq.read_table(path))
         except (pa.ArrowInvalid, OSError) as error:
@@ -96,7 +96,7 @@ def _read_strings(table: pa.Table, name: str) -> pa.Array:
 
 
 def _read_sides(table: pa.Table) -> RectColumns:
-    sides, absent = [], []
+    sides, absent = list[F64](), []
     for name in RECT_FIELDS:
         if name not in table.schema.names:
             raise invalid("queries", f"there is no column {name}; expected all of a rectangle")
@@ -107,7 +107,8 @@ def _read_sides(table: pa.Table) -> RectColumns:
         absent.append(column.is_null().to_numpy(zero_copy_only=False))
         sides.append(column.to_numpy(zero_copy_only=False).astype(np.float64))
     world = np.logical_and.reduce(absent)
-    return RectColumns(*sides, world if world.any() else None)
+    west, south, east, north = sides
+    return RectColumns(west, south, east, north, world if world.any() else None)
 
 
 def _read_records(records: Iterable[Any]) -> QuerySource:
@@ -131,6 +132,12 @@ def _read_records(records: Iterable[Any]) -> QuerySource:
         return QuerySource(pa.array(ids, pa.string()), strings_to_column(expressions), regions)
     except UnicodeEncodeError as error:
         raise invalid("queries", f"expected Unicode text: {error}") from None
+
+
+def _drop_absent(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a record of a file without its empty cells, and without the columns of posts that
+    readers add."""
+    return {name: value for name, value in record.items() if value not in (None, "")}
 
 
 def _read_fields(row: int, record: Any) -> Mapping[str, Any]:
