@@ -23,6 +23,7 @@ COMMANDS = {
     "price": ("inquiries", "price"),
     "publish": ("publish", "publish"),
     "subscribe": ("subscribe", "subscribe"),
+    "match": ("match", "match"),
     "connect": ("connect", "connect"),
     "pipeline": ("pipeline", "pipeline"),
     "status": ("status", "status"),
@@ -58,6 +59,7 @@ SUMMARIES = {
         "Publish the posts of FILE: JSON Lines, CSV, GeoJSON or Parquet; - reads standard input."
     ),
     "subscribe": "Print the matches of SESSION as they arrive, until interrupted.",
+    "match": "Match files of objects against a file of queries, in this process.",
     "connect": "Read posts from other systems, and write matches to them.",
     "pipeline": "Publish what Spark reads from files, Kafka and others as posts.",
     "status": "Show whether the running service is healthy, and if not, why.",

@@ -22,6 +22,7 @@ _PACKAGES = {
     "postgres": "psycopg",
     "kafka": "confluent_kafka",
     "mqtt": "paho",
+    "notebook": "folium",
     "otel": "opentelemetry",
     "lab": "matplotlib pymetis rtree",
 }
@@ -31,7 +32,7 @@ _SHARED = ("frames", "local")
 """Extras that others include."""
 _COMMANDS = {
     "server": "serve cluster demo doctor backup restore calibrate config dashboards bench",
-    "local": "map",
+    "local": "map match",
     "planner": "plan replan pipeline",
     "lab": "experiment",
 }

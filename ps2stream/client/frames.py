@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +56,25 @@ def encode_table(table: Any) -> bytes:
     attributes; a timestamp without a zone is in UTC. The points of a GeoDataFrame are lon and lat.
     Raises InvalidArgument naming the column that
     cannot be cast."""
-    if hasattr(type(table), "__geo_interface__"):
-        table = _flatten_points(table)
     if isinstance(table, pa.RecordBatch):
         return to_ipc(_cast_batch(pa.Table.from_batches([table]), table))
+    return to_ipc(_cast_batch(_open_table(table), None))
+
+
+def cast_batches(table: Any, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields what `encode_table` encodes, as it is cast, in batches of at most so many rows."""
+    for batch in _open_table(table).to_batches(max_chunksize=rows):
+        yield _cast_batch(pa.Table.from_batches([batch]), batch)
+
+
+def _open_table(table: Any) -> pa.Table:
+    """Returns a table of any library as one of Arrow. Raises InvalidArgument for what is none."""
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if hasattr(type(table), "__geo_interface__"):
+        table = _flatten_points(table)
     try:
-        return to_ipc(_cast_batch(pa.table(table), None))
+        return pa.table(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise invalid("objects", f"{named(table)} is no table: {error}") from None
 
@@ -80,17 +93,34 @@ def encode_columns(columns: Mapping[str, Any]) -> bytes | None:
     """Encodes columns of values. Returns None where a column of attributes or payloads is of no one
     type, so that the objects have to travel as rows. Raises InvalidArgument naming the column that
     cannot be taken."""
+    made = _build_arrays(columns)
+    if isinstance(made, str):
+        return None
+    return to_ipc(pa.RecordBatch.from_arrays(list(made.values()), list(made)))
+
+
+def build_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """Returns columns of values as `encode_columns` encodes them. Raises InvalidArgument naming the
+    column that cannot be taken, also one whose values are of several types."""
+    made = _build_arrays(columns)
+    if isinstance(made, str):
+        raise invalid(f"objects.{made}", f"expected {_SCALARS} of one type")
+    return pa.RecordBatch.from_arrays(list(made.values()), list(made))
+
+
+def _build_arrays(columns: Mapping[str, Any]) -> dict[str, pa.Array] | str:
+    """Returns the columns as arrays, or the name of one whose values are of no one type."""
     arrays = {}
     for name, values in columns.items():
         if name in _KINDS:
             arrays[name] = _build_array(name, values)
         elif not isinstance(name, str) or (made := _build_attribute(name, values)) is None:
-            return None
+            return str(name)
         else:
             arrays[name] = made
     if len({len(a) for a in arrays.values()}) > 1:
         raise invalid("objects", "columns of different lengths")
-    return to_ipc(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
+    return arrays
 
 
 def _build_array(name: str, values: Any) -> pa.Array:

@@ -92,7 +92,16 @@ def load_kernels(topology: Topology) -> None:
 def prepare_host(index: IndexName) -> None:
     """Compiles the kernels of services with this index and the built-in plan, unless they are
     here."""
-    compile_kernels(Topology(built_in_plan(Analysis(salt=0), Grid(), 2), index=index))
+    compile_kernels(_make_usual_topology(index))
+
+
+def is_host_prepared(index: IndexName) -> bool:
+    """Returns whether `prepare_host` would have nothing to compile."""
+    return KernelCache(_kinds_of(_make_usual_topology(index))).complete
+
+
+def _make_usual_topology(index: IndexName) -> Topology:
+    return Topology(built_in_plan(Analysis(salt=0), Grid(), 2), index=index)
 
 
 def _kinds_of(topology: Topology) -> frozenset[str]:

@@ -56,6 +56,12 @@ def bench() -> None:
     is_flag=True,
     help="Make the regions of queries with predicates larger, so that both have as many matches.",
 )
+@click.option(
+    "--from-text",
+    is_flag=True,
+    help="Measure objects from their texts to matches, and `ps2stream.match` from Arrow, Parquet "
+    "and pandas beside the engine.",
+)
 @against_option
 @json_option
 @pass_output
@@ -76,6 +82,7 @@ def engine(
     predicates: Literal["equal", "range"] | None,
     values: int,
     equal_matches: bool,
+    from_text: bool,
     against: str | None,
 ) -> None:
     """Measure one worker's index on one core, with 5 objects per update.
@@ -117,6 +124,11 @@ def engine(
         from ps2stream.benchmarks.deletes import run_deletes
 
         show_result(output, run_deletes(queries, index, seed))
+        return
+    if from_text:
+        from ps2stream.benchmarks.from_text import run_from_text
+
+        show_result(output, run_from_text(queries, group, mo, workload, runs, seed))
         return
     found = run_engine(
         queries=queries,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.errors import invalid
+from ps2stream.errors import InvalidArgument, invalid
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.batch_tokenizer import GROWTH, find_overlong, is_always_wanted
 from ps2stream.language.literals import NO_LITERALS, LiteralView
@@ -224,6 +224,20 @@ def _read_arrow(data: bytes, now_ms: int, is_wanted: Callable[[], bool]) -> Obje
     if (plain := _plain_reader.read(data)) is not None:
         return _make_plain_columns(plain, now_ms)
     batch = arrow.open_batch(data, COLUMNS, REQUIRED, find_column_problems)
+    return read_record_batch(batch, now_ms, is_wanted)
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raises InvalidArgument unless these are columns of objects."""
+    if bad := arrow.find_violations(schema, COLUMNS, REQUIRED, find_column_problems):
+        raise InvalidArgument(bad)
+
+
+def read_record_batch(
+    batch: pa.RecordBatch, now_ms: int, is_wanted: Callable[[], bool] = is_always_wanted
+) -> ObjectColumns:
+    """Returns the columns of a record batch, of which `check_schema` has seen the schema. Raises
+    InvalidArgument and Cancelled as `read_objects` does."""
     n = batch.num_rows
     names = batch.schema.names
     if "id" in names:

@@ -1,0 +1,94 @@
+"""Objects as a caller has them, as record batches of the columns that the service takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ps2stream.client.frames import build_batch, cast_batches
+from ps2stream.errors import invalid, short
+from ps2stream.limits import BATCH_ROWS
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.readers import format_of, read_posts, read_rows
+
+_RECORDS = 1 << 16
+"""Objects in Python's own types that are converted together."""
+_EXPECTED = (
+    "expected a table (Arrow, pandas, Polars, GeoPandas), columns by name, a list of objects, or "
+    "paths of files"
+)
+
+
+def list_batches(objects: Any, attributes: str | None = None) -> Iterator[pa.RecordBatch]:
+    """Yields objects in their order, at most BATCH_ROWS in a batch. objects: a table of any library
+    that speaks Arrow, a mapping of columns, a list of mappings, a path, a list of paths, or an
+    iterable of tables. attributes: which columns of files are attributes, as `publish` takes them.
+    Raises InvalidArgument for what is none of these, and for columns of wrong types."""
+    if isinstance(objects, str | os.PathLike):
+        yield from _read_file(os.fspath(objects), attributes)
+    elif isinstance(objects, Mapping):
+        yield from _split_batch(build_batch(objects))
+    elif _is_table(objects):
+        yield from cast_batches(objects, BATCH_ROWS)
+    elif isinstance(objects, Sequence) and not isinstance(objects, bytes):
+        yield from _list_parts(objects, attributes)
+    elif isinstance(objects, Iterator):
+        for part in objects:
+            yield from list_batches(part, attributes)
+    else:
+        raise invalid("objects", f"{_EXPECTED}, got {short(objects)}")
+
+
+def are_in_memory(objects: Any) -> bool:
+    """Returns whether all objects are held by the caller, so that they need not be read."""
+    if isinstance(objects, str | os.PathLike | Iterator):
+        return False
+    if isinstance(objects, Mapping) or _is_table(objects) or not isinstance(objects, Sequence):
+        return True
+    return not any(isinstance(each, str | os.PathLike) for each in objects)
+
+
+def _is_table(value: Any) -> bool:
+    names = ("__arrow_c_stream__", "__arrow_c_array__", "__dataframe__", "__geo_interface__")
+    return isinstance(value, pa.Table | pa.RecordBatch) or any(hasattr(value, n) for n in names)
+
+
+def _list_parts(objects: Sequence[Any], attributes: str | None) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of a list of objects, or of a list of paths or tables."""
+    if not all(isinstance(each, Mapping) for each in objects):
+        for part in objects:
+            if not (isinstance(part, str | os.PathLike) or _is_table(part)):
+                raise invalid("objects", f"{_EXPECTED}, got a list with {short(part)}")
+            yield from list_batches(part, attributes)
+        return
+    for first in range(0, len(objects), _RECORDS):
+        records = [_flatten_record(each) for each in objects[first : first + _RECORDS]]
+        names = dict.fromkeys(name for record in records for name in record)
+        columns = {name: [record.get(name) for record in records] for name in names}
+        yield from _split_batch(build_batch(columns))
+
+
+def _flatten_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns an object with its attributes beside its other members."""
+    nested = record.get("attributes")
+    if not isinstance(nested, Mapping):
+        return record
+    return {name: value for name, value in record.items() if name != "attributes"} | dict(nested)
+
+
+def _read_file(path: str, attributes: str | None) -> Iterator[pa.RecordBatch]:
+    choice = AttributeChoice(attributes)
+    if format_of(path) in ("parquet", "archive"):
+        for part in read_posts(path, batch=BATCH_ROWS, choice=choice):
+            yield from cast_batches(part, BATCH_ROWS)
+        return
+    for posts in read_rows(path, batch=BATCH_ROWS, choice=choice):
+        yield from _list_parts(posts, attributes)
+
+
+def _split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for first in range(0, len(batch), BATCH_ROWS):
+        yield batch.slice(first, BATCH_ROWS)

@@ -1,0 +1,360 @@
+"""Matching in this process equals brute force, whatever the objects and queries come in."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import shapely
+
+import ps2stream
+from ps2stream.client.requests import Query
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError
+from ps2stream.inprocess import processes
+from ps2stream.inprocess.match_table import MatchTable
+from ps2stream.inprocess.matching import match, match_batches
+from ps2stream.space.regions import Circle, Polygon, Rect, World
+from tests import naive
+from tests.sim.hostile import LATS, SPOTS, WORDS
+from tests.sim.interleavings import some_region
+
+NUMBERS = ("n = 1", "x < 0.5", "n != 2", 't = "usgs"', "b = true", "x EXISTS", "NOT n = 1")
+
+
+def some_query(rng: random.Random, number: int) -> Query:
+    words = rng.sample(WORDS, 3)
+    forms = (
+        words[0],
+        f"{words[0]} AND ({words[1]} OR {words[2]})",
+        f"{words[0]} NOT {words[1]}",
+        f'"{words[0]} {words[1]}" OR {words[2]}',
+        rng.choice(["fl*", "riv*", "Fi*"]) + f" OR {words[1]}",
+        f"{words[0]} AND {rng.choice(NUMBERS)}",
+        rng.choice(NUMBERS),
+    )
+    return Query(f"q{number}", rng.choice(forms), some_region(rng))
+
+
+def some_object(rng: random.Random) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "lon": rng.choice(SPOTS),
+        "lat": rng.choice(LATS),
+        "text": " ".join(rng.choices(WORDS, k=rng.randrange(6))),
+    }
+    values = {"n": rng.randrange(4), "x": rng.random(), "t": rng.choice(["usgs", "é"]), "b": True}
+    return found | {"attributes": {k: v for k, v in values.items() if rng.random() < 0.6}}
+
+
+def brute_force(queries: list[Query], objects: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    asked = [
+        naive.Query(q.id, "", q.expression, None if q.region is None else shown(q.region))
+        for q in queries
+    ]
+    posts = [naive.Obj(o["lon"], o["lat"], o["text"], o.get("attributes", {})) for o in objects]
+    return [
+        (o, q)
+        for o, post in enumerate(posts)
+        for q, query in enumerate(asked)
+        if naive.matches(query, post)
+    ]
+
+
+def shown(region: Any) -> Any:
+    return None if isinstance(region, World) else region.to_json()
+
+
+def pairs(found: MatchTable) -> list[tuple[int, int]]:
+    columns = (found.table.column(name).to_pylist() for name in ("object", "query"))
+    return list(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_matches_are_those_of_brute_force(seed: int) -> None:
+    rng = random.Random(seed)
+    queries = [some_query(rng, i) for i in range(40)]
+    objects = [some_object(rng) for _ in range(60)]
+    found = match(queries, objects)
+    assert pairs(found) == brute_force(queries, objects)
+    table = found.table.to_pylist()
+    for row in table:
+        assert row["query_id"] == f"q{row['query']}"
+        assert row["text"] == objects[row["object"]]["text"]
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[list[Query], list[dict[str, Any]], list[tuple[int, int]]]:
+    rng = random.Random(99)
+    queries = [
+        Query(f"q{i}", rng.choice(["flood OR river", "flood AND river", "creek"]),
+              Rect(rng.randrange(-20, 20), -20, 30, rng.randrange(0, 20)))
+        for i in range(30)
+    ]  # fmt: skip
+    objects = [
+        {"lon": rng.uniform(-20, 20), "lat": rng.uniform(-20, 20), "n": rng.randrange(3),
+         "text": " ".join(rng.choices(["flood", "river", "creek", "sun"], k=3))}
+        for _ in range(300)
+    ]  # fmt: skip
+    found = brute_force(queries, objects)
+    assert found
+    return queries, objects, found
+
+
+def list_object_sources(objects: list[dict[str, Any]], folder: Path) -> Iterator[Any]:
+    table = pa.Table.from_pylist(objects)
+    yield table
+    yield table.to_batches(max_chunksize=7)
+    yield iter(table.to_batches(max_chunksize=7))
+    yield table.to_pandas()
+    yield table.to_pandas().iloc[::1]
+    yield table.to_pydict()
+    yield objects
+    pq.write_table(table, folder / "posts.parquet")
+    yield folder / "posts.parquet"
+    yield str(folder / "posts.parquet")
+    lines = "".join(json.dumps(each) + "\n" for each in objects)
+    (folder / "posts.jsonl").write_text(lines)
+    yield folder / "posts.jsonl"
+    with (folder / "posts.csv").open("w") as file:
+        writer = csv.DictWriter(file, list(objects[0]))
+        writer.writeheader()
+        writer.writerows(objects)
+    yield folder / "posts.csv"
+
+
+def list_query_sources(queries: list[Query], folder: Path) -> Iterator[Any]:
+    yield queries
+    yield [(q.id, q.expression, q.region) for q in queries]
+    records = [{"id": q.id, "expression": q.expression, "region": shown(q.region)} for q in queries]
+    yield records
+    yield iter(records)
+    sides = pa.Table.from_pylist(
+        [
+            {"id": q.id, "expression": q.expression}
+            | {k: float(v) for k, v in shown(q.region).items() if k != "type"}
+            for q in queries
+        ]
+    )
+    yield sides
+    yield sides.to_pandas()
+    as_text = pa.Table.from_pylist([r | {"region": json.dumps(r["region"])} for r in records])
+    yield as_text
+    pq.write_table(as_text, folder / "queries.parquet")
+    yield folder / "queries.parquet"
+    (folder / "queries.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    yield str(folder / "queries.jsonl")
+    with (folder / "queries.csv").open("w") as file:
+        writer = csv.DictWriter(file, sides.schema.names)
+        writer.writeheader()
+        writer.writerows(sides.to_pylist())
+    yield folder / "queries.csv"
+
+
+def test_every_source_gives_the_same(world: Any, tmp_path: Path) -> None:
+    queries, objects, expected = world
+    for source in list_object_sources(objects, tmp_path):
+        assert pairs(match(queries, source)) == expected, type(source)
+    for source in list_query_sources(queries, tmp_path):
+        assert pairs(match(source, objects)) == expected, type(source)
+    paths = [tmp_path / "posts.parquet", str(tmp_path / "posts.jsonl")]
+    twice = expected + [(o + len(objects), q) for o, q in expected]
+    assert pairs(match(queries, paths)) == twice
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_several_processes_give_the_same(
+    world: Any, in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, objects, expected = world
+    table = pa.Table.from_pylist(objects)
+    monkeypatch.setattr("ps2stream.inprocess.object_batches.BATCH_ROWS", 16)
+    source: Any = table if in_memory else iter([table])
+    assert pairs(match(queries, source, processes=2)) == expected
+    monkeypatch.setattr("ps2stream.inprocess.matching.ALONE", 40)
+    monkeypatch.setattr("ps2stream.inprocess.matching.count_processes", lambda: 3)
+    source = table if in_memory else iter([table])
+    assert pairs(match(queries, source)) == expected
+
+
+def test_a_process_that_dies_is_told(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, objects, _ = world
+    monkeypatch.setattr(processes, "_match_batch", end_process)
+    with pytest.raises(Ps2StreamError, match="has died"):
+        match(queries, objects, processes=2)
+
+
+def end_process(task: Any) -> None:
+    os._exit(1)
+
+
+def test_an_error_in_a_process_names_the_object(world: Any) -> None:
+    queries, objects, _ = world
+    bad = [*objects, {"lon": 1.0, "lat": 91.0, "text": "flood", "n": 1}]
+    with pytest.raises(InvalidArgument, match=r"objects\[300\]\.lat.*\[-90, 90\]"):
+        match(queries, bad, processes=2)
+
+
+def test_objects_are_read_as_matches_are_taken(world: Any) -> None:
+    queries, objects, _ = world
+    table, taken = pa.Table.from_pylist(objects), []
+
+    def parts() -> Iterator[Any]:
+        for batch in itertools.cycle(table.to_batches()):
+            taken.append(len(batch))
+            yield batch
+
+    found = match_batches(queries, parts(), processes=1)
+    for _ in range(3):
+        batch, rows = next(found)
+        assert rows == 300
+        assert batch.column("object")[0].as_py() >= 0
+    assert len(taken) <= 4
+
+
+def test_nothing_matches_nothing() -> None:
+    queries = [("a", "flood")]
+    assert len(match([], [{"lon": 0.0, "lat": 0.0, "text": "flood"}])) == 0
+    none: list[Any] = [[], pa.table({"lon": [0.0], "lat": [0.0], "text": ["x"]}).slice(0, 0)]
+    for nothing in none:
+        found = match(queries, nothing)
+        assert len(found) == 0
+        assert found.table.schema.names[:3] == ["query", "query_id", "object"]
+
+
+def test_the_analysis_is_that_of_a_service() -> None:
+    objects = [{"lon": 0.0, "lat": 0.0, "text": "the running foxes, café"}]
+    queries = [("stem", "fox"), ("plain", "foxes"), ("stop", '"the running"'), ("fold", "cafe")]
+    plain = match(queries, objects).table
+    assert plain.column("query_id").to_pylist() == ["plain", "stop"]
+    found = match(queries, objects, stemmer="english", fold=["accents"]).table
+    assert found.column("query_id").to_pylist() == ["stem", "plain", "stop", "fold"]
+    with pytest.raises(InvalidArgument, match=r"queries\[0\].*'the' has nothing to search for"):
+        match([("stop", "the")], objects, stop_words="en")
+
+
+def test_columns_of_the_same_names_are_kept() -> None:
+    table = pa.table(
+        {"id": [7], "query": [5], "object": ["x"], "lon": [0], "lat": [0.0], "text": ["flood"]}
+    )
+    (row,) = match([("a", "flood"), ("b", "query = 6")], table).table.to_pylist()
+    assert row == {
+        "query": 0, "query_id": "a", "object": 0, "object_id": "7", "object_query": 5,
+        "object_object": "x", "lon": 0.0, "lat": 0.0, "text": "flood",
+    }  # fmt: skip
+
+
+ONE = [{"lon": 0.0, "lat": 0.0, "text": "flood"}]
+
+
+@pytest.mark.parametrize(
+    ("queries", "objects", "problem"),
+    [
+        ([("a", "flood AND")], ONE, r"queries\[0\]\.expression"),
+        ([("a", "x"), ("", "flood")], ONE, r"queries\[1\]\.id"),
+        ([("a", "")], ONE, r"queries\[0\]\.expression: a query needs an expression or a region"),
+        ([(None, "flood")], ONE, r"queries\[0\]\.id: is required"),
+        ([("a", 5)], ONE, r"queries\[0\]\.expression: expected text, got 5"),
+        ([("a", "x", [1, 2])], ONE, r"queries\[0\]\.region"),
+        ([("a", "x", '{"rect": [0, 0, 1')], ONE, r"queries\[0\]\.region: expected JSON"),
+        ([("a", "x", {"rect": [0, 0, 1]})], ONE, r"queries\[0\]\.region"),
+        ([("a", "x", {"rect": [0, 50, 1, 40]})], ONE, r"queries\[0\]\.region.*lat"),
+        ([{"id": "a", "expresion": "x"}], ONE, r"queries\[0\]: unknown field 'expresion'"),
+        ({"id": ["a"]}, ONE, "queries: expected a table, a path or queries"),
+        (pa.table({"id": ["a"], "lon_min": [1.0]}), ONE, "no column lat_min"),
+        (pa.table({"expression": ["a"]}), ONE, "no column id"),
+        (pa.table({"id": ["a", None], "expression": ["b", "c"]}), ONE, r"queries\[1\]\.id"),
+        (pa.table({"id": ["a"], "words": ["b"]}), ONE, "unknown column 'words'"),
+        ("nowhere.parquet", ONE, "nowhere.parquet"),
+        ([("a", "x")], [{"lon": 0.0, "text": "flood"}], "lat"),
+        ([("a", "x")], [*ONE, {"lon": 0.0, "lat": None, "text": "x"}], r"objects\[1\]\.lat"),
+        ([("a", "x")], [{"lon": 181.0, "lat": 0.0, "text": "x"}], r"objects\[0\]\.lon.*180"),
+        ([("a", "x")], 5, "objects: expected a table"),
+        ([("a", "x")], [5], "objects: expected a table.* got a list with 5"),
+        ([("a", "x")], pa.table({"lon": ["west"], "lat": [0.0], "text": ["x"]}), "objects.lon"),
+        ([("a", "x")], [ONE[0] | {"n": 1}, ONE[0] | {"n": "one"}], r"objects\.n: .*of one type"),
+        ([("a", "x")], "nowhere.parquet", "nowhere.parquet"),
+    ],
+)
+def test_what_is_wrong_is_named(queries: Any, objects: Any, problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        match(queries, objects)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"processes": 0}, "processes: expected 1 or more, got 0"),
+        ({"fold": ["everything"]}, "fold: expected"),
+        ({"stemmer": "klingon"}, "stemmer"),
+        ({"stop_words": "tlh"}, "stop_words"),
+    ],
+)
+def test_wrong_options_are_named(options: Any, problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        match([("a", "x")], ONE, **options)
+
+
+class Frame(pd.DataFrame):  # type: ignore[misc]
+    """What this code needs of a GeoDataFrame."""
+
+    _metadata = ("shapes", "crs")
+
+    @property
+    def __geo_interface__(self) -> Any:
+        raise AssertionError("not read")
+
+    @property
+    def geometry(self) -> Any:
+        return self["geometry"]
+
+
+def test_geometries_are_regions() -> None:
+    area = shapely.Polygon([(-1, -1), (1, -1), (0, 1)])
+    frame = Frame({"id": ["a"], "expression": ["flood"], "geometry": [area]})
+    objects = [{"lon": lon, "lat": lat, "text": "Flood"} for lon, lat in ((0.0, 0.0), (0.9, 0.9))]
+    assert pairs(match(frame, objects)) == [(0, 0)]
+    assert pairs(match([("a", "flood", area)], objects)) == [(0, 0)]
+    assert pairs(match([("a", "", Circle(0.9, 0.9, 5))], objects)) == [(1, 0)]
+    assert pairs(match([("a", "", Polygon(area))], objects)) == [(0, 0)]
+
+
+def test_a_notebook_shows_text_as_text() -> None:
+    objects = [{"lon": 0.0, "lat": 0.0, "text": f"<script>{i}</script> flood"} for i in range(20)]
+    found = match([("<b>", "flood")], objects)
+    html = found._repr_html_()
+    assert "20 matches of 1 queries, of which 10 are shown" in html
+    assert "<script>" not in html
+    assert "&lt;script&gt;0&lt;/script&gt; flood" in html
+    assert "<td>&lt;b&gt;</td>" in html
+    assert repr(found) == "<20 matches of 1 queries>"
+    assert pa.table(found).equals(found.table)
+    assert len(found.to_pandas()) == len(found) == 20
+
+
+def test_the_package_has_it() -> None:
+    assert ps2stream.match is match
+    assert ps2stream.match_batches is match_batches
+
+
+def test_a_map_shows_text_as_text() -> None:
+    objects = [
+        {"lon": 1.5 * i, "lat": 2.0, "text": "</div><script>x</script> flood"} for i in (0, 1)
+    ]
+    found = match([("<i>a", "flood")], objects)
+    page = found.map().get_root().render()
+    assert "<script>x" not in page
+    assert page.count("&lt;script&gt;x&lt;/script&gt; flood") == 2
+    assert page.count("&lt;i&gt;a") == 2
+    assert page.count("L.circleMarker(") == 2
+    assert found.map(most=1).get_root().render().count("L.circleMarker(") == 1
+    with pytest.raises(FailedPrecondition, match="no match to draw"):
+        match([("a", "snow")], objects).map()
