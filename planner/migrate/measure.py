@@ -144,18 +144,23 @@ def _tag_batches(texts: PlanTexts, plan: _Compiled, parts: Batches) -> Iterator[
 
 def _sum_kept(rows: _RowsAndTags, now: I64, then: I64, most: int) -> tuple[I64, int]:
     """Returns (int64[most, most]: the bytes that stay if a worker takes a role; the bytes of all
-    roles). A query stays whole where its worker has all postings of it that the role has."""
-    count = np.bincount(now * most + then, minlength=most * most)
-    kept = (TAG_BYTES * count).astype(np.int64)
-    shares, at = np.unique(row_of(rows.tags.off) * most + then, return_inverse=True)
-    low, high = np.full(len(shares), most), np.full(len(shares), -1)
+    roles). A query stays whole where its worker has all postings of it that the role has. On
+    coarser levels a hash chooses the owner, whoever takes which role: only what changes counts."""
+    row, coarse = row_of(rows.tags.off), rows.tags.cell >> LEVEL_SHIFT > 0
+    moved = np.flatnonzero(coarse & (now != then))
+    share, count = np.unique(row[moved] * most + then[moved], return_counts=True)
+    everything = int(measure_gain(rows.size[share // most], count).sum())
+    row, now, then = row[~coarse], now[~coarse], then[~coarse]
+    kept = TAG_BYTES * np.bincount(now * most + then, minlength=most * most).astype(np.int64)
+    share, at, count = np.unique(row * most + then, return_inverse=True, return_counts=True)
+    low, high = np.full(len(share), most), np.full(len(share), -1)
     np.minimum.at(low, at, now)
     np.maximum.at(high, at, now)
-    row, role = shares // most, shares % most
+    row, role = share // most, share % most
     whole = low == high
     np.add.at(kept, low[whole] * most + role[whole], rows.size[row[whole]] + ROW_TAG_BYTES)
-    everything = measure_gain(rows.size[row], np.bincount(at, minlength=len(shares)))
-    return kept.reshape(most, most), int(everything.sum())
+    everything += int(measure_gain(rows.size[row], count).sum())
+    return kept.reshape(most, most), everything
 
 
 def _list_parts(rows: _RowsAndTags, now: I64, then: I64) -> Any:

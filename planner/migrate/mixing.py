@@ -33,23 +33,24 @@ def _renumber_leaf(leaf: Leaf, to: Mapping[int, int]) -> Leaf:
 
 
 class MixedLeaves:
-    """The leaves of two plans on one grid as one list; leaves that both have are listed once.
-    then: the leaf of each cell by the second plan, in that list. differs: the cells whose leaf is
-    not the same by both, bool[cells]."""
+    """The leaves of two plans on one grid as one list, equal ones once. now, then: the leaf of each
+    cell by the first plan and by the second, in that list. differs: the cells whose leaf is not the
+    same by both, bool[cells]."""
 
     def __init__(self, base: RoutingPlan, target: RoutingPlan) -> None:
         self._base, self._target = base, target
-        self._leaves = list(base.leaves)
-        number = _add_leaves(self._leaves, target.leaves)
-        self.then: U32 = number[target.cells]
-        self.differs: Mask = np.asarray(self.then != base.cells, np.bool_)
+        self._leaves: list[Leaf] = []
+        known: dict[tuple[object, ...], int] = {}
+        self.now: U32 = _add_leaves(self._leaves, base.leaves, known)[base.cells]
+        self.then: U32 = _add_leaves(self._leaves, target.leaves, known)[target.cells]
+        self.differs: Mask = np.asarray(self.then != self.now, np.bool_)
 
     def mixed(self, follows: Mask, step: int, is_last: bool) -> RoutingPlan:
         """Returns the plan in which the cells `follows`, bool[cells], are as the second plan has
         them: the plan of step `step`, from 1. Before the last step it keeps the frequencies and the
         replicated units of the first plan, and the workers of both."""
         base, target = self._base, self._target
-        kept, cells = used(self._leaves, np.where(follows, self.then, base.cells))
+        kept, cells = used(self._leaves, np.where(follows, self.then, self.now))
         return dataclasses.replace(
             target if is_last else base,
             workers=target.workers if is_last else max(base.workers, target.workers),
@@ -61,9 +62,10 @@ class MixedLeaves:
         )
 
 
-def _add_leaves(leaves: list[Leaf], more: Sequence[Leaf]) -> U32:
-    """Adds the leaves that are not there yet; returns the place of each, uint32[n]."""
-    known = {_make_leaf_key(leaf): number for number, leaf in reversed([*enumerate(leaves)])}
+def _add_leaves(
+    leaves: list[Leaf], more: Sequence[Leaf], known: dict[tuple[object, ...], int]
+) -> U32:
+    """Adds the leaves that are not `known` yet; returns the place of each, uint32[n]."""
     out = np.zeros(len(more), np.uint32)
     # A moved leaf stands upon another one, whose place must be known before.
     for number in sorted(range(len(more)), key=lambda n: isinstance(more[n], Moved)):

@@ -1,0 +1,70 @@
+"""The order of cells, and the steps that they make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.planner.migrate.parts import CellLoads, CellMoves
+from ps2stream.planner.migrate.steps import order_cells
+
+
+def moves_of(rows: list[tuple[int, int, int, float]]) -> CellMoves:
+    """From (source, target, bytes, load), numbered as cells."""
+    source, target, size, load = (np.array(column) for column in zip(*rows, strict=True))
+    cell = np.arange(len(rows))
+    change = CellLoads(
+        np.repeat(cell, 2),
+        np.column_stack([source, target]).ravel(),
+        np.column_stack([-load, load]).ravel().astype(np.float64),
+    )
+    return CellMoves(cell, source, target, size, change)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_cell_moves_once_and_no_step_exceeds_its_bytes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [
+        (a, (a + 1 + int(rng.integers(3))) % 4, int(rng.integers(0, 900)), float(rng.uniform(0, 9)))
+        for a in rng.integers(0, 4, 80).tolist()
+    ]
+    moves, loads = moves_of(rows), np.full(4, 200.0)
+    steps = order_cells(moves, loads, 1000.0, 800)
+    assert sorted(np.concatenate([s.cells for s in steps]).tolist()) == list(range(80))
+    for before, step in zip((None, *steps), steps, strict=False):
+        assert moves.bytes[step.cells].sum() <= 800 or len(step.cells) == 1
+        was = loads if before is None else before.loads
+        for cell in step.cells:
+            source, target, _, load = rows[cell]
+            was = was + np.bincount([source, target], [-load, load], 4)
+        assert np.allclose(step.loads, was)
+
+
+def test_a_worker_gives_before_it_takes() -> None:
+    rows = [(0, 1, 10, 30.0), (1, 2, 10, 30.0)]
+    loads = np.array([100.0, 90.0, 60.0])
+    steps = order_cells(moves_of(rows), loads, 100.0, 10)
+    assert [s.cells.tolist() for s in steps] == [[1], [0]]
+    assert max(s.loads.max() for s in steps) <= 100
+    # Where the bound allows it, those two go first whose loads are furthest apart.
+    free = order_cells(moves_of(rows), np.array([100.0, 60.0, 50.0]), 100.0, 10)
+    assert [s.cells.tolist() for s in free] == [[0], [1]]
+
+
+def test_a_bound_that_no_order_keeps_is_exceeded_least() -> None:
+    rows = [(0, 1, 10, 50.0), (1, 0, 10, 40.0)]
+    steps = order_cells(moves_of(rows), np.array([100.0, 100.0]), 105.0, 10)
+    assert [s.cells.tolist() for s in steps] == [[1], [0]]
+    assert steps[0].loads.tolist() == [140.0, 60.0]
+
+
+def test_of_two_workers_cells_the_one_with_most_load_a_byte_goes_first() -> None:
+    rows = [(0, 1, 100, 5.0), (0, 1, 10, 5.0), (0, 1, 0, 1.0)]
+    [step] = order_cells(moves_of(rows), np.array([50.0, 0.0]), 60.0, 1000)
+    assert step.cells.tolist() == [2, 1, 0]
+
+
+def test_nothing_is_no_step() -> None:
+    none = np.zeros(0, np.int64)
+    moves = CellMoves(none, none, none, none, CellLoads(none, none, np.zeros(0)))
+    assert order_cells(moves, np.ones(2), 2.0, 10) == []
