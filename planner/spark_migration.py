@@ -3,8 +3,7 @@ pairs of workers in parallel; only sums by worker, cell and step reach the drive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -37,17 +36,15 @@ class SparkEngine:
 
     def choose(self, function: Function, pairs: Any) -> Any:
         """See MigrationEngine. Raises InvalidArgument for what Spark refuses."""
+
+        def run(pair: pa.Table) -> pa.Table:  # Spark reads the types
+            return pa.Table.from_batches(function(iter([pair.combine_chunks()])), CHOSEN)
+
         rows = self._spread(pairs).groupBy("pair")
-        run: Callable[[Any], Any] = partial(_run_group, function)
         return _collect(rows.applyInArrow(run, from_arrow_schema(CHOSEN)), CHOSEN)
 
     def _spread(self, table: Any) -> DataFrame:
         return self._spark.createDataFrame(table)
-
-
-def _run_group(function: Callable[[Iterator[Any]], Iterator[Any]], table: Any) -> Any:
-    """Runs a function over one pair, as a table."""
-    return pa.Table.from_batches(function(iter([table.combine_chunks()])), CHOSEN)
 
 
 def _collect(rows: DataFrame, schema: Any) -> Any:
