@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from ps2stream.routing.plan import RoutingPlan
 
 MIB = 1 << 20
+
+
+class MigrationChoices(NamedTuple):
+    """The options of a migration, as given."""
+
+    select: str = "gr+"
+    step_bytes: int = 16 * MIB
+    peak: float = 1.05
+
+
 _OPTIONS = (
     click.option(
         "--migrate",
@@ -29,7 +39,7 @@ _OPTIONS = (
     click.option(
         "--select",
         type=click.Choice([*SELECTIONS, "all"]),
-        default="gr+",
+        default=MigrationChoices().select,
         show_default=True,
         help="With --migrate: algorithm that selects which of a pair's cells move (see "
         "`rebalance`); all: every cell follows the new plan.",
@@ -37,7 +47,7 @@ _OPTIONS = (
     click.option(
         "--step-bytes",
         type=click.IntRange(1),
-        default=16 * MIB,
+        default=MigrationChoices().step_bytes,
         show_default=True,
         help="With --migrate: bytes that a step moves at most; a cell of more is a step of its "
         "own.",
@@ -45,20 +55,12 @@ _OPTIONS = (
     click.option(
         "--peak",
         type=FiniteRange(min=1),
-        default=1.05,
+        default=MigrationChoices().peak,
         show_default=True,
         help="With --migrate: bound of a worker's load on the way, as a multiple of the largest "
         "load before or after. Where no order of the cells keeps it, it is exceeded.",
     ),
 )
-
-
-class MigrationChoices(NamedTuple):
-    """The options of a migration, as given."""
-
-    select: str
-    step_bytes: int
-    peak: float
 
 
 def migration_options(command: F) -> F:

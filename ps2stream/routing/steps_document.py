@@ -56,14 +56,20 @@ def read_steps(path: str | Path) -> dict[str, Any]:
         raise PlanError(f"{where}: damaged: the checksum does not match the content")
     if set(migration) != _FIELDS or not migration["steps"]:
         raise PlanError(f"{where}: expected the fields {', '.join(sorted(_FIELDS))}, and steps")
-    version = migration["base_version"]
+    return complete_steps(migration, where)
+
+
+def complete_steps(migration: dict[str, Any], where: str = "migration steps") -> dict[str, Any]:
+    """Returns migration steps in JSON in which each plan has its frequencies. Raises PlanError if a
+    step does not follow the one before."""
+    version, steps = migration["base_version"], []
     for number, step in enumerate(migration["steps"], 1):
-        body = step["plan"]
+        body = {"frequencies": migration["frequencies"]} | step["plan"]
         if (body["base_version"], body["version"]) != (version, version + 1):
             raise PlanError(f"{where}: step {number} does not follow plan version {version}")
-        body.setdefault("frequencies", migration["frequencies"])
+        steps.append(step | {"plan": body})
         version += 1
-    return migration
+    return migration | {"steps": steps}
 
 
 def find_reached_step(migration: dict[str, Any], running: dict[str, Any]) -> int | None:

@@ -31,7 +31,7 @@ def fill(client: Client, seed: int, queries: int = 400, objects: int = 600) -> N
     lon, lat = rng.normal(-60, 35, queries).clip(-170, 150), rng.normal(10, 20, queries)
     first, second = rng.integers(0, 5, (2, queries))
     client.insert_many(
-        (f"s{seed}-{i}", f"{WORDS[a]} or {WORDS[b]}", [x, y, x + 1.5, y + 1])
+        (f"s{seed}-{i}", f"{WORDS[a]} OR {WORDS[b]}", [x, y, x + 1.5, y + 1])
         for i, (a, b, x, y) in enumerate(zip(first, second, lon, lat.clip(-80, 70), strict=True))
     )
     lon, lat = rng.normal(-55, 30, objects).clip(-179, 179), rng.normal(15, 15, objects)
@@ -41,6 +41,14 @@ def fill(client: Client, seed: int, queries: int = 400, objects: int = 600) -> N
             for x, y in zip(lon, lat.clip(-89, 89), strict=True)
         ]
     )
+
+
+def everywhere(client: Client, leaf: dict[str, Any]) -> bytes:
+    """A plan that follows the one in force, with one leaf for all cells."""
+    now = json.loads(client.plan())
+    cells = [[sum(n for n, _ in now["cells"]), 0]]
+    versions = {"base_version": now["version"], "version": now["version"] + 1}
+    return json.dumps(now | versions | {"cells": cells, "leaves": [leaf]}).encode()
 
 
 def make_steps(target: str, path: Path, *options: str) -> dict[str, Any]:
@@ -54,10 +62,10 @@ def test_what_was_predicted_is_moved_step_by_step(
 ) -> None:
     fill(client, 1)
     path = tmp_path / "steps.json"
-    made = make_steps(target, path, "--step-bytes", "30000", "--select", "all")
+    made = make_steps(target, path, "--step-bytes", "60000", "--select", "all")
     steps = made["steps"]
     assert len(steps) > 2
-    assert all(step["bytes"] <= 30_000 or step["cells"] == 1 for step in steps)
+    assert all(step["bytes"] <= 60_000 or step["cells"] == 1 for step in steps)
     assert run("plan", "show", str(path))[0]["steps"] == steps
     first = client.migrations().plan_version
     told = run("apply", str(path), "--server", target)
@@ -87,7 +95,7 @@ def test_queries_that_change_meanwhile_are_the_difference(
 def test_it_goes_on_where_it_was_interrupted(client: Client, target: str, tmp_path: Path) -> None:
     fill(client, 4)
     path = tmp_path / "steps.json"
-    made = make_steps(target, path, "--step-bytes", "20000", "--select", "all", "--workers", "2")
+    made = make_steps(target, path, "--step-bytes", "80000", "--select", "all", "--workers", "2")
     steps = read_steps(path)["steps"]
     assert len(steps) > 3
     for step in steps[:2]:  # the second is under way, as after a kill
@@ -102,11 +110,19 @@ def test_it_goes_on_where_it_was_interrupted(client: Client, target: str, tmp_pa
     again = run("apply", str(path), "--server", target)
     assert [e["event"] for e in again] == ["resumed", "migrated"]
     assert client.migrations().plan_version == version
-    now = json.loads(client.plan())
-    cells = [[sum(n for n, _ in now["cells"]), 0]]
-    other = {**now, "version": version + 1, "base_version": version, "cells": cells}
-    other["leaves"] = [{"worker": 0}]
-    client.apply_plan(json.dumps(other).encode())
+    client.apply_plan(everywhere(client, {"worker": 0}))
     settled(client)
     [refused] = run("apply", str(path), "--server", target, code=7)
     assert f"version {version + 1}, is none of the steps" in refused["error"]["message"]
+
+
+def test_replanning_migrates_in_steps(client: Client, target: str) -> None:
+    fill(client, 5)
+    terms = {word: number % 2 for number, word in enumerate(WORDS)}
+    client.apply_plan(everywhere(client, {"workers": [0, 1], "terms": terms}))
+    before = settled(client).plan_version
+    replan = ("replan", "--migrate", "--engine", "numpy", "--fall", "0.001", "--server", target)
+    decided, *told = run(*replan, "--algorithm", "kdtree")
+    assert decided["reason"] == "load", str(decided)
+    assert told[-1] | {"event": "migrated", "difference_bytes": 0} == told[-1]
+    assert client.migrations().plan_version == before + told[-1]["steps"] > before
