@@ -116,7 +116,7 @@ def plan_migration(
     chosen = _choose_cells(engine, moves, base, target, options, float(then.sum()))
     kept_moves = moves.take(chosen)
     bound = options.peak * float(max(now.max(), then.max()))
-    ordered = order_cells(kept_moves, now, bound, options.step_bytes)
+    ordered = order_cells(kept_moves, base.grid, now, bound, options.step_bytes)
     plans, follows = [base], np.zeros(len(base.cells), np.bool_)
     last = leaves.differs.copy()
     last[np.setdiff1d(moves.cell, chosen)] = False

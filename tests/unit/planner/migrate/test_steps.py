@@ -7,6 +7,9 @@ import pytest
 
 from ps2stream.planner.migrate.parts import CellLoads, CellMoves
 from ps2stream.planner.migrate.steps import order_cells
+from ps2stream.space.grid import Grid
+
+GRID = Grid(4, 3)
 
 
 def moves_of(rows: list[tuple[int, int, int, float]]) -> CellMoves:
@@ -29,7 +32,7 @@ def test_every_cell_moves_once_and_no_step_exceeds_its_bytes(seed: int) -> None:
         for a in rng.integers(0, 4, 80).tolist()
     ]
     moves, loads = moves_of(rows), np.full(4, 200.0)
-    steps = order_cells(moves, loads, 1000.0, 800)
+    steps = order_cells(moves, GRID, loads, 1000.0, 800)
     assert sorted(np.concatenate([s.cells for s in steps]).tolist()) == list(range(80))
     for before, step in zip((None, *steps), steps, strict=False):
         assert moves.bytes[step.cells].sum() <= 800 or len(step.cells) == 1
@@ -43,28 +46,36 @@ def test_every_cell_moves_once_and_no_step_exceeds_its_bytes(seed: int) -> None:
 def test_a_worker_gives_before_it_takes() -> None:
     rows = [(0, 1, 10, 30.0), (1, 2, 10, 30.0)]
     loads = np.array([100.0, 90.0, 60.0])
-    steps = order_cells(moves_of(rows), loads, 100.0, 10)
+    steps = order_cells(moves_of(rows), GRID, loads, 100.0, 10)
     assert [s.cells.tolist() for s in steps] == [[1], [0]]
     assert max(s.loads.max() for s in steps) <= 100
     # Where the bound allows it, those two go first whose loads are furthest apart.
-    free = order_cells(moves_of(rows), np.array([100.0, 60.0, 50.0]), 100.0, 10)
+    free = order_cells(moves_of(rows), GRID, np.array([100.0, 60.0, 50.0]), 100.0, 10)
     assert [s.cells.tolist() for s in free] == [[0], [1]]
 
 
 def test_a_bound_that_no_order_keeps_is_exceeded_least() -> None:
     rows = [(0, 1, 10, 50.0), (1, 0, 10, 40.0)]
-    steps = order_cells(moves_of(rows), np.array([100.0, 100.0]), 105.0, 10)
+    steps = order_cells(moves_of(rows), GRID, np.array([100.0, 100.0]), 105.0, 10)
     assert [s.cells.tolist() for s in steps] == [[1], [0]]
     assert steps[0].loads.tolist() == [140.0, 60.0]
 
 
-def test_of_two_workers_cells_the_one_with_most_load_a_byte_goes_first() -> None:
-    rows = [(0, 1, 100, 5.0), (0, 1, 10, 5.0), (0, 1, 0, 1.0)]
-    [step] = order_cells(moves_of(rows), np.array([50.0, 0.0]), 60.0, 1000)
-    assert step.cells.tolist() == [2, 1, 0]
+def test_neighbours_move_together() -> None:
+    rows = [(0, 1, 10, 1.0)] * (GRID.columns() * GRID.rows())
+    steps = order_cells(moves_of(rows), GRID, np.array([500.0, 0.0]), 1000.0, 160)
+    for step in steps:
+        row, column = np.divmod(step.cells, GRID.columns())
+        assert (np.ptp(row), np.ptp(column)) == (3, 3)
+
+
+def test_a_step_stays_with_two_workers_while_it_may() -> None:
+    rows = [(0, 1, 10, 9.0), (2, 3, 10, 9.0)] * 4
+    steps = order_cells(moves_of(rows), GRID, np.array([50.0, 0.0, 49.0, 0.0]), 100.0, 40)
+    assert [sorted(step.cells.tolist()) for step in steps] == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
 def test_nothing_is_no_step() -> None:
     none = np.zeros(0, np.int64)
     moves = CellMoves(none, none, none, none, CellLoads(none, none, np.zeros(0)))
-    assert order_cells(moves, np.ones(2), 2.0, 10) == []
+    assert order_cells(moves, GRID, np.ones(2), 2.0, 10) == []
