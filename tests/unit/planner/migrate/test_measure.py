@@ -14,7 +14,7 @@ from ps2stream.planner.migrate.measure import (
     measure_parts,
     measure_steps,
 )
-from ps2stream.routing.leaves import Moved
+from ps2stream.routing.leaves import Leaf, Moved
 from ps2stream.routing.plan import RoutingPlan, Space, Text
 from ps2stream.routing.replicas import ReplicatedUnit
 from tests.support.migrating import ANALYSIS, GRID, WORDS, batches, fetched_naively, some_queries
@@ -27,7 +27,7 @@ def random_plan(seed: int, workers: int = 3, version: int = 1) -> RoutingPlan:
     listed = {word: int(rng.integers(workers)) for word in WORDS[:4]}
     text = Text(tuple(range(workers)), listed)
     moved = Moved(workers, {0: workers - 1}, {"dam": 0})
-    leaves = (*(Space(w) for w in range(workers)), text, moved)
+    leaves: tuple[Leaf, ...] = (*(Space(w) for w in range(workers)), text, moved)
     cells = rng.integers(0, len(leaves), GRID.rows() * GRID.columns()).astype(np.uint32)
     plan = RoutingPlan(workers, ANALYSIS, GRID, leaves, cells, {"flood": 5, "river": 2})
     return dataclasses.replace(plan, version=version, base_version=version - 1)
