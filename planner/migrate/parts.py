@@ -2,11 +2,11 @@
 
 A target balances the workers by what flows between each two of them. Much of that goes to and fro:
 one gives the other some cells and gets others for them. Only the difference must move. Minimum
-Cost Migration (planner/adjust/selection.py) selects, among the cells that the pair's giver would lose,
-those that carry this load for the fewest bytes; the rest of the pair's cells stay. As loads by
-cells add up, each worker ends with the load that the target gives it, within `SLACK`. Where no such
-set exists the pair follows the target as a whole. So do cells of which several parts change their
-owners: they are what the target changes beside the balance.
+Cost Migration (planner/adjust/selection.py) selects, among the cells that the pair's giver would
+lose, those that carry this load for the fewest bytes; the rest of the pair's cells stay. As loads
+by cells add up, each worker ends with the load that the target gives it, within `SLACK`. Where no
+such set exists the pair follows the target as a whole. So do cells of which several parts change
+their owners: they are what the target changes beside the balance.
 """
 
 from __future__ import annotations
