@@ -18,7 +18,7 @@ from ps2stream.errors import PlanError
 from ps2stream.planner.migrate import measure
 from ps2stream.planner.migrate.assignment import assign
 from ps2stream.planner.migrate.measure import KEPT, MOVED, PARTS, STEPS, PlanTexts
-from ps2stream.planner.migrate.mixing import MixedLeaves, renumbered
+from ps2stream.planner.migrate.mixing import Mask, MixedLeaves, renumbered
 from ps2stream.planner.migrate.parts import (
     CHOSEN,
     SLACK,
@@ -28,7 +28,13 @@ from ps2stream.planner.migrate.parts import (
     list_pairs,
     select_cells,
 )
-from ps2stream.planner.migrate.steps import MigrationStep, MigrationSteps, order_cells
+from ps2stream.planner.migrate.steps import (
+    MigrationStep,
+    MigrationSteps,
+    StepCells,
+    merge_steps,
+    order_cells,
+)
 from ps2stream.planner.sample import summed
 from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import I64
@@ -117,17 +123,19 @@ def plan_migration(
     kept_moves = moves.take(chosen)
     bound = options.peak * float(max(now.max(), then.max()))
     ordered = order_cells(kept_moves, base.grid, now, bound, options.step_bytes)
-    plans, follows = [base], np.zeros(len(base.cells), np.bool_)
     last = leaves.differs.copy()
     last[np.setdiff1d(moves.cell, chosen)] = False
-    for number, step in enumerate(ordered[:-1], 1):
-        follows[step.cells] = True
-        plans.append(leaves.mixed(follows & leaves.differs, number, is_last=False))
-    plans.append(leaves.mixed(last, len(plans), is_last=True))
-    options.progress(f"migration: measuring {len(plans) - 1:,} steps")
+    options.progress(f"migration: measuring {len(ordered):,} steps")
+    plans = _make_plans(leaves, base, ordered, last)
+    figures = _measure_steps(engine, plans)
+    if len(merged := merge_steps(ordered, figures[: len(ordered), 1], options.step_bytes)) < len(
+        ordered
+    ):
+        ordered = merged
+        plans = _make_plans(leaves, base, ordered, last)
+        figures = _measure_steps(engine, plans)
     loads = [step.loads for step in ordered] or [now]
     cells = [len(step.cells) for step in ordered] or [0]
-    figures = _measure_steps(engine, plans)
     steps = tuple(map(MigrationStep, plans[1:], *figures.T.tolist(), cells, loads))
     made = {
         "select": options.select,
@@ -141,6 +149,19 @@ def plan_migration(
         "loads": {"now": now.tolist(), "target": then.tolist()},
     }
     return MigrationSteps(base, steps, json.loads(json.dumps(made)))
+
+
+def _make_plans(
+    leaves: MixedLeaves, base: RoutingPlan, ordered: Sequence[StepCells], last: Mask
+) -> list[RoutingPlan]:
+    """Returns the plan in force and that after each step, of which there is at least one. last: the
+    cells that follow the target in the end."""
+    plans, follows = [base], np.zeros(len(last), np.bool_)
+    for number, step in enumerate(ordered[:-1], 1):
+        follows[step.cells] = True
+        plans.append(leaves.mixed(follows & leaves.differs, number, is_last=False))
+    plans.append(leaves.mixed(last, len(plans), is_last=True))
+    return plans
 
 
 def _measure_kept(

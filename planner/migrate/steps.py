@@ -12,7 +12,7 @@ so least goes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +97,21 @@ def order_cells(
         now[workers] += change
     if cells:
         out.append(StepCells(np.array(cells, np.int64), now))
+    return out
+
+
+def merge_steps(steps: Sequence[StepCells], size: I64, step_bytes: int) -> list[StepCells]:
+    """Joins steps that follow each other as long as they fetch at most `step_bytes` together. size
+    int64[steps]: what each was measured to fetch. Until then cells counted as if none had queries
+    in common; and two steps together fetch no more than one after the other."""
+    out, held = list[StepCells](), 0
+    for step, bytes_ in zip(steps, size.tolist(), strict=True):
+        if out and held + bytes_ <= step_bytes:
+            out[-1] = StepCells(np.concatenate([out[-1].cells, step.cells]), step.loads)
+            held += bytes_
+        else:
+            out.append(step)
+            held = bytes_
     return out
 
 

@@ -62,10 +62,10 @@ def test_what_was_predicted_is_moved_step_by_step(
 ) -> None:
     fill(client, 1)
     path = tmp_path / "steps.json"
-    made = make_steps(target, path, "--step-bytes", "60000", "--select", "all")
+    made = make_steps(target, path, "--step-bytes", "20000", "--select", "all")
     steps = made["steps"]
     assert len(steps) > 2
-    assert all(step["bytes"] <= 60_000 or step["cells"] == 1 for step in steps)
+    assert all(step["bytes"] <= 20_000 or step["cells"] == 1 for step in steps)
     assert run("plan", "show", str(path))[0]["steps"] == steps
     first = client.migrations().plan_version
     told = run("apply", str(path), "--server", target)

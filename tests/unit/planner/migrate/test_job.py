@@ -88,6 +88,14 @@ def test_a_plan_that_only_numbers_workers_otherwise_moves_nothing() -> None:
         migrate(base, renumbered(base, np.array([1, 2, 0])))
 
 
+def test_without_queries_it_is_one_step_that_moves_nothing() -> None:
+    base, target = built_in_plan(ANALYSIS, GRID, 3), target_of(3)
+    found = plan_migration(LocalEngine([]), STATS, base, target, MigrationOptions())
+    [step] = found.steps
+    assert (step.queries, step.bytes, step.plan.version) == (0, 0, 2)
+    assert fetched_naively(QUERIES, step.plan, renumbered(target, np.arange(3))) == {}
+
+
 def test_another_grid_is_refused() -> None:
     with pytest.raises(PlanError, match="another grid"):
         migrate(built_in_plan(ANALYSIS, Grid(3, 3), 3), target_of(3))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps2stream.planner.migrate.parts import CellLoads, CellMoves
-from ps2stream.planner.migrate.steps import order_cells
+from ps2stream.planner.migrate.steps import StepCells, merge_steps, order_cells
 from ps2stream.space.grid import Grid
 
 GRID = Grid(4, 3)
@@ -73,6 +73,13 @@ def test_a_step_stays_with_two_workers_while_it_may() -> None:
     rows = [(0, 1, 10, 9.0), (2, 3, 10, 9.0)] * 4
     steps = order_cells(moves_of(rows), GRID, np.array([50.0, 0.0, 49.0, 0.0]), 100.0, 40)
     assert [sorted(step.cells.tolist()) for step in steps] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_steps_that_fit_together_are_joined() -> None:
+    steps = [StepCells(np.array([n]), np.array([float(n)])) for n in range(6)]
+    found = merge_steps(steps, np.array([40, 50, 20, 130, 0, 100]), 100)
+    assert [step.cells.tolist() for step in found] == [[0, 1], [2], [3], [4, 5]]
+    assert [step.loads.tolist() for step in found] == [[1.0], [2.0], [3.0], [5.0]]
 
 
 def test_nothing_is_no_step() -> None:
