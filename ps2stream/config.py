@@ -248,6 +248,11 @@ class Settings(BaseModel):
         default="spark",
         description="engine that plans in these checks; numpy runs in one process, without Java",
     )
+    replan_migrate: bool = Field(
+        default=False,
+        description="whether these checks migrate to a better plan step by step, for the fewest "
+        "bytes; else it coexists with the present one",
+    )
     costs: Path | None = Field(
         default=None,
         description="file of c1 to c4, as `ps2stream calibrate` writes it; by default those "

@@ -6,7 +6,7 @@ import numpy as np
 
 from ps2stream.protocol.addresses import ROLES, SEQUENCER, Send, nothing
 from ps2stream.protocol.follower import LedgerFollower
-from ps2stream.protocol.frame import I64, U8, U32, U64, take_ragged
+from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.plan import PostingCounts, TransferChunk, TransferDone
 from ps2stream.protocol.messages.updates import LedgerBatch, WorkerUpdates
@@ -15,7 +15,7 @@ from ps2stream.protocol.ticks import TRANSFER_TICKS
 from ps2stream.routing.plan_changes import step_of
 from ps2stream.routing.plan_follower import CompiledRoutes, PlanFollower
 from ps2stream.routing.plan_states import PlanStep
-from ps2stream.routing.tags import QueryTagger, TagShare, starts
+from ps2stream.routing.tags import QueryTagger, TagShare, measure_gain, starts
 from ps2stream.workers.index import Index, Mask
 from ps2stream.workers.transfer import QueryTransfer
 
@@ -89,9 +89,7 @@ class OwnedUnits:
             owned = self._is_owned(share.cell, share.term, place)
             gained = np.logical_or.reduceat(~owned, share.off[:-1])
             new = np.flatnonzero(gained & (rows.handle <= self.routes.upto))
-            off, cell = take_ragged(share.off, share.cell, new)
-            term = take_ragged(share.off, share.term, new)[1]
-            self._count_gained(rows.take(new), off, cell, term)
+            self._count_gained(rows.take(new), starts(np.diff(share.off)[new]))
         return rows, (share.off, share.cell, share.term)
 
     def note_deletes(self, handle: I64, lsn: I64) -> None:
@@ -150,7 +148,7 @@ class OwnedUnits:
         off = starts(held[some])
         rows, cell, term = rows.take(some), tags.cell[gained], tags.term[gained]
         store.extend(rows, off, cell, term)
-        self._count_gained(rows, off, cell, term)
+        self._count_gained(rows, off)
         store.delete(handle, lsn)
         return transfer.ask() or self._report_transfer_done()
 
@@ -184,9 +182,9 @@ class OwnedUnits:
         young = routes.young, routes.apart
         self._tagger = QueryTagger(routes.serving, self._tagger.grid, routes.other, *young)
 
-    def _count_gained(self, rows: QueryRows, off: I64, cell: U32, term: U64) -> None:
+    def _count_gained(self, rows: QueryRows, off: I64) -> None:
         queries, size = self._gained
-        size += rows.nbytes + off.nbytes + cell.nbytes + term.nbytes
+        size += int(measure_gain(rows.measure_rows(), np.diff(off)).sum())
         self._gained = queries + len(rows), size
 
     def _is_owned(self, cell: U32, term: U64, place: U64) -> Mask:

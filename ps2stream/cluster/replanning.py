@@ -54,6 +54,7 @@ class PeriodicReplanning:
         targets = [f"unix:{self._socket_path(i)}" for i in range(settings.dispatchers)]
         command = ["replan", "--json", "--engine", settings.replan_engine, "--server", targets[0]]
         command += [word for target in targets for word in ("--from-service", target)]
+        command += ["--migrate"] if settings.replan_migrate else []
         if settings.costs is not None:
             command += ["--costs", str(settings.costs)]
         self._command = [sys.executable, "-c", program, *command]

@@ -78,10 +78,14 @@ def apply(
     sunset_share of the queries belong to the old plan, or until sunset_hours have passed. Then
     the service migrates the rest by itself.
 
+    A file of migration steps, as `ps2stream plan --migrate` writes it, is taken step by step, each
+    when the one before has ended. If the command is interrupted, run it again: it goes on with the
+    step that the service has reached. It reports what was moved beside what was predicted.
+
     Without --wait the command returns when the plan change has begun. With --wait, the exit
     code is 0 when the service has changed to the plan, and 1 when the plan change was aborted.
     Exit code 7: not possible now, because another plan change is in progress, because two plans
-    coexist, or because the plan is derived from another one.
+    coexist, or because the plan, or each of the steps, is derived from another one.
     """
     if (file is not None) + unite + abort != 1:
         raise invalid("PLAN", "give exactly one of a plan file, --unite and --abort")
@@ -99,8 +103,15 @@ def apply(
         _begin_plan_change(output, server, wait, lambda client: client.unite_plans())
         return
     assert file is not None
+    from ps2stream.commands.apply_steps import apply_steps
     from ps2stream.routing.plan_document import read_document
+    from ps2stream.routing.steps_document import is_steps_file
 
+    if is_steps_file(file):
+        if coexist:
+            raise invalid("--coexist", "does not go with migration steps; leave it out")
+        apply_steps(output, file, server, wait_for_end, START_S)
+        return
     body = read_document(file)
     body.pop("made", None)
     plan = json.dumps(body, separators=(",", ":")).encode()
@@ -156,10 +167,10 @@ def _begin_plan_change(
         event = "coexists" if coexist else "began"
         output.emit({"event": event, "plan_version": version, "lsn": lsn}, line)
         if wait:
-            _wait_for_end(output, client, version)
+            wait_for_end(output, client, version)
 
 
-def _wait_for_end(output: CommandOutput, client: Client, version: int) -> None:
+def wait_for_end(output: CommandOutput, client: Client, version: int) -> None:
     """Waits until the change to this plan version has ended. Raises FailedPrecondition when
     another plan is in force then, Ps2StreamError when the change was aborted."""
     state = ""

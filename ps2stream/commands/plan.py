@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -18,19 +18,23 @@ from ps2stream.commands.output import (
     json_option,
     parse_addresses,
     pass_output,
-    printable,
     server_option,
     timeout_option,
 )
+from ps2stream.commands.plan_migration import (
+    find_steps,
+    format_steps,
+    list_queries,
+    migration_options,
+    steps_facts,
+    take_choices,
+)
+from ps2stream.commands.plan_text import format_plan, plan_facts
 from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import invalid
 from ps2stream.foldings import FOLDINGS
-
-if TYPE_CHECKING:
-    from ps2stream.routing.plan import RoutingPlan
-
 
 # The names of planner/algorithms.py, repeated here so that --help need not import its libraries.
 ALGORITHMS = (
@@ -172,14 +176,15 @@ def files_option(name: str, what: str) -> Callable[[F], F]:
     help="Engine that makes the plan; numpy runs in one process on local files and makes the same "
     "plan.",
 )
+@migration_options
 @click.option(
     "-o",
     "--output",
     "path",
     metavar="FILE",
     default="plan.json",
-    show_default=True,
-    help="Plan file to write.",
+    show_default="plan.json; with --migrate steps.json",
+    help="File to write the plan, or the steps, to.",
 )
 @timeout_option
 @json_option
@@ -225,6 +230,11 @@ def plan(
 
     \b
       ps2stream plan --from-service localhost:7077 && ps2stream apply plan.json
+
+    With --migrate it is reached in steps of bounded size, for the fewest bytes:
+
+    \b
+      ps2stream plan --from-service localhost:7077 --migrate && ps2stream apply steps.json
     """
     if context.invoked_subcommand is not None:
         return
@@ -232,8 +242,14 @@ def plan(
     from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs
     from ps2stream.routing.plan_file import load_plan, save_plan
+    from ps2stream.routing.steps_document import write_steps
     from ps2stream.space.grid import Grid
 
+    choices = take_choices(options)
+    if choices is not None and not from_service:
+        raise invalid("--migrate", "needs the queries of a running service; give --from-service")
+    if choices is not None and context.get_parameter_source("path") is ParameterSource.DEFAULT:
+        path = "steps.json"
     if not (objects or from_service):
         raise invalid("--objects", "give at least one file of objects, or --from-service")
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
@@ -248,8 +264,17 @@ def plan(
         fold = former.analysis.fold
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
+    if choices is not None and former is None:
+        raise invalid("--migrate", f"the plan in force settles {chosen[0]}; leave that out")
+    listed: list[Any] = []
     with guard_output_file(path), StepReporter(output) as report:
-        posts, updates = recent(output, from_service, seed, report)
+        posts, updates = recent(
+            output,
+            from_service,
+            seed,
+            report,
+            lambda some: listed.append(list_queries(some)) if choices is not None else None,
+        )
         if not (objects or posts):
             raise invalid("--from-service", NO_OBJECTS)
         settings = PartitionOptions(
@@ -277,12 +302,20 @@ def plan(
         made = plan_of(sample, job)
         if former is not None:
             made = replace(made, version=former.version + 1, base_version=former.version)
+        if choices is not None and former is not None:
+            steps = find_steps(
+                choices, listed, sample.stats, (former, made), settings.costs, seed, engine, report
+            )
+            write_steps(migration := steps.to_dict(), path)
+            facts = steps_facts(migration)
+            output.emit({"steps_file": path, **facts}, format_steps(path, facts))
+            return
         save_plan(made, path)
     collected = {"collected": sample.collected} if sample.collected else {}
     derived = {} if former is None else {"version": made.version, "base_version": former.version}
     output.emit(
-        {"plan": path, **derived, **_plan_facts(made), **collected},
-        _format_plan(path, made, sample.collected),
+        {"plan": path, **derived, **plan_facts(made), **collected},
+        format_plan(path, made, sample.collected),
     )
 
 
@@ -307,9 +340,15 @@ def show(
     queries: tuple[str, ...],
     outlines: str | None,
 ) -> None:
-    """Print the leaves, parts, loads and balance of the plan FILE; --png draws it."""
+    """Print the leaves, parts, loads and balance of the plan FILE; --png draws it. Of a file of
+    migration steps, print what each of them moves."""
     from ps2stream.planner.show import show as shown
+    from ps2stream.routing.steps_document import is_steps_file, read_steps
 
+    if is_steps_file(file):
+        facts = steps_facts(read_steps(file))
+        output.emit({"steps_file": file, **facts}, format_steps(file, facts))
+        return
     land = shared_file(LAND)
     behind = outlines or (str(land) if land is not None else None)
     shown(file, output, png, objects, queries, behind)
@@ -355,37 +394,3 @@ def current(output: CommandOutput, /, path: str, server: str) -> None:
         },
         line,
     )
-
-
-def _plan_facts(plan: RoutingPlan) -> dict[str, Any]:
-    return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
-
-
-def _format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
-    from ps2stream.planner.show import ratio, scaled
-
-    made = plan.made
-    sample, found = made["sample"], made["predicted"]
-    loads, unit = scaled(found["loads"])
-    rows = {
-        "sample": f"{sample['objects']:,} objects; {sample['live']:,} live queries, "
-        f"{sample['inserts']:,} inserted, {sample['deletes']:,} deleted; "
-        f"{sample['cells']:,} cells, {sample['units']:,} units (a term in a cell)",
-        "collected": f"{sum(collected.values()):,} rows, bounded by terms and cells, of "
-        f"{sample['objects'] + sample['live'] + sample['deletes']:,} read: "
-        + ", ".join(f"{name} {rows:,}" for name, rows in collected.items()),
-        "plan": f"{made['algorithm']} for {plan.workers} workers: {found['leaves']:,} leaves, "
-        f"{found['text_leaves']:,} of them divided by text",
-        "loads": f"{', '.join(loads)} {unit} of work for the sample",
-        "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
-        f"{ratio(found['slowest_over_bound'])}",
-        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` changes to it",
-        "written to": path,
-    }
-    if not plan.base_version:
-        del rows["follows"]
-    if not collected:
-        del rows["collected"]
-    lines = [f"{name:<12}{text}" for name, text in rows.items()]
-    lines[-1:-1] = [f"{'warning':<12}{printable(line)}" for line in made["warnings"]]
-    return "\n".join(lines)

@@ -18,11 +18,15 @@ LISTED = 10_000
 
 
 def recent(
-    output: CommandOutput, targets: tuple[str, ...], seed: int, report: Callable[[str], None]
+    output: CommandOutput,
+    targets: tuple[str, ...],
+    seed: int,
+    report: Callable[[str], None],
+    listed: Callable[[list[Query]], None] = lambda queries: None,
 ) -> tuple[list[Any], list[Any]]:
     """Fetches recent objects of these dispatchers and the live queries, as batches of
-    objects.OBJECTS and updates.UPDATES. Raises Unavailable naming the dispatcher that does not
-    answer."""
+    objects.OBJECTS and updates.UPDATES. `listed` receives the queries too. Raises Unavailable
+    naming the dispatcher that does not answer."""
     from ps2stream.planner.recent import together
     from ps2stream.planner.updates import of_records
 
@@ -35,6 +39,7 @@ def recent(
             # Every dispatcher lists all queries, so the first one suffices.
             rows = client.list_all() if number == 0 else iter(())
             while some := list(islice(rows, LISTED)):
+                listed(some)
                 updates.append(of_records((f"{target}: {q.id}", _query_record(q)) for q in some))
                 report(f"{target}: {sum(map(len, updates)):,} live queries")
     return together(samples, seed).to_batches() if samples else [], updates

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ps2stream.commands.apply import START_S
+from ps2stream.commands.apply import START_S, wait_for_end
+from ps2stream.commands.apply_steps import run_steps
 from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
     CommandOutput,
@@ -22,12 +23,14 @@ from ps2stream.commands.output import (
     server_option,
 )
 from ps2stream.commands.plan import ALGORITHMS
+from ps2stream.commands.plan_migration import MigrationChoices, find_steps, list_queries
 from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent
 from ps2stream.errors import FailedPrecondition
+from ps2stream.routing.steps_document import complete_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from ps2stream.client.client import Client
     from ps2stream.planner.replan import PlanComparison
@@ -53,7 +56,8 @@ WHY = {
     default=True,
     show_default=True,
     help="Let new queries belong to the new plan and the others follow once few are left, as "
-    "with `apply --coexist`; or migrate all of them at once.",
+    "with `apply --coexist`; or migrate now, step by step and for the fewest bytes, as with `plan "
+    "--migrate`.",
 )
 @click.option(
     "--from-service",
@@ -143,7 +147,7 @@ def replan(
     from ps2stream.planner.replan import judged
     from ps2stream.routing.plan_file import save_plan
 
-    sample, made, weighed = found
+    sample, made, weighed, listed = found
     for attempt in range(ATTEMPTS):
         with output.connect(server) as client:
             base = _fetch_plan(client)
@@ -165,7 +169,11 @@ def replan(
         if verdict.reason is None or dry_run:
             return
         try:
-            _take_up(output, server, made, coexist)
+            if coexist:
+                _let_coexist(output, server, made)
+            else:
+                settings = {name: options[name] for name in ("seed", "engine")}
+                _migrate(output, server, listed, sample, (base, made), weighed, settings)
         except FailedPrecondition:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -174,18 +182,35 @@ def replan(
         time.sleep(PAUSE_S)
 
 
-def _take_up(output: CommandOutput, server: str, made: RoutingPlan, coexist: bool) -> None:
+def _let_coexist(output: CommandOutput, server: str, made: RoutingPlan) -> None:
     body = made.to_dict()
     body.pop("made", None)
     raw = json.dumps(body, separators=(",", ":")).encode()
     with output.connect(server, START_S) as client:
-        lsn, version = client.apply_plan(raw, coexist=coexist)
+        lsn, version = client.apply_plan(raw, coexist=True)
     output.emit(
-        {"event": "coexists" if coexist else "began", "plan_version": version, "lsn": lsn},
-        f"from LSN {lsn} on, new queries belong to plan version {version}"
-        if coexist
-        else f"the change to plan version {version} began at LSN {lsn}",
+        {"event": "coexists", "plan_version": version, "lsn": lsn},
+        f"from LSN {lsn} on, new queries belong to plan version {version}",
     )
+
+
+def _migrate(
+    output: CommandOutput,
+    server: str,
+    listed: Sequence[Any],
+    sample: PlannerSample,
+    plans: tuple[RoutingPlan, RoutingPlan],
+    weighed: Costs,
+    settings: Mapping[str, Any],
+) -> None:
+    """Takes the steps from the plan in force to the other. listed: the live queries."""
+    with StepReporter(output) as report:
+        found = find_steps(
+            MigrationChoices(), listed, sample.stats, plans, weighed, report=report, **settings
+        )
+    migration = complete_steps(found.to_dict())
+    name = f"the migration to plan version {migration['steps'][-1]['plan']['version']}"
+    run_steps(output, migration, name, server, wait_for_end, START_S)
 
 
 def _fetch_plan(client: Client) -> RoutingPlan:
@@ -220,14 +245,18 @@ def _make_plan(
     algorithm: str,
     engine: Any,
     seed: int,
-) -> tuple[PlannerSample, RoutingPlan, Costs] | None:
+) -> tuple[PlannerSample, RoutingPlan, Costs, list[Any]] | None:
     """Returns a sample of recent objects and live queries, a plan for it that can follow `base`,
-    and the costs of work; None where there are no objects or no queries."""
+    the costs of work, and the queries for `find_steps`; None where there are no objects or no
+    queries."""
     from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
     from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs
 
-    posts, updates = recent(output, targets, seed, report)
+    listed: list[Any] = []
+    posts, updates = recent(
+        output, targets, seed, report, lambda some: listed.append(list_queries(some))
+    )
     if not (any(map(len, posts)) and any(map(len, updates))):
         return None
     weighed = read_costs(costs) if costs is not None else Costs()
@@ -244,7 +273,7 @@ def _make_plan(
         engine=engine,
     )
     sample = sample_of(job)
-    return sample, plan_of(sample, job), weighed
+    return sample, plan_of(sample, job), weighed, listed
 
 
 def _format_verdict(verdict: PlanComparison, base: RoutingPlan, made: RoutingPlan) -> str:

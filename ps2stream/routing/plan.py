@@ -9,8 +9,6 @@ Every error in a plan raises PlanError with the reason.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -43,6 +41,7 @@ from ps2stream.routing.leaves import (
     leaf_to_dict,
     whole,
 )
+from ps2stream.routing.plan_document import compute_route
 from ps2stream.routing.replicas import (
     ReplicatedUnit,
     check_replicas,
@@ -135,10 +134,7 @@ class RoutingPlan:
     def route(self) -> int:
         """The number by which objects are sent: a hash of all that decides who owns which unit,
         so plans that assign units alike have the same."""
-        ignored = ("version", "base_version", "frequencies", "made")
-        body = {k: v for k, v in self.to_dict().items() if k not in ignored}
-        raw = json.dumps(body, sort_keys=True).encode()
-        return int.from_bytes(hashlib.blake2b(raw, digest_size=7).digest(), "big")
+        return compute_route(self.to_dict())
 
     def compile(self, analyzer: Analyzer) -> H1:
         """Returns H1 with the terms hashed by `analyzer`. Raises PlanError if the analysis is

@@ -47,3 +47,11 @@ def compute_checksum(body: Mapping[str, Any]) -> str:
     """Returns the checksum of a plan in JSON."""
     raw = json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
     return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def compute_route(body: Mapping[str, Any]) -> int:
+    """Returns RoutingPlan.route of a plan in JSON."""
+    ignored = ("version", "base_version", "frequencies", "made")
+    decisive = {name: value for name, value in body.items() if name not in ignored}
+    raw = json.dumps(decisive, sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=7).digest(), "big")

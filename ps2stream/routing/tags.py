@@ -59,6 +59,9 @@ class TagShare(NamedTuple):
     term: U64
 
 
+ROW_TAG_BYTES, TAG_BYTES = 8, 12
+"""The bytes that a row of tags takes, an offset, and those of a tag: its cell and its term."""
+
 _NO_HOLDERS = np.zeros(0, np.uint16)
 _NO_SHARE = TagShare(
     np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint64)
@@ -143,3 +146,10 @@ def starts(sizes: I64) -> I64:
     out = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=out[1:])
     return out
+
+
+def measure_gain(row_bytes: I64, tags: I64) -> I64:
+    """Returns the bytes that a worker gains with each row, int64[n]: those of the row
+    (QueryRows.measure_rows) and of the tags of it that it gains, of which there is at least one.
+    They do not depend on the chunks in which the rows come, so that they can be predicted."""
+    return row_bytes + ROW_TAG_BYTES + TAG_BYTES * tags

@@ -27,7 +27,7 @@ NOT_HERE = {
     "data_dir", "snapshot_s",  # PostgreSQL keeps it all
     "plan", "costs",  # files
     "runtime", "auth",  # Ray; and off loopback always
-    "replan_s", "replan_engine",  # the CronJob plans
+    "replan_s", "replan_engine", "replan_migrate",  # the CronJob plans
     "metrics_port", "dashboard_port",  # Ray's own, which KubeRay starts
     "archive", "archive_bytes", "archive_hours", "archive_s",  # pods have no disk that stays
 }  # fmt: skip

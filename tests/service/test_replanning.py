@@ -115,6 +115,17 @@ def test_its_failure_is_told_and_it_is_tried_again(
     assert error in replans.status()["replanning-0"]["failure"]
 
 
+@pytest.mark.parametrize("migrate", [False, True])
+def test_it_migrates_where_that_is_set(tmp_path: Path, migrate: bool) -> None:
+    settings = Settings(data_dir=tmp_path, replan_s=1.0, replan_migrate=migrate)
+    told = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    replans = PeriodicReplanning(settings, tmp_path, lambda counts: None, told)
+    replans.once()
+    [command] = replans.status()["replanning-0"]["said"]
+    assert command[0] == "replan"
+    assert ("--migrate" in command) == migrate
+
+
 def test_it_ends_with_the_service(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     program = (

@@ -17,6 +17,7 @@ ROOMS = ("controller", "dispatcher", "merger", "planner", "sequencer", "workers"
 EXEMPT = {
     "planner/compaction.py": "tests/spark/test_compaction.py",
     "planner/spark.py": "tests/spark/test_twins.py",
+    "planner/spark_migration.py": "tests/spark/test_migration.py",
     "planner/spark_session.py": "tests/spark/test_spark_session.py",
 }
 """The test file of each module that has it elsewhere."""

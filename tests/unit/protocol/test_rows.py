@@ -1,4 +1,4 @@
-"""Rows of objects with and without an opaque column, against lists."""
+"""Rows of objects with and without an opaque column, against lists; the bytes of queries' rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.protocol.rows import ObjectRows, no_offsets, take_optional
+from ps2stream.routing.plan import built_in_plan
+from tests.support.migrating import ANALYSIS, GRID, all_rows, some_queries
 
 Object = tuple[str, int, float, float, str, list[int], str]
 
@@ -70,3 +72,11 @@ def test_a_column_that_nobody_has_stays_empty() -> None:
     rng = random.Random(1)
     plain = [make_rows(3, rng, has_opaque=False)[0] for _ in range(2)]
     assert len(ObjectRows.concat(plain).opaque_off) == 0
+
+
+def test_bytes_by_row_are_those_of_all_columns_without_the_first_offsets() -> None:
+    rows = all_rows(some_queries(2, 30), built_in_plan(ANALYSIS, GRID, 1))
+    for some in (np.arange(30), np.arange(0), np.array([7, 3])):
+        taken = rows.take(some)
+        assert taken.measure_rows().tolist() == rows.measure_rows()[some].tolist()
+        assert taken.measure_rows().sum() == taken.nbytes - 6 * 8
