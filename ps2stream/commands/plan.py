@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,10 @@ from ps2stream.commands.output import (
     json_option,
     parse_addresses,
     pass_output,
-    printable,
     server_option,
     timeout_option,
 )
+from ps2stream.commands.planned import format_plan, list_plan_facts
 from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
@@ -29,7 +29,7 @@ from ps2stream.errors import invalid
 from ps2stream.foldings import FOLDINGS
 
 if TYPE_CHECKING:
-    from ps2stream.routing.plan import RoutingPlan
+    pass
 
 
 # The names of planner/algorithms.py, repeated here so that --help need not import its libraries.
@@ -161,8 +161,18 @@ def files_option(name: str, what: str) -> Callable[[F], F]:
     type=(click.IntRange(0, 14), click.IntRange(0, 14)),
     metavar="LON LAT",
     help="Size of the grid: 2^LON columns and 2^LAT rows. A running service changes its grid only "
-    "by a restart.  [default: that of the running service or of --base, else by the queries' "
-    "median box]",
+    "by a restart.  [default: by --grid]",
+)
+@click.option(
+    "--grid",
+    "grid_choice",
+    type=click.Choice(["auto", "refine", "queries"]),
+    default="auto",
+    show_default=True,
+    help="Choice of the grid. refine: begin with the grid of the running service or of --base, "
+    "else with that for the queries' median box, and try finer ones until no cell holds more than "
+    "a quarter of a worker's even share of the load; queries: the one for the median box; auto: "
+    "keep the grid of the running service or of --base, else refine.",
 )
 @click.option(
     "--engine",
@@ -197,6 +207,7 @@ def plan(
     base: str | None,
     costs: str | None,
     grid_bits: tuple[int, int] | None,
+    grid_choice: str,
     workers: int,
     algorithm: str,
     engine: Any,
@@ -225,6 +236,13 @@ def plan(
 
     \b
       ps2stream plan --from-service localhost:7077 && ps2stream apply plan.json
+
+    With --grid refine or --grid queries, the grid of a plan that follows another one is a new one,
+    which the service takes at its next start:
+
+    \b
+      ps2stream plan --from-service localhost:7077 --grid refine
+      ps2stream apply plan.json --regrid
     """
     if context.invoked_subcommand is not None:
         return
@@ -238,6 +256,8 @@ def plan(
         raise invalid("--objects", "give at least one file of objects, or --from-service")
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
     chosen = [name for name, value in fixed.items() if value is not None] + ["--fold"] * bool(fold)
+    if grid_bits is not None and grid_choice != "auto":
+        raise invalid("--grid", "give one of --grid and --grid-bits")
     if base is not None and chosen:
         raise invalid(chosen[0], "is fixed by --base; give one of them")
     former = load_plan(base) if base is not None else None
@@ -248,6 +268,8 @@ def plan(
         fold = former.analysis.fold
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
+    chooses = grid_choice == "auto" and former is None and grid_bits is None
+    kept_grid = None if former is None or grid_choice == "queries" else former.grid
     with guard_output_file(path), StepReporter(output) as report:
         posts, updates = recent(output, from_service, seed, report)
         if not (objects or posts):
@@ -270,7 +292,8 @@ def plan(
             stemmer=stemmer,
             stop_words=stop_words,
             fold=tuple(sorted({*fold})),
-            grid=former.grid if former else Grid(*grid_bits) if grid_bits is not None else None,
+            grid=Grid(*grid_bits) if grid_bits is not None else kept_grid,
+            refine=grid_choice == "refine" or chooses,
             engine=engine,
         )
         sample = sample_of(job)
@@ -278,11 +301,12 @@ def plan(
         if former is not None:
             made = replace(made, version=former.version + 1, base_version=former.version)
         save_plan(made, path)
+    regrid = former is not None and former.grid != made.grid
     collected = {"collected": sample.collected} if sample.collected else {}
     derived = {} if former is None else {"version": made.version, "base_version": former.version}
     output.emit(
-        {"plan": path, **derived, **_plan_facts(made), **collected},
-        _format_plan(path, made, sample.collected),
+        {"plan": path, **derived, **list_plan_facts(made), **collected},
+        format_plan(path, made, sample.collected, regrid),
     )
 
 
@@ -355,37 +379,3 @@ def current(output: CommandOutput, /, path: str, server: str) -> None:
         },
         line,
     )
-
-
-def _plan_facts(plan: RoutingPlan) -> dict[str, Any]:
-    return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
-
-
-def _format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
-    from ps2stream.planner.show import ratio, scaled
-
-    made = plan.made
-    sample, found = made["sample"], made["predicted"]
-    loads, unit = scaled(found["loads"])
-    rows = {
-        "sample": f"{sample['objects']:,} objects; {sample['live']:,} live queries, "
-        f"{sample['inserts']:,} inserted, {sample['deletes']:,} deleted; "
-        f"{sample['cells']:,} cells, {sample['units']:,} units (a term in a cell)",
-        "collected": f"{sum(collected.values()):,} rows, bounded by terms and cells, of "
-        f"{sample['objects'] + sample['live'] + sample['deletes']:,} read: "
-        + ", ".join(f"{name} {rows:,}" for name, rows in collected.items()),
-        "plan": f"{made['algorithm']} for {plan.workers} workers: {found['leaves']:,} leaves, "
-        f"{found['text_leaves']:,} of them divided by text",
-        "loads": f"{', '.join(loads)} {unit} of work for the sample",
-        "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
-        f"{ratio(found['slowest_over_bound'])}",
-        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` changes to it",
-        "written to": path,
-    }
-    if not plan.base_version:
-        del rows["follows"]
-    if not collected:
-        del rows["collected"]
-    lines = [f"{name:<12}{text}" for name, text in rows.items()]
-    lines[-1:-1] = [f"{'warning':<12}{printable(line)}" for line in made["warnings"]]
-    return "\n".join(lines)
