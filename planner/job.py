@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from ps2stream.planner.algorithms import ALGORITHMS, BY_ROWS
 from ps2stream.planner.files import read_updates
 from ps2stream.planner.objects import read_objects
 from ps2stream.planner.partition import PartitionOptions, predicted, to_plan
+from ps2stream.planner.refinement import explain_imbalance, refine
 from ps2stream.planner.sample import PlannerSample
 from ps2stream.posts.post import bad
 from ps2stream.routing.costs import Costs
@@ -37,7 +38,8 @@ class PlanJob:
     objects, queries: files (Spark: also directories and URLs). posts, updates: further batches of
     objects.OBJECTS and updates.UPDATES. attributes: which members and columns of the files of
     objects are attributes, as `publish` takes it; None: all that can. grid: by default the one for
-    the queries' median box. salt: the one that the plan is predicted under; a service hashes with
+    the queries' median box; refine: begin with it and try finer ones until no cell holds too much
+    of the load. salt: the one that the plan is predicted under; a service hashes with
     its own.
     """
 
@@ -54,6 +56,7 @@ class PlanJob:
     fold: tuple[str, ...] = ()
     salt: int = 0
     grid: Grid | None = None
+    refine: bool = False
     engine: Engine = "spark"
 
     @property
@@ -89,8 +92,17 @@ def sample_of(job: PlanJob) -> PlannerSample:
             files = spark.SampleFiles(
                 job.objects, job.queries, job.posts, job.updates, job.attributes
             )
-            return spark.take(running, files, job.analysis, job.grid, progress, job.rows)
-    return _sample_by_numpy(job)
+            return _choose_grid(
+                job,
+                lambda grid: spark.take(running, files, job.analysis, grid, progress, job.rows),
+            )
+    return _choose_grid(job, lambda grid: _sample_by_numpy(job, grid))
+
+
+def _choose_grid(job: PlanJob, take: Callable[[Grid | None], PlannerSample]) -> PlannerSample:
+    """Returns the sample on the job's grid, or on a finer one where the job wants that."""
+    sample = take(job.grid)
+    return refine(sample, job.workers, job.options, take) if job.refine else sample
 
 
 def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
@@ -119,6 +131,8 @@ def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
         "predicted": found,
         "warnings": warnings,
     }
+    if sample.refinement:
+        made["refinement"] = dict(sample.refinement)
     if partition.phases:
         made["phases"] = dict(partition.phases)
     if partition.tree is not None:
@@ -143,6 +157,10 @@ def _list_warnings(
             f"the slowest worker has {balance:.2f} times the load of the fastest; "
             f"sigma is {job.options.sigma:g}"
         )
+    if balance > job.options.sigma and (
+        cause := explain_imbalance(sample, job.workers, job.options.costs)
+    ):
+        yield cause
     if sample.coarse:
         yield (
             f"{sample.coarse:,} of {sample.live:,} queries touch more than "
@@ -151,14 +169,14 @@ def _list_warnings(
         )
 
 
-def _sample_by_numpy(job: PlanJob) -> PlannerSample:
+def _sample_by_numpy(job: PlanJob, grid: Grid | None) -> PlannerSample:
     def objects() -> Iterator[Any]:
         yield from job.posts
         for path in job.objects:
             yield from read_objects(path, job.attributes)
 
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
-    return twin.take(objects, updates, job.analysis, job.grid, job.options.progress, job.rows)
+    return twin.take(objects, updates, job.analysis, grid, job.options.progress, job.rows)
 
 
 def read_costs(path: str) -> Costs:

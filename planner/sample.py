@@ -44,7 +44,8 @@ class PlannerSample:
     objects, live, inserts, deletes: rows of the sample; live queries are those at its end.
     coarse: the live queries that are stored on coarser levels of the grid, which no plan places:
     a hash spreads them over all workers. collected: the rows that Spark sent to the driver, by
-    table.
+    table. refinement: which grids were tried, and what was found (planner/refinement.py); empty if
+    the grid was given.
     """
 
     stats: Statistics
@@ -55,6 +56,7 @@ class PlannerSample:
     deletes: int
     coarse: int
     collected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    refinement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def posts(

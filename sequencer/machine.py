@@ -47,6 +47,7 @@ from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, find_left_out, packed
 from ps2stream.sequencer.followers import FollowerProgress
+from ps2stream.sequencer.pending_plan import find_pending
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.query_ends import QueryEnds
 from ps2stream.sequencer.registry import QueryRegistry, encode
@@ -90,7 +91,7 @@ class SequencerMachine:
         self._now_ms = 0
         self._lsn = horizon = 0
         self._plans = PlanChangeDriver(
-            plan, self._peers, self._followers, self._live, self._record_plan_change
+            plan, self._peers, self._followers, self._live, self._record_plan_change, store
         )
         for batch in store.replay():
             if len(batch.strategy):
@@ -339,7 +340,8 @@ class SequencerMachine:
         lsn = self._lsn + 1
         applied = LedgerBatch(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
         plan = self._plans.find_serving_plan(record, lsn)
-        self._store.commit(LedgerChange(applied, watermark=self._followers.watermark, plan=plan))
+        pending, watermark = find_pending(record), self._followers.watermark
+        self._store.commit(LedgerChange(applied, watermark=watermark, plan=plan, pending=pending))
         self._lsn = lsn
         self._plans.apply(record, lsn)
         return [Send(to, applied) for to in self._dispatchers]

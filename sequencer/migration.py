@@ -223,8 +223,9 @@ class PlanMigration:
         if plan.grid != strategy.plan.grid:
             return None, (
                 f"plan: its grid, {cells_of(plan.grid)}, is not that of the service, "
-                f"{cells_of(strategy.plan.grid)}, which only a restart changes; make the plan with "
-                "`ps2stream plan --from-service` or --base"
+                f"{cells_of(strategy.plan.grid)}, which only a restart changes: `ps2stream apply "
+                "--regrid` keeps the plan for the next start, and `ps2stream plan --from-service` "
+                "makes one on the grid of the service"
             )
         if apart and plan.replicas:
             return None, "plan: it replicates units, so that it cannot coexist with another"

@@ -21,12 +21,14 @@ from ps2stream.protocol.messages.plan import (
     TransferRequest,
 )
 from ps2stream.protocol.messages.updates import AppliedReport
+from ps2stream.protocol.ports import Store
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, step_of
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer.feed import packed
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.migration import PlanMigration
+from ps2stream.sequencer.pending_plan import PendingPlan, find_pending
 from ps2stream.sequencer.registry import QueryRegistry
 
 TRANSFER_ROWS = 4096
@@ -38,7 +40,8 @@ KEPT_CHUNKS = 4
 class PlanChangeDriver:
     """Handles all messages about plan changes. `plan` is the one of the service's start; without
     it, the service does not change its plan. `peers` gains the workers of a plan that is to follow;
-    `commit` commits a record for its owner, a dispatcher, and returns what is to be sent."""
+    `commit` commits a record for its owner, a dispatcher, and returns what is to be sent; `store`
+    holds the plan that waits for the next start."""
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class PlanChangeDriver:
         followers: FollowerProgress,
         live: QueryRegistry,
         commit: Callable[[U8, int], list[Send]],
+        store: Store,
     ) -> None:
         dispatchers = sum(peer.role == "dispatcher" for peer in peers)
         self._migration = None if plan is None else PlanMigration(plan, dispatchers)
@@ -54,6 +58,7 @@ class PlanChangeDriver:
         self._followers = followers
         self._live = live
         self._commit = commit
+        self._pending = PendingPlan(store)
         self._chunks: dict[tuple[int | bytes, ...], TransferChunk] = {}
 
     @property
@@ -88,17 +93,21 @@ class PlanChangeDriver:
 
     def start(self, plan: RoutingPlan | None) -> None:
         """Ends the replay. With `plan` the service starts under it, and a plan change that was
-        under way is over."""
+        under way is over, and so is the wait of a pending plan: it is this one, or was passed over
+        for it."""
         migration = self._migration
-        if plan is not None and migration is not None and migration.changed:
+        waits = bool(self._pending.version)
+        if plan is not None and migration is not None and (migration.changed or waits):
             strategy = migration.strategy
-            if strategy.following is not None or strategy.plan.route != plan.route:
+            if waits or strategy.following is not None or strategy.plan.route != plan.route:
                 self._commit(PlanState(plan).record(), 0)
         self._add_plan_workers()
 
     def apply(self, record: U8, lsn: int) -> None:
         """Applies a record that was committed."""
         self.replay(record, lsn)
+        if find_pending(record) is not None:
+            self._pending.forget()
         self._add_plan_workers()
 
     def make_record(self) -> U8:
@@ -180,7 +189,7 @@ class PlanChangeDriver:
             problem = "this service does not support plan changes"
         elif request.ask != PlanAction.TELL:
             try:
-                record, problem = _make_requested_record(migration, request)
+                record, problem = self._take_request(migration, request)
                 if record is not None:
                     owns = ROLES[request.role] == "dispatcher"
                     out = self._commit(record, request.index if owns else self._followers.first)
@@ -190,13 +199,27 @@ class PlanChangeDriver:
                 problem, wait = str(error), 1
         record, described, old = nothing(), {}, 0
         if migration is not None:
-            record, described = migration.record(), migration.describe()
+            record = migration.record()
+            described = migration.describe() | {"pending_version": self._pending.version}
             old = self._live.count_up_to(migration.strategy.apart)
         why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
         reply = PlanChangeReply(
             request.seq, find_end(), wait, len(self._live), old, why, record, state
         )
         return [*out, Send(Address(ROLES[request.role], request.index), reply)]
+
+    def _take_request(
+        self, migration: PlanMigration, request: PlanChangeRequest
+    ) -> tuple[U8 | None, str]:
+        """Returns (the record that does what is requested, or None; why not). Raises
+        Unavailable."""
+        if request.ask == PlanAction.REGRID:
+            return None, self._pending.request(request.plan, migration.strategy)
+        record, problem = _make_requested_record(migration, request)
+        ends = request.ask == PlanAction.MOVE and not len(request.plan)
+        if ends and record is None and not problem and ROLES[request.role] == "dispatcher":
+            self._pending.withdraw()  # nothing is under way that could be meant
+        return record, problem
 
     def _add_plan_workers(self) -> None:
         """Makes the workers of a plan that is to follow peers, too."""

@@ -122,7 +122,8 @@ class MigrationHistory:
     of its steps, 0 for a step that was not taken. Of the `live_queries`, `old_queries` belong to
     the old one of two plans that coexist. They have coexisted since `coexisting_ms` (Unix ms; None
     when that is not known, or when they do not). `migrations` are the plan changes that ended,
-    oldest first.
+    oldest first. `pending_version` is that of the plan with another grid that waits for the next
+    start, 0 without one.
     """
 
     plan_version: int
@@ -136,6 +137,7 @@ class MigrationHistory:
     old_queries: int
     coexisting_ms: int | None
     migrations: tuple[MigrationInfo, ...]
+    pending_version: int = 0
 
     @property
     def old_share(self) -> float:
@@ -374,6 +376,7 @@ def migrations_of(answer: admin_pb2.GetMigrationsResponse) -> MigrationHistory:
         answer.old_queries,
         answer.coexisting_ms if answer.HasField("coexisting_ms") else None,
         tuple(map(_read_migration, answer.migrations)),
+        answer.pending_version,
     )
 
 

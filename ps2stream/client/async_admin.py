@@ -100,13 +100,16 @@ class AsyncAdminCaller(AsyncCaller):
         found = await self._call_rpc(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)
         return found.plan
 
-    async def apply_plan(self, plan: bytes, *, coexist: bool = False) -> tuple[int, int]:
+    async def apply_plan(
+        self, plan: bytes, *, coexist: bool = False, regrid: bool = False
+    ) -> tuple[int, int]:
         """Begins the change to this plan (JSON) and returns its LSN and the plan's version. With
         `coexist` both plans serve: new queries belong to this one, earlier queries stay with the
-        plan in force. Waits for workers to start. Raises FailedPrecondition when the plan was not
-        derived from the plan in force, during a plan change, and while two plans coexist. Needs the
-        scope admin."""
-        request = request_of(admin_pb2.ApplyPlanRequest, plan=plan, coexist=coexist)
+        plan in force. With `regrid` the plan, which has another grid, waits for the next start of
+        the service. Waits for workers to start. Raises FailedPrecondition when the plan was not
+        derived from the plan in force, during a plan change, while two plans coexist, and for
+        another grid without `regrid`. Needs the scope admin."""
+        request = request_of(admin_pb2.ApplyPlanRequest, plan=plan, coexist=coexist, regrid=regrid)
         found = await self._call_rpc(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
         return found.lsn, found.version
 
@@ -119,9 +122,9 @@ class AsyncAdminCaller(AsyncCaller):
         return found.lsn, found.version
 
     async def abort_migration(self) -> tuple[int, int]:
-        """Aborts the plan change under way and returns the LSN and the version of the plan that
-        stays in force. Raises FailedPrecondition once objects are routed by the new plan. Needs the
-        scope admin."""
+        """Aborts the plan change under way, or else withdraws the plan that waits for the next
+        start. Returns the LSN and the version of the plan that stays in force. Raises
+        FailedPrecondition once objects are routed by the new plan. Needs the scope admin."""
         request = admin_pb2.AbortMigrationRequest()
         found = await self._call_rpc(
             f"{ADMIN}AbortMigration", request, admin_pb2.AbortMigrationResponse

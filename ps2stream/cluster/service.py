@@ -112,7 +112,8 @@ def policy_of(settings: Settings, workers: int) -> ControllerPolicy:
 def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
     """Returns the plan under the text analysis that the data directory has recorded.
 
-    Without a plan it is the one that the directory last changed to, or the built-in one. A new
+    Without a plan it is the one that waits for this start, or that the directory last changed to,
+    or the built-in one. A new
     directory takes the plan's analysis, or that of the settings and a random salt. A plan carries
     term strings and a plan file no salt, so the salts may differ. Raises PlanError or
     DataDirectoryError when stemmer, stop words or character data differ.
@@ -147,11 +148,17 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
                 f"{place}: {name} was fixed as {fixed!r} when the data was created, so it cannot "
                 f"be {wanted!r}: the queries would match other words"
             )
+    pending = place.pending_plan()
+    if plan is not None and pending:
+        log.warning(
+            "%s has a plan that waits for this start (`ps2stream apply --regrid`); it is dropped, "
+            "because the service was given another plan", place,
+        )  # fmt: skip
     if plan is None:
         last = place.recorded_plan()
-        if last is None:
+        if last is None and not pending:
             return built_in_plan(analysis, Grid(), settings.workers)
-        plan = RoutingPlan.from_dict(json.loads(last), analysis)
+        plan = _plan_to_start_under(last, pending, analysis)
         if "workers" in settings.model_fields_set and settings.workers != plan.workers:
             log.warning(
                 "%s was last used with %d workers, and the service keeps this number; `ps2stream "
@@ -167,3 +174,17 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
             f"{place} has {ours[name]!r}"
         )
     return dataclasses.replace(plan, analysis=analysis)
+
+
+def _plan_to_start_under(last: str | None, pending: str | None, analysis: Analysis) -> RoutingPlan:
+    """Returns the pending plan (JSON), or without one the last one (JSON). Live plan changes may
+    have come after the request; the pending plan then follows the last of them."""
+    if not pending:
+        assert last is not None
+        return RoutingPlan.from_dict(json.loads(last), analysis)
+    plan = RoutingPlan.from_dict(json.loads(pending), analysis)
+    version = 0 if last is None else int(json.loads(last)["version"])
+    if version >= plan.version:
+        plan = dataclasses.replace(plan, version=version + 1, base_version=version)
+    log.info("the service starts under plan version %d, whose grid is new", plan.version)
+    return plan

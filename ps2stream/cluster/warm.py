@@ -75,7 +75,7 @@ def compile_kernels(topology: Topology) -> None:
     if not cache.complete:
         cache.discard_stale()
         if cache.make_folder():
-            compile_in_halves(topology)
+            compile_in_halves(_on_small_grid(topology))
         warm(topology)
         _LOADED.add(_kinds_of(topology))
         cache.mark()
@@ -104,6 +104,23 @@ def _make_usual_topology(index: IndexName) -> Topology:
     return Topology(built_in_plan(Analysis(salt=0), Grid(), 2), index=index)
 
 
+def _on_small_grid(topology: Topology) -> Topology:
+    """Returns the topology with a plan of the same leaves on at most as many cells as the default
+    grid has: no kernel depends on their number, and the rehearsal changes the plan, which takes
+    minutes with a map of 2^24 cells."""
+    plan, default = topology.plan, Grid()
+    bits = min(plan.grid.lon_bits, default.lon_bits), min(plan.grid.lat_bits, default.lat_bits)
+    small = Grid(*bits, plan.grid.max_cells)
+    if small == plan.grid:
+        return topology
+    down, right = plan.grid.rows() // small.rows(), plan.grid.columns() // small.columns()
+    cells = plan.cells.reshape(plan.grid.rows(), -1)[::down, ::right].ravel()
+    replicas = tuple(unit for unit in plan.replicas if unit.cell is None)
+    return dataclasses.replace(
+        topology, plan=dataclasses.replace(plan, grid=small, cells=cells, replicas=replicas)
+    )
+
+
 def _kinds_of(topology: Topology) -> frozenset[str]:
     """Returns what decides which kernels are called: the kinds of leaves, and the index."""
     return frozenset(type(leaf).__name__ for leaf in topology.plan.leaves) | {topology.index}
@@ -112,6 +129,7 @@ def _kinds_of(topology: Topology) -> frozenset[str]:
 def warm(topology: Topology) -> None:
     """Runs an insert, publication, delivery and delete under the topology's plan, and a plan
     change to another number of workers."""
+    topology = _on_small_grid(topology)
     policy = dataclasses.replace(topology.policy, period_ticks=TICKS)
     small = dataclasses.replace(
         topology, dispatchers=1, mergers=1, policy=policy, sample_objects=QUERIES

@@ -46,9 +46,19 @@ wait_option = click.option(
     "follow once few of them are left.",
 )
 @click.option(
+    "--regrid",
+    is_flag=True,
+    help="PLAN has another grid than the service: keep it in the ledger for the next start.",
+)
+@click.option(
     "--unite", is_flag=True, help="Migrate what is left on the old one of two coexisting plans now."
 )
-@click.option("--abort", is_flag=True, help="Abort the plan change in progress instead.")
+@click.option(
+    "--abort",
+    is_flag=True,
+    help="Abort the plan change in progress instead; without one, withdraw the plan that --regrid "
+    "has kept.",
+)
 @wait_option
 @server_option
 @json_option
@@ -58,6 +68,7 @@ def apply(
     /,
     file: str | None,
     coexist: bool,
+    regrid: bool,
     unite: bool,
     abort: bool,
     wait: bool,
@@ -82,6 +93,10 @@ def apply(
     when the one before has ended. If the command is interrupted, run it again: it goes on with the
     step that the service has reached. It reports what was moved beside what was predicted.
 
+    With --regrid the plan, whose grid is another one (`ps2stream plan --grid refine`), waits in
+    the ledger. The next start of the service replays the ledger under it; no match is lost or
+    duplicated. Until then the plan in force serves, and may change.
+
     Without --wait the command returns when the plan change has begun. With --wait, the exit
     code is 0 when the service has changed to the plan, and 1 when the plan change was aborted.
     Exit code 7: not possible now, because another plan change is in progress, because two plans
@@ -91,6 +106,8 @@ def apply(
         raise invalid("PLAN", "give exactly one of a plan file, --unite and --abort")
     if coexist and file is None:
         raise invalid("--coexist", "needs a plan file; give one, or leave --coexist out")
+    if regrid and (file is None or coexist or wait):
+        raise invalid("--regrid", "needs a plan file, and neither --coexist nor --wait")
     if abort:
         with output.connect(server) as client:
             lsn, version = client.abort_migration()
@@ -115,6 +132,10 @@ def apply(
     body = read_document(file)
     body.pop("made", None)
     plan = json.dumps(body, separators=(",", ":")).encode()
+
+    if regrid:
+        _keep_for_start(output, server, plan, file)
+        return
 
     def begin(client: Client) -> tuple[int, int]:
         try:
@@ -144,6 +165,19 @@ def scale(output: CommandOutput, /, workers: int, wait: bool, server: str) -> No
     plan change is done. As with `apply`, objects keep flowing.
     """
     _begin_plan_change(output, server, wait, lambda client: client.scale(workers))
+
+
+def _keep_for_start(output: CommandOutput, server: str, plan: bytes, file: str) -> None:
+    with output.connect(server) as client:
+        try:
+            lsn, version = client.apply_plan(plan, regrid=True)
+        except InvalidArgument as error:
+            raise PlanError(f"{error.violations[0].description} (in {file})") from None
+    output.emit(
+        {"event": "pending", "plan_version": version, "lsn": lsn},
+        f"plan version {version} waits for the next start of the service, which must not be given "
+        "another plan (--plan)",
+    )
 
 
 def _begin_plan_change(

@@ -40,6 +40,11 @@ def migrations(output: CommandOutput, /, server: str) -> None:
         else ["no plan change has ended yet"]
     ):
         output.print_line(line)
+    if found.pending_version:
+        output.emit(
+            {"outcome": None, "state": "pending", "to_version": found.pending_version},
+            f"waits for the next start: plan {found.pending_version}, with another grid",
+        )
     if found.following_version:
         line = f"under way: plan {found.plan_version} -> {found.following_version}, {found.state}, "
         output.emit(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from ps2stream.commands.file_options import files_option
 from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
     CommandOutput,
-    F,
     FiniteRange,
     guard_output_file,
     json_option,
@@ -22,14 +21,9 @@ from ps2stream.commands.output import (
     timeout_option,
 )
 from ps2stream.commands.plan_migration import (
-    find_steps,
-    format_steps,
-    list_queries,
-    migration_options,
-    steps_facts,
-    take_choices,
-)
-from ps2stream.commands.plan_text import format_plan, plan_facts
+    find_steps, format_steps, list_queries, migration_options, steps_facts, take_choices,
+)  # fmt: skip
+from ps2stream.commands.planned import format_plan, list_plan_facts
 from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
@@ -46,22 +40,6 @@ NO_OBJECTS = (
     "the service has accepted no objects yet, or keeps none (sample_objects = 0); give --objects"
 )
 LAND = "ne_110m_land.geojson"
-
-
-def file_names(
-    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Refuses an option in the place of a file name, and standard input, which can be read only
-    once. An option's callback."""
-    if wrong := next((name for name in value if name.startswith("-")), None):
-        raise click.BadParameter(f"expected a file, got {wrong!r}", ctx, param)
-    return value
-
-
-def files_option(name: str, what: str) -> Callable[[F], F]:
-    """Returns an option for files of something."""
-    more = f"File of {what}; may be given repeatedly."
-    return click.option(name, metavar="FILE", multiple=True, callback=file_names, help=more)
 
 
 @click.group(invoke_without_command=True)
@@ -165,8 +143,18 @@ def files_option(name: str, what: str) -> Callable[[F], F]:
     type=(click.IntRange(0, 14), click.IntRange(0, 14)),
     metavar="LON LAT",
     help="Size of the grid: 2^LON columns and 2^LAT rows. A running service changes its grid only "
-    "by a restart.  [default: that of the running service or of --base, else by the queries' "
-    "median box]",
+    "by a restart.  [default: by --grid]",
+)
+@click.option(
+    "--grid",
+    "grid_choice",
+    type=click.Choice(["auto", "refine", "queries"]),
+    default="auto",
+    show_default=True,
+    help="Choice of the grid. refine: begin with the grid of the running service or of --base, "
+    "else with that for the queries' median box, and try finer ones until no cell holds more than "
+    "a quarter of a worker's even share of the load; queries: the one for the median box; auto: "
+    "keep the grid of the running service or of --base, else refine.",
 )
 @click.option(
     "--engine",
@@ -202,6 +190,7 @@ def plan(
     base: str | None,
     costs: str | None,
     grid_bits: tuple[int, int] | None,
+    grid_choice: str,
     workers: int,
     algorithm: str,
     engine: Any,
@@ -235,6 +224,13 @@ def plan(
 
     \b
       ps2stream plan --from-service localhost:7077 --migrate && ps2stream apply steps.json
+
+    With --grid refine or --grid queries, the grid of a plan that follows another one is a new one,
+    which the service takes at its next start:
+
+    \b
+      ps2stream plan --from-service localhost:7077 --grid refine
+      ps2stream apply plan.json --regrid
     """
     if context.invoked_subcommand is not None:
         return
@@ -254,6 +250,8 @@ def plan(
         raise invalid("--objects", "give at least one file of objects, or --from-service")
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
     chosen = [name for name, value in fixed.items() if value is not None] + ["--fold"] * bool(fold)
+    if grid_bits is not None and grid_choice != "auto":
+        raise invalid("--grid", "give one of --grid and --grid-bits")
     if base is not None and chosen:
         raise invalid(chosen[0], "is fixed by --base; give one of them")
     former = load_plan(base) if base is not None else None
@@ -264,17 +262,18 @@ def plan(
         fold = former.analysis.fold
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
+    if choices is not None and grid_choice != "auto":
+        raise invalid("--grid", "a migration in steps keeps the grid; leave one of them out")
     if choices is not None and former is None:
         raise invalid("--migrate", f"the plan in force settles {chosen[0]}; leave that out")
     listed: list[Any] = []
+    chooses = grid_choice == "auto" and former is None and grid_bits is None
+    kept_grid = None if former is None or grid_choice == "queries" else former.grid
     with guard_output_file(path), StepReporter(output) as report:
         posts, updates = recent(
-            output,
-            from_service,
-            seed,
-            report,
+            output, from_service, seed, report,
             lambda some: listed.append(list_queries(some)) if choices is not None else None,
-        )
+        )  # fmt: skip
         if not (objects or posts):
             raise invalid("--from-service", NO_OBJECTS)
         settings = PartitionOptions(
@@ -295,7 +294,8 @@ def plan(
             stemmer=stemmer,
             stop_words=stop_words,
             fold=tuple(sorted({*fold})),
-            grid=former.grid if former else Grid(*grid_bits) if grid_bits is not None else None,
+            grid=Grid(*grid_bits) if grid_bits is not None else kept_grid,
+            refine=grid_choice == "refine" or chooses,
             engine=engine,
         )
         sample = sample_of(job)
@@ -311,11 +311,12 @@ def plan(
             output.emit({"steps_file": path, **facts}, format_steps(path, facts))
             return
         save_plan(made, path)
+    regrid = former is not None and former.grid != made.grid
     collected = {"collected": sample.collected} if sample.collected else {}
     derived = {} if former is None else {"version": made.version, "base_version": former.version}
     output.emit(
-        {"plan": path, **derived, **plan_facts(made), **collected},
-        format_plan(path, made, sample.collected),
+        {"plan": path, **derived, **list_plan_facts(made), **collected},
+        format_plan(path, made, sample.collected, regrid),
     )
 
 

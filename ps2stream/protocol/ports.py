@@ -71,7 +71,8 @@ class LedgerChange:
     batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request ids
     of updates, those below LSN `forget` may go; answers: for requests that are sent again,
     replacing those that are settled; watermark: no actor needs queries deleted at or below this
-    LSN; plan: the one that objects are routed by from now on (JSON).
+    LSN; plan: the one that objects are routed by from now on (JSON); pending: the one that the
+    service starts under next time (JSON), "" for none any more.
     """
 
     batch: LedgerBatch | None = None
@@ -81,6 +82,7 @@ class LedgerChange:
     answers: Sequence[SettledAnswer] = ()
     watermark: int = 0
     plan: str | None = None
+    pending: str | None = None
 
 
 class Store(Protocol):
@@ -121,6 +123,10 @@ class Store(Protocol):
     @property
     def lsn(self) -> int:
         """The last LSN that was committed."""
+        ...
+
+    def pending_plan(self) -> str:
+        """Returns the plan that the service starts under next time (JSON); "" for none."""
         ...
 
     def log_notes(self) -> dict[str, LogNote] | None:

@@ -22,7 +22,7 @@ from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, strategy_of
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.open_calls import OpenCall
-from ps2stream.space.grid import Grid
+from ps2stream.space.grid import CELLS_MAX, Grid, cells_of
 from ps2stream.v1 import admin_pb2
 
 Call = Callable[[bytes, OpenCall], bytes]
@@ -61,25 +61,31 @@ class PlanCalls:
         request = parse(admin_pb2.ApplyPlanRequest, data, PLAN_BYTES + 16, "plan_bytes")
         try:
             body = json.loads(request.plan)
-            self._check_grid(body)
+            self._check_grid(body, request.regrid)
             plan = RoutingPlan.from_dict(body, self._gateway.analyzer.analysis)
             plan.compile(self._gateway.analyzer)
         except PlanError as error:
             raise invalid("plan", str(error)) from None
         except (ValueError, TypeError, RecursionError) as error:
             raise invalid("plan", f"is not a plan in JSON: {error}") from None
+        if request.regrid and request.coexist:
+            raise invalid("regrid", "a plan with another grid cannot coexist with the present one")
         ask = PlanAction.COEXIST if request.coexist else PlanAction.MOVE
+        ask = PlanAction.REGRID if request.regrid else ask
         return self._begin_plan_change(plan, admin_pb2.ApplyPlanResponse, call, ask)
 
-    def _check_grid(self, body: Any) -> None:
+    def _check_grid(self, body: Any, regrid: bool) -> None:
         """Checks the plan's grid before a map of its cells is made, which may be large."""
         if not isinstance(body, dict) or not isinstance(body.get("grid"), dict):
             return  # RoutingPlan.from_dict refuses it with the reason
         ours, theirs = self._gateway.grid, Grid.from_dict(body["grid"])
-        if ours != theirs:
+        if regrid and theirs.size > CELLS_MAX:
+            raise invalid("plan", f"its grid has {theirs.size:,} cells, over {CELLS_MAX:,}")
+        if ours != theirs and not regrid:
             raise FailedPrecondition(
-                f"plan: its grid {theirs.to_dict()} is not that of the service, "
-                f"{ours.to_dict()}, which only a restart changes"
+                f"plan: its grid, {cells_of(theirs)}, is not that of the service, "
+                f"{cells_of(ours)}, which only a restart changes: `ps2stream apply --regrid` keeps "
+                "the plan for the next start"
             )
 
     def _scale_workers(self, data: bytes, call: OpenCall) -> bytes:

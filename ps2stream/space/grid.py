@@ -19,6 +19,9 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.protocol.frame import F64, I64, U32, sealed
 from ps2stream.space import space_kernels as kernels
 
+CELLS_MAX = 1 << 24
+"""The most cells of a grid that a plan may bring to a running service: a map of them takes 64 MiB
+in each actor."""
 _BITS_MAX = 14  # per axis: 28 bits for a cell, eight levels
 _FINEST = (11, 10)  # 20 km: smaller cells cost memory and gain nothing (speed.md 4)
 _COARSEST = (5, 4)
@@ -51,6 +54,11 @@ class Grid:
     def levels(self) -> int:
         """The number of levels, at most 8; the last level is a single cell."""
         return (max(self.lon_bits, self.lat_bits) + 1) // 2 + 1
+
+    @property
+    def size(self) -> int:
+        """The number of cells of the base level."""
+        return 1 << (self.lon_bits + self.lat_bits)
 
     def columns(self, level: int = 0) -> int:
         """Returns the number of columns of a level."""

@@ -24,6 +24,7 @@ class MemoryStore:
         self._watermark = 0
         self._tokens: Sequence[Token] = ()
         self._notes: dict[str, LogNote] = {}
+        self._pending = ""
         self.refusing = ""
 
     @property
@@ -50,6 +51,9 @@ class MemoryStore:
     @property
     def lsn(self) -> int:
         return LedgerBatch.decode(self._log[-1]).lsn_to if self._log else 0
+
+    def pending_plan(self) -> str:
+        return self._pending
 
     def log_notes(self) -> dict[str, LogNote] | None:
         return self._notes
@@ -78,6 +82,7 @@ class MemoryStore:
                 del self._answers[key]
         self._answers.update((answer[:3], answer) for answer in change.answers)
         self._watermark = max(self._watermark, change.watermark)
+        self._pending = self._pending if change.pending is None else change.pending
 
     def tokens(self) -> Sequence[Token]:
         return self._tokens

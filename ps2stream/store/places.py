@@ -51,6 +51,10 @@ class StoragePlace(Protocol):
         """Returns the plan that objects were last routed by (JSON); None if it never changed."""
         ...
 
+    def pending_plan(self) -> str | None:
+        """Returns the plan that waits for the next start (JSON); None or "" without one."""
+        ...
+
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
         """Opens the ledger, or makes it. `again`: a part of a running service was replaced; it
         may have left an owner behind, and others follow the log."""
@@ -110,6 +114,9 @@ class DataDirectory:
     def recorded_plan(self) -> str | None:
         return ledger.recorded(self.path, "plan")
 
+    def pending_plan(self) -> str | None:
+        return ledger.recorded(self.path, "pending_plan")
+
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
         found = ledger.Ledger.open(self.path, analysis, compact=not again)
         if not again:
@@ -165,6 +172,11 @@ class PostgresSchema:
         from ps2stream.store.postgres import recorded
 
         return recorded(self.database, "plan")
+
+    def pending_plan(self) -> str | None:
+        from ps2stream.store.postgres import recorded
+
+        return recorded(self.database, "pending_plan")
 
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
         from ps2stream.store.postgres import PostgresLedger

@@ -164,6 +164,8 @@ class PostgresLedger(PostgresTokens, LedgerTables):
             yield META, meta_row("watermark", str(change.watermark))
         if change.plan is not None:
             yield META, meta_row("plan", change.plan)
+        if change.pending is not None:
+            yield META, meta_row("pending_plan", change.pending)
 
     def compact(self) -> bool:
         """Compacts the log; see Ledger.compact."""

@@ -117,6 +117,13 @@ class LedgerTables(abc.ABC):
             out.append(SettledAnswer(dispatcher, epoch, seq, settled, decision))
         return out
 
+    def pending_plan(self) -> str:
+        query = "SELECT key, value, crc32 FROM meta WHERE key = 'pending_plan'"
+        for row in self._select_rows(query):
+            self._check_sound(row == meta_row(*row[:2]), "meta 'pending_plan'")
+            return str(row[1])
+        return ""
+
     def log_notes(self) -> dict[str, LogNote] | None:
         query = "SELECT key, value, crc32 FROM meta WHERE key = 'logs'"
         for row in self._select_rows(query):

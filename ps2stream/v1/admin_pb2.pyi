@@ -1314,21 +1314,27 @@ class ApplyPlanRequest(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     COEXIST_FIELD_NUMBER: _builtins.int
+    REGRID_FIELD_NUMBER: _builtins.int
     plan: _builtins.bytes
     """Plan as JSON: the member `plan` of a plan file."""
     coexist: _builtins.bool
     """True to let the two plans coexist: earlier queries stay with the plan in force and new ones
     belong to this plan, to which the rest migrates once few earlier queries are left.
     """
+    regrid: _builtins.bool
+    """True to keep a plan with another grid for the next start of the service, in the place of an
+    earlier one. Until then the plan in force serves and may change.
+    """
     def __init__(
         self,
         *,
         plan: _builtins.bytes = ...,
         coexist: _builtins.bool = ...,
+        regrid: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coexist", b"coexist", "plan", b"plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coexist", b"coexist", "plan", b"plan", "regrid", b"regrid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1343,7 +1349,7 @@ class ApplyPlanResponse(_message.Message):
     LSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """LSN at which the plan change began."""
+    """LSN at which the plan change began; with `regrid`, the last LSN."""
     version: _builtins.int
     """Version of the plan."""
     def __init__(
@@ -1479,6 +1485,7 @@ class GetMigrationsResponse(_message.Message):
     COEXISTING_MS_FIELD_NUMBER: _builtins.int
     LIVE_QUERIES_FIELD_NUMBER: _builtins.int
     OLD_QUERIES_FIELD_NUMBER: _builtins.int
+    PENDING_VERSION_FIELD_NUMBER: _builtins.int
     MIGRATIONS_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
     """Version of the plan in force."""
@@ -1500,6 +1507,8 @@ class GetMigrationsResponse(_message.Message):
     """Number of live queries of all tenants."""
     old_queries: _builtins.int
     """Number of live queries that belong to the old plan of two that coexist."""
+    pending_version: _builtins.int
+    """Version of the plan with another grid that waits for the next start; 0: none."""
     @_builtins.property
     def migrations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Migration]:
         """Most recent migrations that ended, oldest first."""
@@ -1517,11 +1526,12 @@ class GetMigrationsResponse(_message.Message):
         coexisting_ms: _builtins.int | None = ...,
         live_queries: _builtins.int = ...,
         old_queries: _builtins.int = ...,
+        pending_version: _builtins.int = ...,
         migrations: _abc.Iterable[Global___Migration] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms", "coexisting_ms", b"coexisting_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms", "began_lsn", b"began_lsn", "coexisting_lsn", b"coexisting_lsn", "coexisting_ms", b"coexisting_ms", "following_version", b"following_version", "live_queries", b"live_queries", "migrations", b"migrations", "old_queries", b"old_queries", "plan_version", b"plan_version", "state", b"state", "switched_lsn", b"switched_lsn", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms", "began_lsn", b"began_lsn", "coexisting_lsn", b"coexisting_lsn", "coexisting_ms", b"coexisting_ms", "following_version", b"following_version", "live_queries", b"live_queries", "migrations", b"migrations", "old_queries", b"old_queries", "pending_version", b"pending_version", "plan_version", b"plan_version", "state", b"state", "switched_lsn", b"switched_lsn", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__coexisting_ms: _TypeAlias = _typing.Literal["coexisting_ms"]  # noqa: Y015
     _WhichOneofArgType__coexisting_ms: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms"]  # noqa: Y015

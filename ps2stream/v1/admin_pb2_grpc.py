@@ -216,8 +216,8 @@ class AdminServicer(object):
 
         Scope: admin.
         INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-        FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
-        plan change is under way.
+        FAILED_PRECONDITION: the plan was not derived from the one in force, has another grid without
+        `regrid` or the same grid with it, or a plan change is under way.
         UNAVAILABLE: workers that the plan needs are starting; try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -235,7 +235,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AbortMigration(self, request, context):
-        """Aborts the migration under way.
+        """Aborts the migration under way. Without one, withdraws the plan that waits for the next start.
 
         Scope: admin.
         FAILED_PRECONDITION: objects are already routed by the new plan.

@@ -97,8 +97,8 @@ class AdminStub:
 
     Scope: admin.
     INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-    FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
-    plan change is under way.
+    FAILED_PRECONDITION: the plan was not derived from the one in force, has another grid without
+    `regrid` or the same grid with it, or a plan change is under way.
     UNAVAILABLE: workers that the plan needs are starting; try again.
     """
     UnitePlans: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]
@@ -108,7 +108,7 @@ class AdminStub:
     FAILED_PRECONDITION: no two plans coexist.
     """
     AbortMigration: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortMigrationRequest, _admin_pb2.AbortMigrationResponse]
-    """Aborts the migration under way.
+    """Aborts the migration under way. Without one, withdraws the plan that waits for the next start.
 
     Scope: admin.
     FAILED_PRECONDITION: objects are already routed by the new plan.
@@ -200,8 +200,8 @@ class AdminAsyncStub(AdminStub):
 
     Scope: admin.
     INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-    FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
-    plan change is under way.
+    FAILED_PRECONDITION: the plan was not derived from the one in force, has another grid without
+    `regrid` or the same grid with it, or a plan change is under way.
     UNAVAILABLE: workers that the plan needs are starting; try again.
     """
     UnitePlans: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]  # type: ignore[assignment]
@@ -211,7 +211,7 @@ class AdminAsyncStub(AdminStub):
     FAILED_PRECONDITION: no two plans coexist.
     """
     AbortMigration: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortMigrationRequest, _admin_pb2.AbortMigrationResponse]  # type: ignore[assignment]
-    """Aborts the migration under way.
+    """Aborts the migration under way. Without one, withdraws the plan that waits for the next start.
 
     Scope: admin.
     FAILED_PRECONDITION: objects are already routed by the new plan.
@@ -360,8 +360,8 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
 
         Scope: admin.
         INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-        FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
-        plan change is under way.
+        FAILED_PRECONDITION: the plan was not derived from the one in force, has another grid without
+        `regrid` or the same grid with it, or a plan change is under way.
         UNAVAILABLE: workers that the plan needs are starting; try again.
         """
 
@@ -383,7 +383,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.AbortMigrationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AbortMigrationResponse, _abc.Awaitable[_admin_pb2.AbortMigrationResponse]]:
-        """Aborts the migration under way.
+        """Aborts the migration under way. Without one, withdraws the plan that waits for the next start.
 
         Scope: admin.
         FAILED_PRECONDITION: objects are already routed by the new plan.

@@ -265,7 +265,10 @@ def test_other_analysis_settings_and_formats_are_refused(
         fill(store)
         assert recorded(database, "plan") is None
         for plan in ("{}", '{"version": 2}'):
-            store.commit(LedgerChange(plan=plan))
+            store.commit(LedgerChange(plan=plan, pending=f"[{plan}]"))
+            assert store.pending_plan() == f"[{plan}]"
+        store.commit(LedgerChange(pending=""))
+        assert store.pending_plan() == ""
     assert recorded(database, "analysis") == ANALYSIS
     assert recorded(database, "plan") == '{"version": 2}'
     with pytest.raises(DataDirectoryError, match="text analysis"):

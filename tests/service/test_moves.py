@@ -119,7 +119,7 @@ def test_what_cannot_follow_is_refused_with_the_reason(client: Client) -> None:
     for change, why in (
         (
             {"grid": {"lon_bits": 14, "lat_bits": 14, "max_cells": 64}, "cells": [[1 << 28, 0]]},
-            "its grid .* is not that of the service",
+            "its grid, 16384 x 16384 .* is not that of the service, 512 x 256 .* --regrid",
         ),
         ({"base_version": 0}, "derived from version 0; the current one is 1"),
         ({"leaves": json.loads(client.plan())["leaves"]}, "nothing would migrate"),

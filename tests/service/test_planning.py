@@ -70,6 +70,15 @@ def test_a_running_service_takes_the_plan_that_was_made_from_it(tmp_path: Path) 
         run("plan", "--from-service", target, "--engine", "numpy", *own_grid)
         error = run("apply", str(own), "--server", target, code=7)["error"]
         assert "is not that of the service" in error["message"]
+        fine = tmp_path / "fine.json"
+        found = run(
+            "plan", "--from-service", target, "--engine", "numpy", "--grid", "refine",
+            "--workers", "24", "-o", str(fine),
+        )  # fmt: skip
+        assert (found["version"], found["base_version"]) == (2, 1)
+        assert len(found["refinement"]["tried"]) > 1
+        kept = run("apply", str(fine), "--regrid", "--server", target)
+        assert (kept["event"], client.migrations().pending_version) == ("pending", 2)
         run("apply", str(path), "--wait", "--server", target)
         assert client.migrations().plan_version == 2
         client.publish([post | {"id": str(i)} for i, post in enumerate(posts)])

@@ -97,7 +97,7 @@ def test_random_and_hostile_samples(spark: SparkSession, tmp_path: Path, seed: i
     rng = np.random.default_rng(seed)
     posts = jsonl(tmp_path / "o.jsonl", objects(rng, 600))
     asked = jsonl(tmp_path / "q.jsonl", queries(rng, 80))
-    options = {"stemmer": "english", "algorithm": "hybrid-paper"} if seed == 2 else {}
+    options = {"stemmer": "english", "algorithm": "hybrid-paper"} if seed == 2 else {"refine": True}
     path = planned(spark, tmp_path, [posts], [asked], **options)
     made = json.loads(path.read_text("utf-8"))["plan"]["made"]
     assert made["sample"]["objects"] == 600

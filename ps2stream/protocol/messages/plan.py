@@ -51,12 +51,14 @@ class TransferDone(Frame):
 class PlanAction(IntEnum):
     """The change that a PlanChangeRequest asks for. MOVE: a migration to its plan, or, without
     one, the end of the migration under way; TELL: none, only the plans as they are; COEXIST: let
-    its plan coexist with the present one; UNITE: migrate what is left to the plan that coexists."""
+    its plan coexist with the present one; UNITE: migrate what is left to the plan that coexists;
+    REGRID: start under its plan, which has another grid, next time."""
 
     MOVE = 0
     TELL = 1
     COEXIST = 2
     UNITE = 3
+    REGRID = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ import pytest
 
 from ps2stream.cluster import warm as rehearsal
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.warm import load_kernels, warm
+from ps2stream.cluster.warm import _on_small_grid, load_kernels, warm
 from ps2stream.language.analyzer import Analysis
-from ps2stream.routing.plan import built_in_plan
+from ps2stream.routing.plan import built_in_plan, text_plan
 from ps2stream.routing.plan_file import load_plan
 from ps2stream.space.grid import Grid
 from ps2stream.workers.indexes import INDEX_NAMES
@@ -41,3 +41,16 @@ def test_a_host_compiles_the_kernels_of_its_index(monkeypatch: pytest.MonkeyPatc
     for index in INDEX_NAMES:
         rehearsal.prepare_host(index)
     assert [topology.index for topology in compiled] == list(INDEX_NAMES)
+
+
+def test_a_rehearsal_needs_no_large_map() -> None:
+    """The kinds of leaves stay, and so does what decides which kernels are called."""
+    grid = Grid(12, 11, 512)
+    plan = text_plan(Analysis(salt=0), grid, 2)
+    small = _on_small_grid(Topology(plan)).plan
+    assert small.grid == Grid(9, 8, 512)
+    assert (small.leaves, small.workers) == (plan.leaves, plan.workers)
+    same = Topology(built_in_plan(Analysis(salt=0), Grid(4, 9), 2))
+    assert _on_small_grid(same).plan.grid == Grid(4, 8)
+    default = Topology(built_in_plan(Analysis(salt=0), Grid(), 2))
+    assert _on_small_grid(default) is default

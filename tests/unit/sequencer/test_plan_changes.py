@@ -27,6 +27,7 @@ from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.registry import QueryRegistry
 from ps2stream.space.grid import Grid
+from ps2stream.store.memory import MemoryStore
 from tests.sim.hostile import ANALYSIS
 from tests.support.updates import delete, insert, query_rows
 
@@ -52,7 +53,12 @@ NEXT = plan(1, workers=3, version=2)
 class DriverLedger:
     """A driver, and a ledger that takes its records unless it is `full`."""
 
-    def __init__(self, first: RoutingPlan | None) -> None:
+    def __init__(
+        self,
+        first: RoutingPlan | None,
+        store: MemoryStore | None = None,
+        restarts: bool = False,
+    ) -> None:
         self.peers = list(PEERS)
         self.steps: list[PlanStep] = []
         self.owners: list[int] = []
@@ -60,8 +66,10 @@ class DriverLedger:
         self.full: Unavailable | None = None
         followers = FollowerProgress(PEERS, 0)
         self.live = QueryRegistry()
-        self.driver = PlanChangeDriver(first, self.peers, followers, self.live, self.write_record)
-        self.driver.start(None)
+        self.driver = PlanChangeDriver(
+            first, self.peers, followers, self.live, self.write_record, store or MemoryStore()
+        )
+        self.driver.start(first if restarts else None)
         self.driver.run(3)
 
     @property
@@ -208,3 +216,38 @@ def test_workers_that_gain_the_same_share_what_was_read(monkeypatch: pytest.Monk
     ledger.request(PlanAction.MOVE)
     ledger.driver.tick(0)  # nothing is kept once the plan change is over
     assert ledger.transfer(1, 0, 20, 22, 180.0) is not kept
+
+
+def test_a_plan_with_another_grid_waits_for_the_start() -> None:
+    store = MemoryStore()
+    cells = np.zeros(64, np.uint32)
+    fine = RoutingPlan(2, ANALYSIS, Grid(3, 3), (Space(1),), cells, version=2, base_version=1)
+    ledger = DriverLedger(plan(0), store)
+    assert "--regrid" in problem_of(ledger.request(PlanAction.MOVE, fine))
+    assert not problem_of(ledger.request(PlanAction.REGRID, fine))
+    assert ledger.steps == []
+    state = json.loads(ledger.request(PlanAction.TELL).state.tobytes())
+    assert (state["pending_version"], state["plan_version"]) == (2, 1)
+    again = DriverLedger(plan(0), store)  # a replacement of the sequencer
+    assert again.steps == []
+    started = DriverLedger(fine, store, restarts=True)
+    assert started.steps == [PlanStep.SET]
+    assert started.driver.strategy.plan.grid == Grid(3, 3)
+    assert json.loads(started.served[0] or "")["grid"] == Grid(3, 3).to_dict()
+    state = json.loads(started.request(PlanAction.TELL).state.tobytes())
+    assert state["pending_version"] == 0
+
+
+def test_an_abort_by_a_user_withdraws_the_plan_that_waits() -> None:
+    store = MemoryStore()
+    cells = np.zeros(64, np.uint32)
+    fine = RoutingPlan(2, ANALYSIS, Grid(3, 3), (Space(1),), cells, version=2, base_version=1)
+    ledger = DriverLedger(plan(0), store)
+    ledger.request(PlanAction.REGRID, fine)
+    ledger.request(PlanAction.MOVE, NEXT)
+    ledger.request(PlanAction.MOVE)  # there is a migration to abort
+    assert ledger.steps == [PlanStep.BEGIN, PlanStep.ABORT]
+    ledger.request(PlanAction.MOVE, role="controller")
+    assert store.pending_plan()
+    assert not problem_of(ledger.request(PlanAction.MOVE))
+    assert store.pending_plan() == ""

@@ -64,6 +64,19 @@ def test_the_plan_is_what_was_last_committed(tmp_path: Path) -> None:
         recorded(tmp_path, "plan")
 
 
+def test_the_pending_plan_is_kept_with_a_commit_and_goes_with_one(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        assert store.pending_plan() == ""
+        store.commit(LedgerChange(pending="{}"))
+        store.commit(LedgerChange(plan="[]"))
+    assert recorded(tmp_path, "pending_plan") == "{}"
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        assert store.pending_plan() == "{}"
+        store.commit(LedgerChange(applied([insert("a")], 1), plan="{}", pending=""))
+        assert store.pending_plan() == ""
+    assert (recorded(tmp_path, "plan"), recorded(tmp_path, "pending_plan")) == ("{}", "")
+
+
 def test_one_owner_at_a_time(tmp_path: Path) -> None:
     with Ledger.open(tmp_path, ANALYSIS) as store:
         with pytest.raises(DataDirectoryError, match=f"in use by process {os.getpid()}"):

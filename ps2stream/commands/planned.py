@@ -1,4 +1,4 @@
-"""What `ps2stream plan` prints of the plan that it made."""
+"""A plan that was just made, as JSON fields and as lines for people."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from ps2stream.commands.output import printable
 
 if TYPE_CHECKING:
     from ps2stream.routing.plan import RoutingPlan
+    from ps2stream.space.grid import Grid
 
 
-def plan_facts(plan: RoutingPlan) -> dict[str, Any]:
-    """Returns the facts of a plan, without its tree."""
+def list_plan_facts(plan: RoutingPlan) -> dict[str, Any]:
+    """Returns what is told of a plan that was made; JSON-able."""
     return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
 
 
-def format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
-    """Formats a plan for people. collected: rows that Spark collected, by kind."""
+def format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int], regrid: bool) -> str:
+    """Formats a plan that was made for people. collected: rows by table; regrid: its grid is not
+    that of the plan that it follows."""
     from ps2stream.planner.show import ratio, scaled
 
     made = plan.made
@@ -35,13 +37,33 @@ def format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> s
         "loads": f"{', '.join(loads)} {unit} of work for the sample",
         "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
         f"{ratio(found['slowest_over_bound'])}",
-        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` changes to it",
+        "grid": _format_grid(plan.grid, made["refinement"]) if "refinement" in made else "",
+        "follows": f"plan version {plan.base_version}: {_format_follow(path, regrid)}",
         "written to": path,
     }
     if not plan.base_version:
         del rows["follows"]
+    if not rows["grid"]:
+        del rows["grid"]
     if not collected:
         del rows["collected"]
     lines = [f"{name:<12}{text}" for name, text in rows.items()]
     lines[-1:-1] = [f"{'warning':<12}{printable(line)}" for line in made["warnings"]]
     return "\n".join(lines)
+
+
+def _format_grid(grid: Grid, found: Mapping[str, Any]) -> str:
+    first, *finer = found["tried"]
+    from ps2stream.space.grid import cells_of
+
+    line = f"{cells_of(grid)}; the fullest holds {found['share']:.1%} of the load"
+    if finer:
+        line += f" ({first['share']:.1%} of {1 << first['lon_bits']} x {1 << first['lat_bits']}"
+        line += f" cells; {len(found['tried'])} grids tried)"
+    return line + f", at most {found['limit']:.1%} was wanted"
+
+
+def _format_follow(path: str, regrid: bool) -> str:
+    if regrid:
+        return f"its grid is new: `ps2stream apply {path} --regrid` and a restart change to it"
+    return f"`ps2stream apply {path}` changes to it"
