@@ -119,9 +119,8 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--master {_MASTER} --conf spark.executor.memory=2g pyspark-shell"
     )
-    from pyspark import SparkContext
-
     from ps2stream.planner import job
+    from ps2stream.planner.spark_session import find_jvm
 
     objects, queries = (
         [str(path) for path in sorted((folder / kind).iterdir())] for kind in ("objects", "queries")
@@ -131,7 +130,6 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]
     sample = job.sample_of(work)
     counted = read_peak(os.getpid())
     job.plan_of(sample, work)
-    gateway: Any = SparkContext._gateway
     return {
         "objects": sample.objects,
         "queries": sample.live,
@@ -141,5 +139,5 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]
         "python_idle": idle,
         "python_counted": counted,
         "python_planned": read_peak(os.getpid()),
-        "jvm": read_peak(gateway.proc.pid),
+        "jvm": read_peak(find_jvm()),
     }
