@@ -16,7 +16,7 @@ from ps2stream.language.expression import watch_literals
 from ps2stream.language.object_terms import find_terms
 from ps2stream.planner.counting import find, ragged
 from ps2stream.planner.objects import opaque_of
-from ps2stream.planner.statistics import SIGNATURES
+from ps2stream.planner.statistics import I32, SIGNATURES
 from ps2stream.protocol.frame import F64, I64, U64, row_of, take_ragged
 from ps2stream.routing.plan import hash_units
 from ps2stream.space.grid import Grid
@@ -26,18 +26,17 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class UnitNumbers:
-    """Finds the number of the unit of a cell and a term. cell int64[u], term[u]. `literals` are the
-    phrases, prefixes and predicates among the terms."""
+    """Finds the number of the unit of a cell and a term. cell int[u]; term int32[u], a number in
+    `terms`, which are distinct. `literals` are the phrases, prefixes and predicates among them."""
 
-    def __init__(self, cell: I64, term: Sequence[str], analyzer: Analyzer) -> None:
-        words = sorted(set(term))
-        hashes = hash_units(analyzer, words)
-        of_word = dict(zip(words, hashes.tolist(), strict=True))
-        hashed = np.fromiter(map(of_word.__getitem__, term), np.uint64, len(term))
-        key = _make_keys(cell, hashed)
-        self.literals = watch_literals(analyzer, words).view()
-        self._order = np.argsort(key)
-        self._key, self._cell, self._term = (x[self._order] for x in (key, cell, hashed))
+    def __init__(
+        self, cell: I64 | I32, term: I32, terms: Sequence[str], analyzer: Analyzer
+    ) -> None:
+        self._hashes = hash_units(analyzer, terms)
+        key = _make_keys(cell, self._hashes[term])
+        self.literals = watch_literals(analyzer, terms).view()
+        self._order = np.argsort(key).astype(np.int32)
+        self._key, self._cell, self._term = (x[self._order] for x in (key, cell, term))
 
     def __len__(self) -> int:
         return len(self._key)
@@ -47,11 +46,11 @@ class UnitNumbers:
         if not len(self):
             return np.full(len(cell), -1)
         at, held = find(self._key, _make_keys(cell, term))
-        held &= (self._cell[at] == cell) & (self._term[at] == term)
-        return np.where(held, self._order[at], -1)
+        held &= (self._cell[at] == cell) & (self._hashes[self._term[at]] == term)
+        return np.where(held, self._order[at], -1).astype(np.int64)
 
 
-def _make_keys(cell: I64, term: U64) -> U64:
+def _make_keys(cell: I64 | I32, term: U64) -> U64:
     return term ^ (cell.astype(np.uint64) * _ODD)
 
 
@@ -62,7 +61,7 @@ class ObjectSignatures:
     cell: I64
     hash: I64
     unit_off: I64
-    unit: I64
+    unit: I64 | I32
 
     def smallest(self) -> ObjectSignatures:
         """Returns the SIGNATURES objects per cell with the smallest hashes, by cell and hash."""

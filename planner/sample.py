@@ -6,7 +6,6 @@ The twin of planner/spark.py: equal rows, in any order and in any files, give eq
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting
 from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
 from ps2stream.planner.objects import BATCH, OBJECTS
+from ps2stream.planner.postings import PostingTable
 from ps2stream.planner.sample_rows import (
     OBJECT_ROWS,
     QUERY_ROWS,
@@ -25,7 +25,12 @@ from ps2stream.planner.sample_rows import (
     object_rows,
     query_rows,
 )
-from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
+from ps2stream.planner.statistics import (
+    CellTable,
+    NumberedSignatures,
+    NumberedUnits,
+    Statistics,
+)
 from ps2stream.planner.updates import UPDATES, standing
 from ps2stream.posts.post import bad
 from ps2stream.protocol.frame import F64, I64
@@ -146,7 +151,7 @@ def build_sample(
     grid: Grid,
     frequencies: dict[str, int],
     counts: dict[str, int],
-    postings: Any,
+    postings: PostingTable,
     cells: CellTable,
     unit_objects: I64,
     signatures: ObjectSignatures,
@@ -155,40 +160,31 @@ def build_sample(
     `ordered` returns them; unit_objects int64[u], of their units; signatures by unit number."""
     if not len(cells.cell):
         raise bad("--objects", "the sample has no objects")
-    coarse, units = parts_of(postings)
-    cell, term = units["cell"].to_numpy(), units["term"].to_pylist()
-    columns = (units[name].to_numpy().astype(np.float64) for name in COUNTS)
-    table = UnitTable(cell, term, unit_objects.astype(np.float64), *columns)
+    columns = (unit_objects, *(getattr(postings, name) for name in COUNTS))
+    table = NumberedUnits(
+        postings.terms, postings.cell, postings.term, *(c.astype(np.float64) for c in columns)
+    )
     least = signatures.smallest()
-    at = least.unit_off.tolist()
-    named = [term[u] for u in least.unit.tolist()]
-    rows = SignatureTable(least.cell, [named[a:b] for a, b in itertools.pairwise(at)])
+    rows = NumberedSignatures(least.cell, least.unit_off, least.unit)
     return PlannerSample(
-        stats=Statistics.of(grid, cells, table, rows),
+        stats=Statistics.number(grid, cells, table, rows),
         frequencies=frequencies,
         objects=int(cells.objects.sum()),
-        coarse=int(coarse["live"].to_numpy().sum()),
+        coarse=postings.coarse,
         live=counts["live"],
         inserts=counts["inserts"],
         deletes=counts["deletes"],
     )
 
 
-def ordered(postings: Any) -> Any:
+def ordered(postings: Any) -> PostingTable:
     """Returns a table of POSTINGS by cell and term; this order numbers the units."""
-    return postings.sort_by([("cell", "ascending"), ("term", "ascending")])
+    return PostingTable.of_strings(postings)
 
 
-def parts_of(postings: Any) -> tuple[Any, Any]:
-    """Returns (the rows of queries on coarser levels, the units)."""
-    coarse = int((postings["cell"].to_numpy() == counting.COARSE).sum())
-    return postings.slice(0, coarse), postings.slice(coarse)
-
-
-def units_of(postings: Any, analyzer: Analyzer) -> UnitNumbers:
-    """Returns the units of ordered POSTINGS, to be found by their numbers."""
-    _, units = parts_of(postings)
-    return UnitNumbers(units["cell"].to_numpy(), units["term"].to_pylist(), analyzer)
+def units_of(postings: PostingTable, analyzer: Analyzer) -> UnitNumbers:
+    """Returns the units of these postings, to be found by their numbers."""
+    return UnitNumbers(postings.cell, postings.term, postings.terms, analyzer)
 
 
 def summed(parts: list[Any], schema: Any, keys: list[str], values: tuple[str, ...]) -> Any:

@@ -2,12 +2,14 @@
 
 Executors count (planner/executors.py, the same code as the NumPy twin's) and add up. Only what is
 bounded by cells and terms reaches the driver: counts of terms, cells and units, and at most
-SIGNATURES objects per cell as sets of units. The number of these rows is logged.
+SIGNATURES objects per cell as sets of units; each distinct term once as a string, all else as
+integers (planner/postings.py). The number of these rows is logged.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
@@ -28,13 +30,13 @@ from ps2stream.planner import counting
 from ps2stream.planner import executors as on
 from ps2stream.planner.hits import ObjectSignatures
 from ps2stream.planner.objects import OBJECTS
+from ps2stream.planner.postings import HASHED, NAMES, PostingTable
 from ps2stream.planner.sample import (
     COUNTS,
     MAX_FREQUENCIES,
     PlannerSample,
     build_sample,
     commonest,
-    ordered,
     units_of,
     with_rows,
 )
@@ -50,6 +52,11 @@ from ps2stream.space.grid import Grid
 
 log = logging.getLogger(__name__)
 
+PART_ROWS = 4_000_000
+"""About how many postings are collected by one job of Spark, whose results are limited."""
+_SIGNATURES = pa.schema(
+    [("cell", pa.int64()), ("hash", pa.int64()), ("units", pa.list_(pa.int32()))]
+)
 _WRAPPING = ("Exception thrown in awaitResult", "Job aborted", "None")
 
 
@@ -121,8 +128,7 @@ class _SamplingJob:
         found = _map_rows(
             held, partial(on.count_postings, analysis, known, grid), counting.POSTINGS
         )
-        found = _sum_rows(found, ["cell", "term"], COUNTS)
-        postings = ordered(self._collect_rows("postings", found, counting.POSTINGS))
+        postings = self._collect_postings(_sum_rows(found, ["cell", "term"], COUNTS))
         self._progress("Spark: counting the objects of each cell and term")
         units = units_of(postings, on.analyzer_of(analysis))
         shared = spark.sparkContext.broadcast(units)
@@ -151,6 +157,26 @@ class _SamplingJob:
         for rows in self._held:
             rows.unpersist()
 
+    def _collect_postings(self, found: DataFrame) -> PostingTable:
+        """Collects sums of POSTINGS: each distinct term once, the rows in integers and in parts."""
+        found = self._persist_rows(found)
+        parts = 1 + found.count() // PART_ROWS
+        for seed in itertools.count():
+            hashed = found.withColumn("hash", F.xxhash64(F.lit(seed), "term"))
+            names = self._collect_rows("names", hashed.select(*NAMES.names).distinct(), NAMES)
+            fields = from_arrow_schema(HASHED)
+            rows = hashed.select(*(F.col(f.name).cast(f.dataType).alias(f.name) for f in fields))
+            mine = F.pmod(F.xxhash64("cell", "hash"), F.lit(parts))
+            tables = [
+                self._collect_rows("postings", rows.where(mine == part), HASHED)
+                for part in range(parts)
+            ]
+            table = PostingTable.of_hashes(names, pa.concat_tables(tables))
+            if table is not None:  # else two terms have one hash: by another seed
+                self._collected["postings"] = len(table)
+                return table
+        raise AssertionError
+
     def _count_hits(
         self, posts: DataFrame, grid: Grid, units: Any, count: int
     ) -> tuple[CellTable, Any, ObjectSignatures]:
@@ -165,10 +191,9 @@ class _SamplingJob:
             hits.where("hash is not null")
             .withColumn("rank", F.row_number().over(least))
             .where(F.col("rank") <= SIGNATURES)
-            .select("cell", "hash", "units")
+            .select("cell", "hash", F.col("units").cast("array<int>").alias("units"))
         )
-        schema = pa.schema([on.HITS.field(name) for name in ("cell", "hash", "units")])
-        rows = self._collect_rows("signatures", kept, schema).combine_chunks()
+        rows = self._collect_rows("signatures", kept, _SIGNATURES).combine_chunks()
         off = np.zeros(len(rows) + 1, np.int64)
         lists = rows["units"].combine_chunks()
         np.cumsum(lists.value_lengths().to_numpy(zero_copy_only=False), out=off[1:])

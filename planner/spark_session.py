@@ -65,6 +65,13 @@ def session(
             spark.stop()
 
 
+def find_jvm() -> int:
+    """Returns the process id of the JVM that this process has started for Spark, also after the
+    session has ended."""
+    gateway: Any = SparkContext._gateway
+    return int(gateway.proc.pid)
+
+
 @cache
 def _launch_gateway(settings: tuple[tuple[str, str], ...], advice: str) -> Any:
     """Starts a JVM of our own, once per process; its output is shown only if it fails."""

@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ps2stream.errors import PlanError
-from ps2stream.protocol.frame import F64, I64
+from ps2stream.protocol.frame import F64, I64, row_of, take_ragged
 from ps2stream.routing.plan import TOP_TERM
 from ps2stream.space.grid import Grid
 
@@ -32,6 +34,8 @@ __all__ = [
     "SIGNATURES",
     "TOP_TERM",
     "CellTable",
+    "NumberedSignatures",
+    "NumberedUnits",
     "SignatureTable",
     "Statistics",
     "UnitTable",
@@ -68,6 +72,28 @@ class SignatureTable(NamedTuple):
 
     cell: I64
     terms: Sequence[Sequence[str]]
+
+
+class NumberedUnits(NamedTuple):
+    """UnitTable in integers, by cell and term: terms, the distinct ones, ascending; cell[u]; term
+    int32[u], a number in `terms`; counts float64[u]."""
+
+    terms: tuple[str, ...]
+    cell: I64 | I32
+    term: I32
+    objects: F64
+    live: F64
+    inserts: F64
+    deletes: F64
+
+
+class NumberedSignatures(NamedTuple):
+    """SignatureTable in integers: cell int64[r]; unit_off int64[r + 1], unit: the rows' units by
+    their number in NumberedUnits."""
+
+    cell: I64
+    unit_off: I64
+    unit: I64 | I32
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,38 +140,54 @@ class Statistics:
     def of(
         cls, grid: Grid, cells: CellTable, units: UnitTable, signatures: SignatureTable
     ) -> Statistics:
-        """Assembles the tables, in any order. Raises PlanError if nothing was sampled, and for a
-        cell that the grid does not have."""
+        """Assembles the tables, in any order. Raises PlanError as `number` does."""
+        terms = tuple(sorted(set(units.term)))
+        number = {term: i for i, term in enumerate(terms)}
+        term = np.fromiter(map(number.__getitem__, units.term), np.int32, len(units.term))
+        order = np.lexsort((term, units.cell))
+        columns = (units.objects, units.live, units.inserts, units.deletes)
+        listed = NumberedUnits(
+            terms, units.cell[order], term[order], *(column[order] for column in columns)
+        )
+        off = np.zeros(len(signatures.terms) + 1, np.int64)
+        np.cumsum([len(row) for row in signatures.terms], out=off[1:])
+        words = np.fromiter((number[t] for row in signatures.terms for t in row), np.int64, off[-1])
+        span = max(len(terms), 1)
+        key = listed.cell.astype(np.int64) * span + listed.term
+        unit = np.searchsorted(key, signatures.cell[row_of(off)] * span + words)
+        return cls.number(grid, cells, listed, NumberedSignatures(signatures.cell, off, unit))
+
+    @classmethod
+    def number(
+        cls, grid: Grid, cells: CellTable, units: NumberedUnits, signatures: NumberedSignatures
+    ) -> Statistics:
+        """Assembles cells and signatures in any order with units by cell and term. Raises PlanError
+        if nothing was sampled, and for a cell that the grid does not have."""
         if not len(cells.cell) and not len(units.cell):
             raise PlanError("the sample is empty: it has neither objects nor queries")
-        cell = np.unique(np.concatenate([cells.cell, units.cell]))
+        cell = np.unique(np.concatenate([cells.cell, units.cell])).astype(np.int64)
         if len(cell) and not 0 <= cell[0] <= cell[-1] < grid.rows() * grid.columns():
             raise PlanError(f"the sample names a cell that the grid {grid} does not have")
         objects = np.zeros(len(cell))
         np.add.at(objects, np.searchsorted(cell, cells.cell), cells.objects)
-        terms = tuple(sorted(set(units.term)))
-        number = {term: i for i, term in enumerate(terms)}
         at = np.searchsorted(cell, units.cell)
-        term = np.fromiter(map(number.__getitem__, units.term), np.int32, len(units.term))
-        order = np.lexsort((term, at))
-        at, term = at[order], term[order]
-        unit_off = np.searchsorted(at, np.arange(len(cell) + 1))
-        rows = _build_rows(cell, at, term, len(terms), number, signatures)
-        row_cell, row_start, row_unit = rows
+        row_cell, row_start, row_unit = _order_rows(
+            np.searchsorted(cell, signatures.cell), signatures.unit_off, signatures.unit
+        )
         row_off = np.searchsorted(row_cell, np.arange(len(cell) + 1))
         posted = np.zeros(len(cell))
-        np.add.at(posted, at, units.objects[order])
+        np.add.at(posted, at, units.objects)
         return cls(
             grid,
-            terms,
+            units.terms,
             cell,
             objects,
-            unit_off,
-            term,
-            units.objects[order],
-            units.live[order],
-            units.inserts[order],
-            units.deletes[order],
+            np.searchsorted(at, np.arange(len(cell) + 1)),
+            units.term,
+            units.objects,
+            units.live,
+            units.inserts,
+            units.deletes,
             row_off,
             _compute_weights(row_off, row_start, posted),
             row_start,
@@ -160,31 +202,20 @@ def _compute_weights(row_off: I64, row_start: I64, posted: F64) -> F64:
     return np.divide(posted, held, out=np.zeros(len(posted)), where=held > 0)
 
 
-def _build_rows(
-    cell: I64,
-    unit_at: I64,
-    unit_term: I32,
-    terms: int,
-    number: dict[str, int],
-    signatures: SignatureTable,
-) -> tuple[I64, I64, I32]:
-    """Returns (cell index of each row, row offsets, units), rows in a canonical order."""
-    size = np.fromiter(map(len, signatures.terms), np.int64, len(signatures.terms))
-    flat = np.fromiter(
-        (number[t] for row in signatures.terms for t in row), np.int64, int(size.sum())
+def _order_rows(at: I64, off: I64, unit: I64 | I32) -> tuple[I64, I64, I32]:
+    """Returns (cell index of each row, row offsets, units): units ascending in each row, rows by
+    cell and these units."""
+    row = row_of(off)
+    held = unit.astype(np.int32)[np.lexsort((unit, row))]
+    # As big-endian bytes, which compare as the lists of numbers do.
+    keys = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(),
+        len(at),
+        [None, pa.py_buffer(4 * off.astype(np.int64)), pa.py_buffer(held.astype(">u4"))],
     )
-    at = np.searchsorted(cell, signatures.cell)
-    key = unit_at * max(terms, 1) + unit_term
-    unit = np.searchsorted(key, np.repeat(at, size) * max(terms, 1) + flat).astype(np.int32)
-    cut = np.cumsum(size)[:-1]
-    rows = sorted(
-        (int(a), tuple(sorted(part.tolist())))
-        for a, part in zip(at, np.split(unit, cut) if len(size) else [], strict=True)
-    )
-    start = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(units) for _, units in rows], out=start[1:])
-    return (
-        np.array([a for a, _ in rows], np.int64),
-        start,
-        np.array([u for _, units in rows for u in units], np.int32),
-    )
+    order = pc.sort_indices(
+        pa.table([pa.array(at), keys], ["cell", "units"]),
+        sort_keys=[("cell", "ascending"), ("units", "ascending")],
+    ).to_numpy()
+    start, units = take_ragged(off, held, order.astype(np.int64))
+    return at[order], start, units

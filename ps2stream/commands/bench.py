@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import click
@@ -244,6 +245,35 @@ def ingest(
     show_result(
         output, run_ingest(rows=rows, files=files, queries=queries, rounds=rounds, seed=seed)
     )
+
+
+@bench.command("plan-memory")
+@click.option(
+    "--sizes",
+    default="500000:100000,1000000:200000,2000000:400000",
+    show_default=True,
+    metavar="OBJECTS:QUERIES[,...]",
+    help="Numbers of objects and queries of each sample, ascending.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
+@json_option
+@pass_output
+def plan_memory(output: CommandOutput, /, sizes: str, seed: int) -> None:
+    """Measure the memory of the driver of `ps2stream plan`, by the size of the sample.
+
+    Reports the peak resident memory of the driver's Python process and of its JVM; executors are
+    other processes. With two sizes or more, carries the growth on to 100 million objects and 10
+    million queries.
+    """
+    from ps2stream.benchmarks.plan_memory import SampleSize, run_plan_memory
+
+    try:
+        listed = [SampleSize.parse(part) for part in sizes.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(f"expected OBJECTS:QUERIES: {error}") from None
+    if any(b.queries <= a.queries for a, b in pairwise(listed)):
+        raise click.BadParameter("expected ascending numbers of queries")
+    show_result(output, run_plan_memory(listed, seed=seed))
 
 
 @bench.command()

@@ -13,9 +13,14 @@ from ps2stream.planner import hits
 from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
 from ps2stream.planner.sample import posts, take
 from ps2stream.planner.statistics import SIGNATURES, TOP_TERM
-from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.frame import I64, strings_to_column
 from ps2stream.routing.plan import hash_units
 from tests.support.samples import GRID, WORDS, batch, sampled, some_sample
+
+
+def numbered(cell: I64, term: list[str]) -> UnitNumbers:
+    terms = sorted(set(term))
+    return UnitNumbers(cell, np.array([terms.index(t) for t in term], np.int32), terms, ANALYZER)
 
 
 def test_signatures_are_bounded_and_chosen_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +57,7 @@ ANALYZER = Analyzer(Analysis(0))
 
 def test_units_are_found_by_cell_and_term() -> None:
     cell, term = np.array([3, 3, 9, 1 << 40]), ["flood", "", "flood", "river"]
-    units = UnitNumbers(cell, term, ANALYZER)
+    units = numbered(cell, term)
     assert len(units) == 4
     hashes = hash_units(ANALYZER, ["flood", TOP_TERM, "river", "storm"])
     wanted = [(c, h) for c in cell.tolist() for h in hashes.tolist()]
@@ -64,7 +69,7 @@ def test_units_are_found_by_cell_and_term() -> None:
     assert found.tolist() == [
         listed.get((c, t), -1) for (c, _), t in zip(wanted, names, strict=True)
     ]
-    none = UnitNumbers(np.zeros(0, np.int64), [], ANALYZER)
+    none = numbered(np.zeros(0, np.int64), [])
     assert none.find(np.array([3]), hashes[:1]).tolist() == [-1]
 
 
@@ -75,7 +80,7 @@ def test_hits_are_counted_object_by_object(size: int) -> None:
     cells = GRID.cells(lon, lat, 0).tolist()
     listed = [(c, t) for c in sorted(set(cells))[::2] for t in ("flood", "river", TOP_TERM)]
     hits = UnitHits(
-        UnitNumbers(np.array([c for c, _ in listed]), [t for _, t in listed], ANALYZER),
+        numbered(np.array([c for c, _ in listed]), [t for _, t in listed]),
         ANALYZER, GRID,
     )  # fmt: skip
     for part in pa.Table.from_batches([objects]).to_batches(max_chunksize=size):

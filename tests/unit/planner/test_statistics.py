@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import PlanError
-from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
+from ps2stream.planner.statistics import (
+    CellTable,
+    NumberedSignatures,
+    NumberedUnits,
+    SignatureTable,
+    Statistics,
+    UnitTable,
+)
 from ps2stream.space.grid import Grid
 from tests.support.statistics_of import tables
 
@@ -59,3 +66,24 @@ def test_a_cell_that_is_named_twice_has_the_sum_of_its_objects() -> None:
 def test_a_cell_that_the_grid_does_not_have_is_refused(cell: int) -> None:
     with pytest.raises(PlanError, match="a cell that the grid"):
         tables(Grid(2, 1), {cell: 1.0}, [], [])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_signatures_are_ordered_as_python_orders_lists(seed: int) -> None:
+    """Numbers beyond a byte, lists of which one begins another, equal ones and empty ones."""
+    rng = np.random.default_rng(seed)
+    count = 700
+    cell = np.sort(rng.integers(0, 8, count)).astype(np.int32)
+    one = rng.integers(0, 9, count).astype(np.float64)
+    terms = tuple(f"{i:03}" for i in range(count))
+    units = NumberedUnits(terms, cell, np.arange(count, dtype=np.int32), one, one, one, one)
+    pool = [0, 1, 255, 256, 257, 699]
+    rows = [(int(rng.integers(8)), rng.choice(pool, rng.integers(0, 5)).tolist()) for _ in terms]
+    off = np.concatenate([[0], np.cumsum([len(r) for _, r in rows])])
+    flat = np.array([u for _, r in rows for u in r], np.int64)
+    given = NumberedSignatures(np.array([c for c, _ in rows]), off, flat)
+    cells = CellTable(np.arange(8), np.ones(8))
+    stats = Statistics.number(Grid(2, 1), cells, units, given)
+    found = [part.tolist() for part in np.split(stats.row_unit, stats.row_start[1:-1])]
+    at = np.repeat(np.arange(8), np.diff(stats.row_off)).tolist()
+    assert list(zip(at, found, strict=True)) == sorted((c, sorted(r)) for c, r in rows)
