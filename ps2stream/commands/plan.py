@@ -21,8 +21,13 @@ from ps2stream.commands.output import (
     timeout_option,
 )
 from ps2stream.commands.plan_migration import (
-    find_steps, format_steps, list_queries, migration_options, steps_facts, take_choices,
-)  # fmt: skip
+    find_steps,
+    format_steps,
+    list_queries,
+    migration_options,
+    steps_facts,
+    take_choices,
+)
 from ps2stream.commands.planned import format_plan, list_plan_facts
 from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent, running_plan
@@ -68,14 +73,11 @@ LAND = "ne_110m_land.geojson"
     help="Number of workers of the service that will use the plan.",
 )
 @click.option(
-    "--algorithm",
-    type=click.Choice(ALGORITHMS),
-    default="hybrid",
-    show_default=True,
+    "--algorithm", type=click.Choice(ALGORITHMS), default="hybrid", show_default=True,
     help="Planning algorithm. hybrid: Algorithm 1 of PS2Stream, with loads by cells; hybrid+: "
     "space and text chosen by cost; hybrid-paper: Algorithm 1 as printed (its loads are always "
     "Definition 1's); the others are baselines.",
-)
+)  # fmt: skip
 @click.option(
     "--load",
     type=click.Choice(["cells", "definition1"]),
