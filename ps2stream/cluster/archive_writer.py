@@ -122,6 +122,7 @@ class ArchiveWriter:
             "archive_bytes": sum(size for size, _ in list(self._sizes.values())),
             "archive_lag_bytes": behind if self._waiting or self.problem else 0,
             "archive_problem": self.problem,
+            "archive_failing": int(bool(self.problem)),
         }
 
     # --- opening --------------------------------------------------------------

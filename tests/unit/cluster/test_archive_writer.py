@@ -184,10 +184,12 @@ def test_a_full_disk_loses_the_oldest_and_counts_it(
         assert world.log.end - world.log.first < 20_000 + 2 * kept + 3000
     figures = world.writer.status()
     assert "leaves to others" in figures["archive_problem"]
+    assert figures["archive_failing"] == 1
     assert figures["archive_lost_objects"] > 0
     world.free = 1 << 40
     world.look(is_last=True)
     assert not world.writer.problem
+    assert world.writer.status()["archive_failing"] == 0
     world.check()
     mark = world.mark
     assert mark.lost == len(world.durable) - len(world.expected()) > 0
