@@ -11,7 +11,8 @@ from ps2stream.v1 import admin_pb2
 
 def shown(archive: dict[str, Any] | None, problems: list[str] | None = None) -> list[str]:
     """The lines of the status of a service with this archive."""
-    census = admin_pb2.Census(archive=archive and admin_pb2.ArchiveStatus(**archive))
+    told = None if archive is None else admin_pb2.ArchiveStatus(**archive)
+    census = admin_pb2.Census(archive=told)
     answer = admin_pb2.GetStatusResponse(version="1", census=census, problems=problems)
     return status_lines(status_of(answer))
 
