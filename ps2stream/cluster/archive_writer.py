@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +32,7 @@ from ps2stream.protocol.frame import decode
 from ps2stream.protocol.log_records import IdentifiedRecord, ObjectRecord
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
-from ps2stream.store.access import make_private
+from ps2stream.store.access import explain_denial, make_private
 from ps2stream.store.directory import lock_directory, replace_file
 
 log = logging.getLogger("ps2stream.cluster")
@@ -44,12 +46,33 @@ the archive, and counted."""
 RESERVE_BYTES = 256 << 20
 """Space on the disk that the archive leaves to others: four segments of a log."""
 _HOUR_MS = 3_600_000
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def free_bytes(folder: Path) -> int:
     """Returns the free space of the folder's disk. Raises OSError."""
     room = os.statvfs(folder)
     return room.f_bavail * room.f_frsize
+
+
+def check_folder(root: Path) -> None:
+    """Makes the archive's folder if need be, and writes a file to it that is gone afterwards. A
+    full disk passes: it may have room again, and a service must start without.
+
+    Raises DataDirectoryError that names the setting, the folder and the reason.
+    """
+    try:
+        make_private(root)
+        with tempfile.TemporaryFile(dir=root) as file:  # rights alone tell nothing to root
+            file.write(b"ps2stream")
+            file.flush()
+            os.fsync(file.fileno())
+    except DataDirectoryError as error:
+        raise DataDirectoryError(f"archive: {error}") from None
+    except OSError as error:
+        if error.errno not in _FULL:
+            why = explain_denial(root, error)
+            raise DataDirectoryError(f"archive: {root} cannot be written: {why}") from error
 
 
 class ArchiveWriter:
@@ -122,6 +145,7 @@ class ArchiveWriter:
             "archive_bytes": sum(size for size, _ in list(self._sizes.values())),
             "archive_lag_bytes": behind if self._waiting or self.problem else 0,
             "archive_problem": self.problem,
+            "archive_failing": int(bool(self.problem)),
         }
 
     # --- opening --------------------------------------------------------------

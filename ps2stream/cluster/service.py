@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 
 from ps2stream.archive.layout import ArchiveLimits
+from ps2stream.cluster.archive_writer import check_folder
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running_service import RunningService, place_of
@@ -55,6 +56,8 @@ def start(
     """
     plan = fitted_plan(settings, plan)
     topology = topology_of(settings, plan)
+    if topology.archive is not None and settings.ray_address is None:
+        check_folder(topology.archive.path)  # with an address, dispatchers may be on other hosts
     begin_stage("preparing kernels (the first start on a machine compiles them)")
     compile_kernels(topology)
     if settings.runtime == "local":

@@ -43,10 +43,10 @@ OTHER_COUNTERS = {
 def status(output: CommandOutput, /, server: str, load: bool, verbose: bool) -> None:
     """Show whether the running service is healthy, and if not, why.
 
-    Shows rates, the backlog of sessions, the disk, and every actor with its age, the number of
-    times it was replaced, CPU and memory. The numbers are at most a few seconds old; the service's
-    own process collects them. --verbose adds the counters of the dispatcher that answers, each with
-    its unit and meaning; --json always includes them.
+    Shows rates, the backlog of sessions, the disk, the archive if there is one, and every actor
+    with its age, the number of times it was replaced, CPU and memory. The numbers are at most a few
+    seconds old; the service's own process collects them. --verbose adds the counters of the
+    dispatcher that answers, each with its unit and meaning; --json always includes them.
 
     --load shows the load of each worker in a period (load_period_s), computed from counts that
     are smoothed over periods and the costs of `ps2stream calibrate`; the balance, which is the
@@ -123,7 +123,21 @@ def census_rows(census: dict[str, Any]) -> dict[str, str]:
     if census["disk_bytes"]:
         free, total = census["disk_free_bytes"], census["disk_bytes"]
         rows["disk"] = f"{free / 1e9:,.1f} of {total / 1e9:,.1f} GB free"
+    # A service of an earlier version does not tell it.
+    if (archive := census.get("archive")) is not None:
+        rows["archive"] = archive_row(archive)
     return rows
+
+
+def archive_row(archive: dict[str, Any]) -> str:
+    """Formats the state of the archive, over all dispatchers."""
+    row = (
+        f"{archive['objects']:,} objects, {format_size(archive['bytes'])} not compacted, "
+        f"{format_size(archive['lag_bytes'])} of the logs not in it yet"
+    )
+    if archive["lost_objects"]:
+        row += f"; {archive['lost_objects']:,} objects lost to it (archive show tells the gaps)"
+    return row
 
 
 def actor_lines(actors: list[dict[str, Any]]) -> list[str]:

@@ -149,6 +149,15 @@ ALERTS = (
         "limit if the disk has room, or make the subscriber read faster.",
     ),
     AlertRule(
+        "Ps2streamArchiveNotWritten", "warning", "5m",
+        "max by (job, index) (ps2stream_archive_problem) == 1",
+        "Dispatcher {{ $labels.index }} cannot write to the archive",
+        "`ps2stream status` says why: the archive's disk is full, its folder cannot be written, or "
+        "a file of it is damaged. The dispatcher tries again every second and keeps up to 256 MiB "
+        "of its log meanwhile; beyond that, objects are lost to the archive "
+        "(Ps2streamArchiveIncomplete). Matching and delivery are not concerned.",
+    ),
+    AlertRule(
         "Ps2streamArchiveIncomplete", "warning", "0m",
         "sum by (job) (increase(ps2stream_archive_lost_objects_total[10m])) > 0",
         "{{ $value | humanize }} durable objects did not come into the archive in 10 minutes",

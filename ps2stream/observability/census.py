@@ -40,6 +40,18 @@ class ActorStatus:
     failure: str
 
 
+class ArchiveStatus(NamedTuple):
+    """The state of the archive, over all dispatchers: the objects in it and the bytes of files
+    that dispatchers keep; the bytes of object logs that are not in it yet; the durable objects
+    that did not come into it. problems: why dispatchers cannot write, each after its name."""
+
+    objects: int
+    bytes: int
+    lag_bytes: int
+    lost_objects: int
+    problems: tuple[str, ...]
+
+
 class ServiceCensus(NamedTuple):
     """The state of the service at one moment (Unix ms).
 
@@ -47,7 +59,7 @@ class ServiceCensus(NamedTuple):
     those of the session that has most; backlog_age_s is the age of the oldest. Rates are per
     second. replicated_units: of the plan, sharded_units among them; hot_changes: plan
     changes for hot units since the controller started; hot_balance: of the copies of objects, most
-    over mean, 0 while unknown.
+    over mean, 0 while unknown. archive: None if there is none.
     """
 
     taken_ms: int
@@ -66,6 +78,7 @@ class ServiceCensus(NamedTuple):
     hot_changes: int
     hot_balance: float
     sharded_units: int
+    archive: ArchiveStatus | None
 
 
 class _SeenActor(NamedTuple):
@@ -135,6 +148,7 @@ class CensusTaker:
             hot_changes=int(highest("controller", "hot_changes")),
             hot_balance=highest("controller", "hot_balance"),
             sharded_units=int(highest("controller", "sharded")),
+            archive=_archive_status(statuses),
         )
 
     def _count_actor(
@@ -165,6 +179,27 @@ class CensusTaker:
         )
 
 
+def _archive_status(statuses: Statuses) -> ArchiveStatus | None:
+    found = {name: status for name, status in statuses.items() if "archived_objects" in status}
+    if not found:
+        return None
+
+    def total(key: str) -> int:
+        return sum(int(status[key]) for status in found.values())
+
+    return ArchiveStatus(
+        objects=total("archived_objects"),
+        bytes=total("archive_bytes"),
+        lag_bytes=total("archive_lag_bytes"),
+        lost_objects=total("archive_lost_objects"),
+        problems=tuple(
+            f"{name}: {problem}"
+            for name, status in sorted(found.items())
+            if (problem := str(status["archive_problem"]))
+        ),
+    )
+
+
 def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
     """Returns why a service is not healthy; empty when it is, or when there is no census yet."""
     if census is None:
@@ -190,4 +225,6 @@ def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
             f"a session has {census.largest_backlog_matches:,} unacknowledged matches, the oldest "
             f"found {census.backlog_age_s:.0f} s ago"
         )
+    if census.archive is not None:
+        problems += [f"the archive is not written by {why}" for why in census.archive.problems]
     return problems

@@ -235,6 +235,8 @@ METRICS: tuple[MetricDefinition, ...] = (
            _of("dispatcher", "archive_bytes")),
     _gauge("archive_lag_bytes", "Bytes of an object log that are not yet in the archive",
            _of("dispatcher", "archive_lag_bytes")),
+    _gauge("archive_problem", "Dispatcher that cannot write to the archive: 1, otherwise 0",
+           _of("dispatcher", "archive_failing")),
     _gauge("snapshot_lsn", "LSN of a worker's last snapshot", _of("worker", "snapshot.lsn")),
     _gauge("disk_free_bytes", "Free space on the disk of the data directory",
            _of("sequencer", "disk_free")),

@@ -122,7 +122,14 @@ class AdminService:
 
 def _census_to_proto(census: ServiceCensus) -> admin_pb2.Census:
     actors = [admin_pb2.ActorStatus(**dataclasses.asdict(actor)) for actor in census.actors]
-    return admin_pb2.Census(**census._asdict() | {"actors": actors})
+    archive = census.archive
+    return admin_pb2.Census(
+        **census._asdict()
+        | {
+            "actors": actors,
+            "archive": None if archive is None else admin_pb2.ArchiveStatus(**archive._asdict()),
+        }
+    )
 
 
 def _encode_sample(sample: ObjectSample) -> bytes:

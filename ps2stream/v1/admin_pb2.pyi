@@ -235,6 +235,7 @@ class Census(_message.Message):
     HOT_CHANGES_FIELD_NUMBER: _builtins.int
     HOT_BALANCE_FIELD_NUMBER: _builtins.int
     SHARDED_UNITS_FIELD_NUMBER: _builtins.int
+    ARCHIVE_FIELD_NUMBER: _builtins.int
     taken_ms: _builtins.int
     """Time at which the state was collected, Unix milliseconds, UTC."""
     sessions: _builtins.int
@@ -271,6 +272,10 @@ class Census(_message.Message):
     def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
         """Actors of the service, by role and index."""
 
+    @_builtins.property
+    def archive(self) -> Global___ArchiveStatus:
+        """State of the archive; absent if the service has none."""
+
     def __init__(
         self,
         *,
@@ -290,14 +295,57 @@ class Census(_message.Message):
         hot_changes: _builtins.int = ...,
         hot_balance: _builtins.float = ...,
         sharded_units: _builtins.int = ...,
+        archive: Global___ArchiveStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "hot_balance", b"hot_balance", "hot_changes", b"hot_changes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "replicated_units", b"replicated_units", "sessions", b"sessions", "sharded_units", b"sharded_units", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "archive", b"archive", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "hot_balance", b"hot_balance", "hot_changes", b"hot_changes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "replicated_units", b"replicated_units", "sessions", b"sessions", "sharded_units", b"sharded_units", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Census: _TypeAlias = Census  # noqa: Y015
+
+@_typing.final
+class ArchiveStatus(_message.Message):
+    """The state of the archive of a service, over all dispatchers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    LAG_BYTES_FIELD_NUMBER: _builtins.int
+    LOST_OBJECTS_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    objects: _builtins.int
+    """Number of objects that were archived."""
+    bytes: _builtins.int
+    """Size of the files that dispatchers wrote and that are not removed or compacted yet, bytes."""
+    lag_bytes: _builtins.int
+    """Part of the object logs that is not in the archive yet, bytes."""
+    lost_objects: _builtins.int
+    """Number of durable objects that did not come into the archive."""
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Reasons why dispatchers cannot write to it now, each after the name of its dispatcher; empty if
+        all can.
+        """
+
+    def __init__(
+        self,
+        *,
+        objects: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        lag_bytes: _builtins.int = ...,
+        lost_objects: _builtins.int = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "lag_bytes", b"lag_bytes", "lost_objects", b"lost_objects", "objects", b"objects", "problems", b"problems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveStatus: _TypeAlias = ArchiveStatus  # noqa: Y015
 
 @_typing.final
 class ActorStatus(_message.Message):

@@ -20,7 +20,7 @@ NO_VALUE = {"global"}
 OF_THE_CHART = {
     "host", "port", "database_url", "database_schema", "dispatchers", "workers", "mergers",
     "tls_cert", "tls_key", "tls_client_ca", "dispatcher_ports", "link_ports", "ray_address",
-    "nodes_s", "node_ip", "niceness",
+    "nodes_s", "node_ip", "niceness", "archive",
 }  # fmt: skip
 """Settings that the chart has values of its own for, or knows."""
 NOT_HERE = {
@@ -29,7 +29,6 @@ NOT_HERE = {
     "runtime", "auth",  # Ray; and off loopback always
     "replan_s", "replan_engine", "replan_migrate",  # the CronJob plans
     "metrics_port", "dashboard_port",  # Ray's own, which KubeRay starts
-    "archive", "archive_bytes", "archive_hours", "archive_s",  # pods have no disk that stays
 }  # fmt: skip
 OTHER: dict[str, Any] = {
     "image.tag": "2", "image.digest": f"sha256:{'0' * 64}", "image.pullPolicy": "Always",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +76,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> ArchivedService:
             for client in (first, second):  # the second is a repeat
                 note(client.publish(ROWS[:2], producer="ann", seq=1), ["row 0", "row 1"])
             first.publish([{"lon": 0, "lat": 0, "text": "in memory"}], level="accepted")
+            while (census := first.status()["census"]) is None:
+                time.sleep(0.05)
+            assert census["archive"]["problems"] == []
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
         found = run("publish", str(path), "--server", service.targets[0])
         assert found["published"] == len(ids)

@@ -168,6 +168,11 @@ CASES: dict[str, tuple[Series, Series, dict[str, str]]] = {
         {f'ps2stream_session_lag_matches{{{MERGER}, of="most"}}': "900000-10x60"},
         {"job": "j"},
     ),
+    "Ps2streamArchiveNotWritten": (
+        {f"ps2stream_archive_problem{{{DISPATCHER}}}": "0x50 1x10"},
+        {f"ps2stream_archive_problem{{{DISPATCHER}}}": "1x57 0 1x2"},  # it failed once more
+        {"job": "j", "index": "0"},
+    ),
     "Ps2streamArchiveIncomplete": (
         {f"ps2stream_archive_lost_objects_total{{{DISPATCHER}}}": "0x55 7x9"},
         {f"ps2stream_archive_lost_objects_total{{{DISPATCHER}}}": "7x60"},
@@ -254,6 +259,7 @@ def test_a_prometheus_server_has_what_the_dashboard_asks_for(tmp_path: Path) -> 
         adjust="off",
         workers=2,
         data_dir=tmp_path / "data",
+        archive=tmp_path / "archive",
         metrics_port=port,
         load_period_s=0.5,
     )

@@ -71,6 +71,7 @@ template:
           {{- if .grpc }}
           {{- include "ps2stream.serverMounts" .top | nindent 10 }}
           {{- include "ps2stream.clientMounts" .top | nindent 10 }}
+          {{- include "ps2stream.archiveMounts" .top | nindent 10 }}
           {{- end }}
     volumes:
       {{- include "ps2stream.scratch" .top | nindent 6 }}
@@ -81,5 +82,6 @@ template:
       {{- if .grpc }}
       {{- include "ps2stream.serverVolumes" .top | nindent 6 }}
       {{- include "ps2stream.clientVolumes" .top | nindent 6 }}
+      {{- include "ps2stream.archiveVolumes" .top | nindent 6 }}
       {{- end }}
 {{- end }}

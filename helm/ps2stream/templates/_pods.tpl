@@ -126,6 +126,21 @@ securityContext:
 {{- end }}
 {{- end }}
 
+{{- define "ps2stream.archiveMounts" -}}
+{{- if .Values.archive.claim }}
+- name: archive
+  mountPath: /var/lib/ps2stream
+{{- end }}
+{{- end }}
+
+{{- define "ps2stream.archiveVolumes" -}}
+{{- with .Values.archive.claim }}
+- name: archive
+  persistentVolumeClaim:
+    claimName: {{ . | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "ps2stream.databaseMounts" -}}
 {{- if .Values.database.caSecret.name }}
 - name: database

@@ -14,6 +14,9 @@ link_ports = {{ toJson .Values.ray.linkPorts }}
 database_url = {{ toJson . }}
 {{- end }}
 database_schema = {{ toJson .Values.database.schema }}
+{{- if .Values.archive.claim }}
+archive = "/var/lib/ps2stream/archive"
+{{- end }}
 dispatchers = {{ int64 .Values.dispatchers.replicas }}
 workers = {{ int64 .Values.workers.replicas }}
 mergers = {{ int64 .Values.mergers.replicas }}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 from ps2stream.archive import layout
 from ps2stream.archive.layout import ArchiveMark, read_snapshot
 from ps2stream.cluster import archive_writer
-from ps2stream.errors import InvalidArgument
+from ps2stream.cluster.archive_writer import check_folder
+from ps2stream.errors import DataDirectoryError, InvalidArgument
 from ps2stream.protocol.log_records import (
     ProgressRecord,
     SplitRecord,
@@ -184,10 +186,12 @@ def test_a_full_disk_loses_the_oldest_and_counts_it(
         assert world.log.end - world.log.first < 20_000 + 2 * kept + 3000
     figures = world.writer.status()
     assert "leaves to others" in figures["archive_problem"]
+    assert figures["archive_failing"] == 1
     assert figures["archive_lost_objects"] > 0
     world.free = 1 << 40
     world.look(is_last=True)
     assert not world.writer.problem
+    assert world.writer.status()["archive_failing"] == 0
     world.check()
     mark = world.mark
     assert mark.lost == len(world.durable) - len(world.expected()) > 0
@@ -287,6 +291,47 @@ def test_old_files_are_removed_by_age_and_bytes(tmp_path: Path) -> None:
     world.look()
     assert len(archived(world.limits.path)) == 4  # the newest stays
     world.writer.close()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    below = tmp_path / "file/archive"
+    with pytest.raises(DataDirectoryError) as refused:
+        check_folder(below)
+    assert str(refused.value) == f"archive: {below} cannot be written: Not a directory"
+    proc = Path("/proc/archive")  # root has every right there, and cannot write
+    with pytest.raises(DataDirectoryError, match=r"^archive: /proc/archive cannot be written: "):
+        check_folder(proc)
+    open_folder = tmp_path / "open"
+    open_folder.mkdir()
+    (open_folder / "letter").write_text("")
+    open_folder.chmod(0o755)
+    with pytest.raises(DataDirectoryError, match=r"^archive: .* open to other users"):
+        check_folder(open_folder)
+
+
+def test_a_folder_that_can_be_written_is_left_empty_and_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "new/archive"
+    for _ in range(2):
+        check_folder(folder)
+        assert list(folder.iterdir()) == []
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_full_disk_does_not_keep_a_service_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(reason: int) -> None:
+        def run(file: int) -> None:
+            raise OSError(reason, os.strerror(reason))
+
+        monkeypatch.setattr(os, "fsync", run)
+
+    fail(errno.ENOSPC)
+    check_folder(tmp_path)
+    fail(errno.EIO)
+    with pytest.raises(DataDirectoryError, match="Input/output error"):
+        check_folder(tmp_path)
 
 
 def test_others_may_not_read_the_archive(world: ArchivedWorld) -> None:

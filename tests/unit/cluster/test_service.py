@@ -1,4 +1,5 @@
-"""How long a match log keeps what nobody acknowledges: as the settings say, then a gap."""
+"""A service from its settings: how long a match log keeps what nobody acknowledges, then a gap;
+and an archive that cannot be written, with which nothing starts."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from ps2stream.cluster.service import topology_of
+from ps2stream.cluster import service
+from ps2stream.cluster.service import start, topology_of
 from ps2stream.config import Settings
+from ps2stream.errors import DataDirectoryError
 from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.plan import text_plan
 from ps2stream.space.grid import Grid
@@ -55,3 +58,20 @@ def test_bytes(tmp_path: Path, size: int, lost: bool) -> None:
     if lost:
         assert 1 <= len(r.clients[1].pairs) <= 4
         assert r.log.bytes <= 2 * size
+
+
+@pytest.mark.parametrize("runtime", ["local", "ray"])
+def test_a_service_does_not_start_without_its_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Any
+) -> None:
+    def go_on(*_: Any) -> None:
+        raise AssertionError("it is refused before anything is started")
+
+    for name in ("compile_kernels", "load_kernels", "LocalService", "RayService"):
+        monkeypatch.setattr(service, name, go_on)
+    (tmp_path / "file").write_text("")
+    archive = tmp_path / "file/archive"
+    settings = Settings(runtime=runtime, port=0, data_dir=tmp_path / "data", archive=archive)
+    with pytest.raises(DataDirectoryError) as refused:
+        start(settings)
+    assert str(refused.value) == f"archive: {archive} cannot be written: Not a directory"

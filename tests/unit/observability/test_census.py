@@ -106,3 +106,28 @@ def test_disk_lag_and_silence_are_problems() -> None:
     (stale,) = find_problems(full, late_ms + 1000)
     assert "has not checked the actors for 31 s" in stale
     assert find_problems(None, NOW_MS) == []
+
+
+def test_the_archive_is_that_of_all_dispatchers_and_its_problems_are_problems() -> None:
+    def archived(objects: int, problem: str = "") -> dict[str, Any]:
+        return {
+            "up": 1,
+            "archived_objects": objects,
+            "archive_bytes": 10 * objects,
+            "archive_lag_bytes": 2,
+            "archive_lost_objects": 1,
+            "archive_problem": problem,
+        }
+
+    assert taken(statuses()).archive is None
+    both = {"dispatcher-0": archived(3), "dispatcher-1": archived(4)}
+    well = taken(statuses() | both)
+    assert well.archive == (7, 70, 4, 2, ())
+    assert find_problems(well, NOW_MS) == []
+    ill = {"dispatcher-1": archived(4, "the disk is full")}
+    problem = "the archive is not written by dispatcher-1: the disk is full"
+    assert find_problems(taken(statuses() | both | ill), NOW_MS) == [problem]
+    silent = {"dispatcher-0": {"failure": "gone"}}  # tells nothing of its archive
+    ill_and_silent = taken(statuses() | both | ill | silent)
+    assert ill_and_silent.archive == (4, 40, 2, 1, ("dispatcher-1: the disk is full",))
+    assert find_problems(ill_and_silent, NOW_MS) == ["dispatcher-0 does not work: gone", problem]

@@ -67,9 +67,6 @@ def test_every_metric_is_shown_or_watched() -> None:
         "queries_ended_total",
         "valid_objects_bytes",
         "shedding_level",
-        "archived_objects_total",
-        "archive_bytes",
-        "archive_lag_bytes",
     }
     missing = {
         metric.name.removeprefix("ps2stream_") for metric in METRICS if metric.name not in seen
