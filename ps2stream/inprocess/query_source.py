@@ -54,7 +54,8 @@ def read_queries(queries: Any) -> QuerySource:
         except (pa.ArrowInvalid, OSError) as error:
             raise invalid("queries", f"cannot read {path}: {error}") from None
     if hasattr(type(queries), "__geo_interface__"):
-        frame, regions = queries, list(queries.geometry)
+        frame = queries if queries.crs is None else queries.to_crs(4326)
+        regions = list(frame.geometry)
         return _read_table(pa.table(frame.drop(columns=frame.geometry.name)), regions)
     if isinstance(queries, pa.Table | pa.RecordBatch) or hasattr(queries, "__arrow_c_stream__"):
         return _read_table(pa.table(queries))

@@ -304,9 +304,9 @@ def test_wrong_options_are_named(options: Any, problem: str) -> None:
 
 
 class Frame(pd.DataFrame):  # type: ignore[misc]
-    """What this code needs of a GeoDataFrame."""
+    """What this code needs of a GeoDataFrame; its projection counts in tenths of a degree."""
 
-    _metadata = ("shapes", "crs")
+    _metadata = ("crs",)
 
     @property
     def __geo_interface__(self) -> Any:
@@ -316,12 +316,26 @@ class Frame(pd.DataFrame):  # type: ignore[misc]
     def geometry(self) -> Any:
         return self["geometry"]
 
+    def to_crs(self, code: int) -> Frame:
+        assert code == 4326
+        smaller = [shapely.transform(area, lambda at: at / 10) for area in self["geometry"]]
+        return make_frame(self.drop(columns="geometry"), smaller, None)
+
+
+def make_frame(columns: Any, geometries: list[Any], crs: str | None) -> Frame:
+    frame = Frame(pd.DataFrame(columns))
+    frame["geometry"] = geometries
+    frame.crs = crs
+    return frame
+
 
 def test_geometries_are_regions() -> None:
     area = shapely.Polygon([(-1, -1), (1, -1), (0, 1)])
-    frame = Frame({"id": ["a"], "expression": ["flood"], "geometry": [area]})
+    queries = {"id": ["a"], "expression": ["flood"]}
     objects = [{"lon": lon, "lat": lat, "text": "Flood"} for lon, lat in ((0.0, 0.0), (0.9, 0.9))]
-    assert pairs(match(frame, objects)) == [(0, 0)]
+    assert pairs(match(make_frame(queries, [area], None), objects)) == [(0, 0)]
+    projected = shapely.transform(area, lambda at: at * 10)
+    assert pairs(match(make_frame(queries, [projected], "tenths"), objects)) == [(0, 0)]
     assert pairs(match([("a", "flood", area)], objects)) == [(0, 0)]
     assert pairs(match([("a", "", Circle(0.9, 0.9, 5))], objects)) == [(1, 0)]
     assert pairs(match([("a", "", Polygon(area))], objects)) == [(0, 0)]
