@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -75,8 +77,11 @@ def _wait_for_first(waiting: deque[tuple[pa.RecordBatch, int, Future[Pairs]]]) -
 
 
 def _keep_world(matcher: Matcher, batches: Sequence[tuple[pa.RecordBatch, int]]) -> None:
-    """Keeps what this process was forked with."""
+    """Keeps what this process was forked with, and sees that it does not outlive the process that
+    forked it: as it holds both ends of the queue, it would wait for ever."""
     global _matcher, _batches
+    if hasattr(libc := ctypes.CDLL(None), "prctl"):
+        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     _matcher, _batches = matcher, batches
 
 

@@ -7,6 +7,9 @@ import itertools
 import json
 import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +197,26 @@ def test_a_process_that_dies_is_told(world: Any, monkeypatch: pytest.MonkeyPatch
 
 def end_process(task: Any) -> None:
     os._exit(1)
+
+
+KILLED = """
+import itertools, os, signal
+import ps2stream
+batch = {"lon": [0.0] * 1000, "lat": [0.0] * 1000, "text": ["sun"] * 1000}
+found = ps2stream.match_batches([("a", "snow")], itertools.repeat(batch), processes=2)
+next(found)
+print(os.getpid(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_end_with_the_one_that_forked_them(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED],
+        cwd=root, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    # Its pipes are held by its processes, too: their ends come only when all have ended.
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def test_an_error_in_a_process_names_the_object(world: Any) -> None:
