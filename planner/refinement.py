@@ -25,6 +25,8 @@ from ps2stream.space.grid import CELLS_MAX, Grid
 
 CELLS_PER_SHARE = 4
 """Cells that the load of one worker should be divided into at least."""
+OBJECTS_A_CELL = 16
+"""Objects of the sample that a cell may hold at any rate: with fewer, chance decides."""
 LEAST_BITS = 2
 """Bits that a finer grid has more at least: each is a sample of its own."""
 AXIS_BITS = 14
@@ -64,9 +66,10 @@ class FullestCell:
         )
 
 
-def find_limit(workers: int) -> float:
-    """Returns the share of the load that a cell should hold at most."""
-    return 1 / (CELLS_PER_SHARE * workers)
+def find_limit(workers: int, objects: float) -> float:
+    """Returns the share of the load that a cell should hold at most, by a sample of so many
+    objects: for many workers a small one says nothing about so small a share."""
+    return max(1 / (CELLS_PER_SHARE * workers), OBJECTS_A_CELL / max(objects, OBJECTS_A_CELL))
 
 
 def refine(
@@ -78,7 +81,7 @@ def refine(
     """Returns the sample on the grid that is chosen for this number of workers; `first` is that
     on the grid to begin with, and `take` samples the same on another one. Its `refinement` says
     what was tried (JSON-able)."""
-    limit = find_limit(workers)
+    limit = find_limit(workers, float(first.stats.objects.sum()))
     tried = [(FullestCell.of(first.stats, options.costs), first)]
     stopped = ""
     while tried[-1][0].share > limit:
@@ -130,6 +133,8 @@ def explain_imbalance(sample: PlannerSample, workers: int, costs: Costs) -> str:
             f"{cause}: a finer grid may divide it (`ps2stream plan --grid refine`; a running "
             "service takes it by `apply --regrid` and a restart)"
         )
+    if "stopped" not in sample.refinement:
+        return f"{cause}: a finer grid needs a larger sample than {sample.objects:,} objects"
     last = sample.refinement["tried"][-1]
     if Grid(last["lon_bits"], last["lat_bits"], last["max_cells"]) == sample.stats.grid:
         return f"{cause}: no finer grid was tried, as {sample.refinement['stopped']}"

@@ -72,7 +72,7 @@ def test_a_city_is_divided_until_no_cell_holds_too_much() -> None:
     first = city.take(START)
     assert city.find_share(START) > 0.9
     found = refine(first, 1, PartitionOptions(costs=CANDIDATES), city.take)
-    assert city.find_share(found.stats.grid) <= find_limit(1) == 0.25
+    assert city.find_share(found.stats.grid) <= find_limit(1, first.objects) == 0.25
     assert found.stats.grid.size <= CELLS_MAX
     assert found.coarse <= first.coarse
     tried = found.refinement["tried"]
@@ -107,6 +107,18 @@ def test_the_limits_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no finer grid was tried, as" in explain_imbalance(found, 8, CANDIDATES)
 
 
+def test_a_small_sample_is_not_divided_for_many_workers() -> None:
+    assert find_limit(1024, 320) == 16 / 320
+    assert find_limit(1024, 3) == 1.0
+    assert find_limit(8, 1e6) == 1 / 32
+    city = City(30.0)
+    found = refine(city.take(START), 1024, PartitionOptions(costs=CANDIDATES), city.take)
+    assert found.refinement["limit"] == 16 / found.objects
+    assert "stopped" not in found.refinement
+    said = explain_imbalance(found, 1024, CANDIDATES)
+    assert f"needs a larger sample than {found.objects:,} objects" in said
+
+
 def test_a_plan_names_the_cell_and_the_remedy() -> None:
     city = City(0.5)
     plans = {}
@@ -120,7 +132,7 @@ def test_a_plan_names_the_cell_and_the_remedy() -> None:
     assert "of the load, more than the even share of 33.3%" in said
     assert "`ps2stream plan --grid refine`" in said
     assert plans[True].grid.size > START.size
-    assert plans[True].made["refinement"]["share"] <= find_limit(3)
+    assert plans[True].made["refinement"]["share"] <= find_limit(3, len(city.objects))
     assert not any("plan --grid refine" in line for line in plans[True].made["warnings"])
     assert "refinement" not in plans[False].made
 
