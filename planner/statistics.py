@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ps2stream.errors import PlanError
@@ -208,6 +206,9 @@ def _order_rows(at: I64, off: I64, unit: I64 | I32) -> tuple[I64, I64, I32]:
     row = row_of(off)
     held = unit.astype(np.int32)[np.lexsort((unit, row))]
     # As big-endian bytes, which compare as the lists of numbers do.
+    import pyarrow as pa  # here, as the controller imports this module and needs no Arrow
+    import pyarrow.compute as pc
+
     keys = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(),
         len(at),

@@ -65,7 +65,7 @@ def test_the_base_has_a_version(text: str) -> None:
 
 
 def test_images_have_what_every_command_needs(root: Path, text: str) -> None:
-    """All extras but [lab], which is for a laboratory."""
+    """All extras but [lab] and [notebook], which are for people at a desk."""
     taken = re.findall(r"python extra_requirements\.py (.*) >wanted", text)
     done = subprocess.run(
         [sys.executable, "scripts/extra_requirements.py", *" ".join(taken).split()],
@@ -74,7 +74,7 @@ def test_images_have_what_every_command_needs(root: Path, text: str) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     wanted = {*project["dependencies"]}
-    for name in extras.keys() - {"all", "dev", "docs", "fuzz", "lab"}:
+    for name in extras.keys() - {"all", "dev", "docs", "fuzz", "lab", "notebook"}:
         wanted |= {each for each in extras[name] if not each.startswith("ps2stream[")}
     assert sorted(done.stdout.splitlines()) == sorted(wanted)
     assert "ray[default]" in done.stdout
