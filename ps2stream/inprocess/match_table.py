@@ -25,7 +25,7 @@ class MatchTable:
 
     Columns: query int64, the row of the query among the queries, and query_id; object int64, the
     row of the object among all objects; then all columns of the object, of which id is named
-    object_id, as is any whose name is taken. `table` is the Arrow table; pyarrow, Polars, DuckDB
+    object_id, as is any whose name is taken. `table` is the Arrow table; pyarrow, Polars
     and others read a MatchTable as one.
     """
 

@@ -16,7 +16,7 @@ from ps2stream.language.query_rows import Regions, build_checked_rows, check_row
 from ps2stream.limits import VIOLATIONS
 from ps2stream.planner import counting
 from ps2stream.planner.sample import commonest, summed
-from ps2stream.protocol.frame import I64, U8, U32, strings_to_column
+from ps2stream.protocol.frame import I64, U8, U32
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.routing.tags import QueryTagger
@@ -109,7 +109,7 @@ class Matcher:
     ) -> QueryRows:
         """Returns the queries as rows whose handles are their numbers, from 1."""
         compiled = compile_column(*expressions, self._analyzer, frequencies)
-        ids = strings_to_column(self.ids.to_pylist())
+        ids = counting.ragged(self.ids)
         if problems := check_rows(ids, compiled, regions):
             raise InvalidArgument(
                 [Violation(f"queries[{p[0]}].{p[1]}", p[2]) for p in problems[:VIOLATIONS]]

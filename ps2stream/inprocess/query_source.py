@@ -15,6 +15,7 @@ from ps2stream.client.inputs import region_of_value
 from ps2stream.client.requests import Query
 from ps2stream.errors import InvalidArgument, Violation, invalid, short
 from ps2stream.language.query_rows import RectColumns, Regions
+from ps2stream.planner.counting import ragged
 from ps2stream.posts.readers import format_of, read_records
 from ps2stream.protocol.frame import F64, I64, U8, strings_to_column
 from ps2stream.space.geojson import region_of
@@ -72,7 +73,7 @@ def _read_table(table: pa.Table, shapes: list[Any] | None = None) -> QuerySource
     ids = _read_strings(table, "id")
     if ids.null_count:
         raise invalid(f"queries[{int(np.argmax(ids.is_null()))}].id", "is required")
-    off, data = strings_to_column(_read_strings(table, "expression").fill_null("").to_pylist())
+    expressions = ragged(_read_strings(table, "expression").fill_null(""))
     if shapes is not None:
         regions: Regions = [_read_region(row, shape) for row, shape in enumerate(shapes)]
     elif "region" in names:
@@ -82,7 +83,7 @@ def _read_table(table: pa.Table, shapes: list[Any] | None = None) -> QuerySource
         regions = _read_sides(table)
     else:
         regions = [World()] * n
-    return QuerySource(ids, (off, data), regions)
+    return QuerySource(ids, expressions, regions)
 
 
 def _read_strings(table: pa.Table, name: str) -> pa.Array:
