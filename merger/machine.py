@@ -114,6 +114,11 @@ class MergerMachine:
         the caller then has to sync."""
         return self._journal.hand_over()
 
+    def end(self) -> None:
+        """Writes what the sessions acknowledged since the last second, before the log is closed:
+        a restart delivers none of it again."""
+        self._sessions.write_cursors(lasting=True)
+
     @property
     def busy(self) -> bool:
         """True if `on_many` without frames sends more, as it stopped after reading a turn."""

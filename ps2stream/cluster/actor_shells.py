@@ -169,6 +169,7 @@ class MergerShell(ActorShell):
             self._changed.notify()
         if self._syncer.is_alive():
             self._syncer.join()
+        self.machine.end()
         self._log.sync()
         self._log.close()
 

@@ -44,6 +44,16 @@ def test_numbers_go_on_and_what_was_not_acknowledged_comes_again() -> None:
     assert sorted(r.clients[2].pairs) == [1, 2, 3]
 
 
+def test_what_was_acknowledged_just_before_an_orderly_end_does_not_come_again() -> None:
+    r = three_batches()
+    r.send(credit(1, 1, 1, 0, 6))
+    r.machine.end()
+    r.machine.sync()
+    r.restart()
+    r.send(attach(1, epoch=2), inserts(1, [1, 2]))
+    assert (r.clients[1].attached[-1].acked, r.clients[1].repeats) == (6, 0)
+
+
 def test_what_was_not_synced_is_done_again() -> None:
     r = three_batches()
     r.machine.on_many([release(12, 4, 2, [(3, 1, 1)])])  # nothing of this leaves
