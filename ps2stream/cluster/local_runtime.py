@@ -100,6 +100,8 @@ class LocalRuntime:
         nothing may be called afterwards."""
         dispatchers = [Address("dispatcher", i) for i in range(len(self._drivers))]
         self._events.put(*((address, StopBegun()) for address in dispatchers))
+        for merger in self._mergers:
+            merger.end()
         for log in self._logs.values():
             log.sync()
             log.close()

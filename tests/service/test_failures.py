@@ -36,6 +36,21 @@ def start_of(session: str, batches: int = 0, size: int = 0) -> bytes:
     return delivery_pb2.DeliverRequest(start=begin).SerializeToString()
 
 
+def test_what_a_closed_subscription_took_does_not_come_again_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path)
+    with start(settings) as service, Client(service.targets[0]) as client:
+        client.insert("q", "word", session="s")
+        with client.subscribe("s") as matches:
+            client.publish([ROW | {"id": "taken"}])
+            assert matches.next(60).object_id == "taken"
+    with start(settings) as service, Client(service.targets[0]) as client:
+        client.publish([ROW | {"id": "new"}])
+        with client.subscribe("s") as matches:
+            assert matches.next(60).object_id == "new"
+
+
 def test_a_full_disk_is_unavailable_and_loses_nothing(tmp_path: Path) -> None:
     with (
         running(tmp_path) as (target, disk, _),
