@@ -17,6 +17,7 @@ from aiohttp import web
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import invalid
 from ps2stream.security import is_loopback
+from ps2stream.web.api.callers import Callers
 from ps2stream.web.app import build_application
 from ps2stream.web.gate import PageGate
 from ps2stream.web.hub import PageHub
@@ -27,7 +28,8 @@ PATIENCE_S = 10.0
 
 class MapOptions(NamedTuple):
     """Options of a map: where the page is served; session None: a new one, whose queries go with
-    the map; also: other dispatchers, whose objects are shown, too."""
+    the map; also: other dispatchers, whose objects are shown, too; allow_origin: origins whose
+    pages may use the HTTP interface."""
 
     host: str = "127.0.0.1"
     port: int = 7080
@@ -35,6 +37,7 @@ class MapOptions(NamedTuple):
     https_key: Path | None = None
     session: str | None = None
     also: tuple[str, ...] = ()
+    allow_origin: tuple[str, ...] = ()
 
 
 class ServedMap(NamedTuple):
@@ -93,16 +96,19 @@ async def open_map(
     key = secrets.token_urlsafe(24) if secret or not is_loopback(options.host) else ""
     trust = _build_tls(options)
     async with AsyncExitStack() as stack:
+        parameters = {"timeout": PATIENCE_S, **access}
         client, *others = [
-            await stack.enter_async_context(AsyncClient(at, **{"timeout": PATIENCE_S, **access}))
+            await stack.enter_async_context(AsyncClient(at, **parameters))
             for at in dict.fromkeys((target, *options.also))
         ]
         own = DrawnQueries(client, options.session)
-        gate = PageGate(options.host, key, trust is not None)
+        gate = PageGate(options.host, key, trust is not None, options.allow_origin)
+        callers = Callers(target, parameters, client, gate)
         hub = PageHub(client, own, others)
         if options.session is not None:
             await own.find()
-        runner = web.AppRunner(build_application(hub, gate), access_log=None, shutdown_timeout=1.0)
+        app = build_application(hub, gate, callers)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
             site = web.TCPSite(runner, options.host, options.port, ssl_context=trust)

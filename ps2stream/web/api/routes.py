@@ -1,0 +1,89 @@
+"""The routes of the HTTP interface, below /v1."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from aiohttp import web
+
+from ps2stream.web.api.callers import Callers
+
+ApiHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ApiRoute(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: ApiHandler
+
+
+def add_api(app: web.Application, callers: Callers) -> None:
+    """Adds the HTTP interface to the map's application."""
+    routes = list_routes(callers)
+    for route in routes:
+        app.router.add_route(route.method, route.path, route.handler)
+    allowed: dict[str, list[str]] = {}
+    for route in routes:
+        allowed.setdefault(route.path, []).append(route.method)
+    for path, methods in allowed.items():
+        app.router.add_route("OPTIONS", path, _build_options([*methods, "OPTIONS"]))
+    app.on_cleanup.append(lambda _: callers.close())
+
+
+def list_routes(callers: Callers) -> list[ApiRoute]:
+    """Returns all routes but those of OPTIONS, which every path has."""
+    access = AccessHandlers(callers)
+    return [
+        ApiRoute("GET", "/v1/health", access.health),
+        ApiRoute("POST", "/v1/cookie", access.set_cookie),
+        ApiRoute("DELETE", "/v1/cookie", access.delete_cookie),
+    ]
+
+
+class AccessHandlers:
+    """Handlers that say whether the service is there, and keep a token for a browser."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    async def health(self, request: web.Request) -> web.Response:
+        """Answers 204 when the service serves."""
+        client = await self._callers.find_client(request)
+        await client.health()
+        return web.Response(status=204)
+
+    async def set_cookie(self, request: web.Request) -> web.Response:
+        """Keeps the token of the Authorization header in a cookie that scripts cannot read: the
+        way for a page, whose EventSource and WebSocket cannot send that header."""
+        token = request.headers.get("Authorization", "").partition(" ")[2].strip()
+        self._callers.identify(request)
+        await (await self._callers.find_client(request)).health()
+        response = web.Response(status=204)
+        if token:
+            response.set_cookie(
+                self._callers.cookie,
+                token,
+                path="/v1/",
+                httponly=True,
+                samesite="Strict",
+                secure=request.secure,
+            )
+        return response
+
+    async def delete_cookie(self, _: web.Request) -> web.Response:
+        """Forgets the token."""
+        response = web.Response(status=204)
+        response.del_cookie(self._callers.cookie, path="/v1/", httponly=True, samesite="Strict")
+        return response
+
+
+def _build_options(methods: list[str]) -> ApiHandler:
+    allow = ", ".join(sorted(methods))
+
+    async def answer_options(_: web.Request) -> web.Response:
+        return web.Response(status=204, headers={"Allow": allow})
+
+    return answer_options
