@@ -108,7 +108,9 @@ async def open_map(
         if options.session is not None:
             await own.find()
         app = build_application(hub, gate, callers)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1.0, auto_decompress=False
+        )
         await runner.setup()
         try:
             site = web.TCPSite(runner, options.host, options.port, ssl_context=trust)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from aiohttp import web
 
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.objects import ObjectHandlers
+from ps2stream.web.api.pricing import PricingHandlers
+from ps2stream.web.api.queries import QueryHandlers
 
 ApiHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -35,11 +38,19 @@ def add_api(app: web.Application, callers: Callers) -> None:
 
 def list_routes(callers: Callers) -> list[ApiRoute]:
     """Returns all routes but those of OPTIONS, which every path has."""
-    access = AccessHandlers(callers)
+    access, queries = AccessHandlers(callers), QueryHandlers(callers)
+    objects, pricing = ObjectHandlers(callers), PricingHandlers(callers)
     return [
         ApiRoute("GET", "/v1/health", access.health),
         ApiRoute("POST", "/v1/cookie", access.set_cookie),
         ApiRoute("DELETE", "/v1/cookie", access.delete_cookie),
+        ApiRoute("POST", "/v1/queries", queries.insert),
+        ApiRoute("GET", "/v1/queries", queries.list),
+        ApiRoute("GET", "/v1/queries/{id}", queries.show),
+        ApiRoute("DELETE", "/v1/queries/{id}", queries.delete),
+        ApiRoute("POST", "/v1/objects", objects.publish),
+        ApiRoute("GET", "/v1/price", pricing.price),
+        ApiRoute("GET", "/v1/explain", pricing.explain),
     ]
 
 
