@@ -22,6 +22,7 @@ from ps2stream.errors import (
     invalid,
 )
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.ephemeral import EphemeralQueries
 from ps2stream.web.api.problems import build_reporter
 from ps2stream.web.api.routes import add_api
 from ps2stream.web.gate import Handler, PageGate
@@ -46,9 +47,11 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def build_application(hub: PageHub, gate: PageGate, callers: Callers) -> web.Application:
-    """Returns the application that serves the page of `hub`, and the HTTP interface for `callers`,
-    behind `gate`."""
+def build_application(
+    hub: PageHub, gate: PageGate, callers: Callers, queries: EphemeralQueries
+) -> web.Application:
+    """Returns the application that serves the page of `hub`, and the HTTP interface for `callers`
+    with `queries`, behind `gate`."""
     site = PageHandlers(hub)
     app = web.Application(
         middlewares=[gate.middleware, _report_errors, build_reporter(callers)],
@@ -65,7 +68,7 @@ def build_application(hub: PageHub, gate: PageGate, callers: Callers) -> web.App
             web.static("/static", STATIC, follow_symlinks=False),
         ]
     )
-    add_api(app, callers)
+    add_api(app, callers, queries)
     app.on_shutdown.append(site.shutdown)
     return app
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import secrets
 import ssl
 import threading
@@ -18,18 +19,20 @@ from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import invalid
 from ps2stream.security import is_loopback
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.ephemeral import LIMIT, EphemeralQueries
 from ps2stream.web.app import build_application
 from ps2stream.web.gate import PageGate
 from ps2stream.web.hub import PageHub
 from ps2stream.web.own import DrawnQueries
 
 PATIENCE_S = 10.0
+ORIGIN = re.compile(r"https?://[^/?#@\s*]+")
 
 
 class MapOptions(NamedTuple):
     """Options of a map: where the page is served; session None: a new one, whose queries go with
     the map; also: other dispatchers, whose objects are shown, too; allow_origin: origins whose
-    pages may use the HTTP interface."""
+    pages may use the HTTP interface; ephemeral_queries: of GET /v1/stream, for each identity."""
 
     host: str = "127.0.0.1"
     port: int = 7080
@@ -38,6 +41,7 @@ class MapOptions(NamedTuple):
     session: str | None = None
     also: tuple[str, ...] = ()
     allow_origin: tuple[str, ...] = ()
+    ephemeral_queries: int = LIMIT
 
 
 class ServedMap(NamedTuple):
@@ -107,9 +111,12 @@ async def open_map(
         hub = PageHub(client, own, others)
         if options.session is not None:
             await own.find()
-        app = build_application(hub, gate, callers)
+        app = build_application(hub, gate, callers, EphemeralQueries(options.ephemeral_queries))
         runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=1.0, auto_decompress=False
+            app,
+            access_log=None,
+            shutdown_timeout=1.0,
+            auto_decompress=False,  # api.bodies unpacks, and counts
         )
         await runner.setup()
         try:
@@ -131,6 +138,9 @@ def check(options: MapOptions) -> None:
         raise invalid("--host", f"{options.host!r} is not an IP address or localhost") from None
     if (options.https_cert is None) != (options.https_key is None):
         raise invalid("--https-cert", "must be set together with --https-key")
+    for origin in options.allow_origin:
+        if not ORIGIN.fullmatch(origin):
+            raise invalid("--allow-origin", f"{origin!r} is not of the form https://HOST[:PORT]")
     if not local and options.https_cert is None:
         raise invalid(
             "--host",

@@ -49,6 +49,7 @@ class Callers:
         self._own = own
         self._gate = gate
         self._own_name = _name_own(access)
+        self._own_secret = str(access.get("token") or self._own_name)
         self._clients: OrderedDict[str, CallerClient] = OrderedDict()
 
     def __len__(self) -> int:
@@ -65,6 +66,14 @@ class Callers:
         Unauthenticated for a request that has none."""
         token = self._find_token(request)
         return self._own_name if token is None else name_token(token)
+
+    def find_key(self, request: web.Request) -> bytes:
+        """Returns the key by which the cursors of the request's identity are made: nobody without
+        the token knows it. Raises Unauthenticated as `identify`."""
+        token = self._find_token(request)
+        secret = self._own_secret if token is None else token
+        data = secret.encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(data, digest_size=32, person=b"ps2s-cursor-key").digest()
 
     async def find_client(self, request: web.Request) -> AsyncClient:
         """Returns the client that acts for the request's identity, until the request has been

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from aiohttp import web
 
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.ephemeral import EphemeralQueries
 from ps2stream.web.api.objects import ObjectHandlers
 from ps2stream.web.api.pricing import PricingHandlers
 from ps2stream.web.api.queries import QueryHandlers
+from ps2stream.web.api.stream import StreamHandlers
 
 ApiHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -23,9 +25,10 @@ class ApiRoute(NamedTuple):
     handler: ApiHandler
 
 
-def add_api(app: web.Application, callers: Callers) -> None:
+def add_api(app: web.Application, callers: Callers, queries: EphemeralQueries) -> None:
     """Adds the HTTP interface to the map's application."""
-    routes = list_routes(callers)
+    streams = StreamHandlers(callers, queries)
+    routes = list_routes(callers, streams)
     for route in routes:
         app.router.add_route(route.method, route.path, route.handler)
     allowed: dict[str, list[str]] = {}
@@ -33,15 +36,18 @@ def add_api(app: web.Application, callers: Callers) -> None:
         allowed.setdefault(route.path, []).append(route.method)
     for path, methods in allowed.items():
         app.router.add_route("OPTIONS", path, _build_options([*methods, "OPTIONS"]))
+    app.on_shutdown.append(streams.shutdown)
     app.on_cleanup.append(lambda _: callers.close())
 
 
-def list_routes(callers: Callers) -> list[ApiRoute]:
+def list_routes(callers: Callers, streams: StreamHandlers) -> list[ApiRoute]:
     """Returns all routes but those of OPTIONS, which every path has."""
     access, queries = AccessHandlers(callers), QueryHandlers(callers)
     objects, pricing = ObjectHandlers(callers), PricingHandlers(callers)
     return [
         ApiRoute("GET", "/v1/health", access.health),
+        ApiRoute("GET", "/v1/stream", streams.stream),
+        ApiRoute("HEAD", "/v1/stream", streams.check),
         ApiRoute("POST", "/v1/cookie", access.set_cookie),
         ApiRoute("DELETE", "/v1/cookie", access.delete_cookie),
         ApiRoute("POST", "/v1/queries", queries.insert),
