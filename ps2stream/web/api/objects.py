@@ -14,13 +14,11 @@ from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, ID_BYTES
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import bad, check_records
 from ps2stream.posts.readers import make_rows, read_feature
-from ps2stream.web.api.bodies import JSON, check_type, parse_json, read_body
+from ps2stream.web.api.bodies import BodyRoom, check_type, parse_json, read_body
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.operations import GEOJSON, JSON, LEVELS, LINES
 from ps2stream.web.api.query_strings import check_names
 
-GEOJSON = (*JSON, "application/geo+json")
-LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
-LEVELS = ("durable", "accepted", "none")
 AT_ONCE = 64 << 10
 """Bytes of a body that are read on the event loop; larger ones would hold up other requests."""
 _NUMBERED = re.compile(r"(.+)/([1-9][0-9]{0,17})")
@@ -38,8 +36,9 @@ class ReadPosts:
 class ObjectHandlers:
     """Handlers of posts."""
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(self, callers: Callers, room: BodyRoom) -> None:
         self._callers = callers
+        self._room = room
 
     async def publish(self, request: web.Request) -> web.Response:
         """Publishes the posts of the body as one batch."""
@@ -47,19 +46,21 @@ class ObjectHandlers:
         level = request.query.get("level", "durable")
         if level not in LEVELS:
             raise invalid("level", f"expected one of {', '.join(LEVELS)}, got {short(level)}")
-        kind = check_type(request, (*GEOJSON, *LINES))
-        producer, seq = read_key(request)
+        kind = check_type(request, (JSON, GEOJSON, *LINES))
+        identity = self._callers.identify(request)
+        producer, seq = read_key(request, identity)
         client = await self._callers.find_client(request)
-        body = await read_body(request, BATCH_BYTES)
-        in_lines = kind in LINES
-        if len(body) <= AT_ONCE:
-            posts = read_posts(body, in_lines)
-        else:
-            posts = await asyncio.to_thread(read_posts, body, in_lines)
-        try:
-            receipt = await client.publish(posts.rows, level=level, producer=producer, seq=seq)
-        except AlreadyExists as error:
-            raise web.HTTPUnprocessableEntity(reason=f"Idempotency-Key: {error}") from None
+        with self._room.hold(identity):
+            body = await read_body(request, BATCH_BYTES)
+            in_lines = kind in LINES
+            if len(body) <= AT_ONCE:
+                posts = read_posts(body, in_lines)
+            else:
+                posts = await asyncio.to_thread(read_posts, body, in_lines)
+            try:
+                receipt = await client.publish(posts.rows, level=level, producer=producer, seq=seq)
+            except AlreadyExists as error:
+                raise web.HTTPUnprocessableEntity(reason=f"Idempotency-Key: {error}") from None
         return web.json_response(
             {
                 "accepted": receipt.accepted,
@@ -103,9 +104,9 @@ def check_posts(values: list[Any]) -> ReadPosts:
 
 
 def _read_lines(body: bytes) -> list[Any]:
+    if (count := body.count(b"\n")) > BATCH_ROWS:
+        raise invalid("objects", f"there are {count} lines, over the limit {BATCH_ROWS}")
     lines = [line for line in body.split(b"\n") if line.strip()]
-    if len(lines) > BATCH_ROWS:
-        raise invalid("objects", f"there are {len(lines)}, over the limit {BATCH_ROWS}")
     return [parse_json(line, f"objects[{i}]") for i, line in enumerate(lines)]
 
 
@@ -128,10 +129,11 @@ def _read_record(where: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def read_key(request: web.Request) -> tuple[str, int]:
+def read_key(request: web.Request, identity: str) -> tuple[str, int]:
     """Returns the producer and the number of a publication that the header Idempotency-Key names,
     ("", 0) without it. `NAME/NUMBER` is publication NUMBER of the producer NAME; any other key is
-    the first publication of a producer of its own. Raises InvalidArgument."""
+    the first publication of a producer that only this key of the identity has. Raises
+    InvalidArgument."""
     sent = request.headers.getall("Idempotency-Key", [])
     if not sent:
         return "", 0
@@ -145,4 +147,5 @@ def read_key(request: web.Request) -> tuple[str, int]:
         raise invalid("Idempotency-Key", f"has {size} bytes, over the limit {ID_BYTES}")
     if (numbered := _NUMBERED.fullmatch(key)) is not None:
         return numbered[1], int(numbered[2])
-    return "key-" + hashlib.blake2b(key.encode(), digest_size=16).hexdigest(), 1
+    data = f"{identity}\n{key}".encode()
+    return "key-" + hashlib.blake2b(data, digest_size=16).hexdigest(), 1

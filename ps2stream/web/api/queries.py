@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 from typing import Any
 from urllib.parse import quote
@@ -9,32 +11,36 @@ from urllib.parse import quote
 from aiohttp import web
 
 from ps2stream.client.requests import Query
-from ps2stream.errors import InvalidArgument, Violation, invalid, short
+from ps2stream.errors import InvalidArgument, NotFound, Violation, invalid, short
 from ps2stream.limits import QUERY_BYTES, SESSION_BYTES
 from ps2stream.posts.members import check_time
-from ps2stream.web.api.bodies import read_json
+from ps2stream.web.api.bodies import BodyRoom, read_json
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.operations import PAGE, PAGE_MAX
 from ps2stream.web.api.query_strings import check_names
 from ps2stream.web.shapes import on_globe
 
 FIELDS = ("id", "expression", "region", "session", "until", "replace", "retro")
-PAGE = 100
-PAGE_MAX = 1000
 
 
 class QueryHandlers:
     """Handlers of queries."""
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(self, callers: Callers, room: BodyRoom) -> None:
         self._callers = callers
+        self._room = room
 
     async def insert(self, request: web.Request) -> web.Response:
         """Inserts a query, and answers what the service understood of it."""
         check_names(request, set())
-        values = read_query(await read_json(request, QUERY_BYTES))
         client = await self._callers.find_client(request)
-        id = values.pop("id")
-        done = await client.insert(id, **values)
+        with self._room.hold(self._callers.identify(request)):
+            values = read_query(await read_json(request, QUERY_BYTES))
+            id = values.pop("id")
+            try:
+                done = await client.insert(id, **values)
+            except InvalidArgument as error:
+                raise _name_fields(error) from None
         answer = {
             "id": id,
             "session": values["session"],
@@ -64,14 +70,17 @@ class QueryHandlers:
         session = request.query.get("session", "")
         if (size := len(session.encode("utf-8", "replace"))) > SESSION_BYTES:
             raise invalid("session", f"has {size} bytes, over the limit {SESSION_BYTES}")
+        limit = _read_limit(request.query.get("limit", str(PAGE)))
         client = await self._callers.find_client(request)
+        key = self._callers.find_key(request)
         page = await client.list_page(
             session or None,
-            page_size=_read_limit(request.query.get("limit", str(PAGE))),
-            after=request.query.get("after", ""),
+            page_size=limit,
+            after=read_page(key, session, request.query.get("after", "")),
         )
         found = [describe_query(query) for query in page.queries]
-        return web.json_response({"queries": found, "next": page.next or None})
+        following = write_page(key, session, page.next) if page.next else None
+        return web.json_response({"queries": found, "next": following})
 
 
 def read_query(body: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +126,31 @@ def describe_query(query: Query) -> dict[str, Any]:
         "region": None if query.region is None else query.region.to_json(),
         "until": query.until,
     }
+
+
+def write_page(key: bytes, session: str, token: str) -> str:
+    """Returns the cursor of a page of a session's queries, "" for those of all sessions: the
+    service's token, and a digest by the key of the identity."""
+    data = f"{session}\n{token}".encode("utf-8", "replace")
+    digest = hashlib.blake2b(data, digest_size=12, key=key, person=b"ps2s-page")
+    return f"{token}-{digest.hexdigest()}"
+
+
+def read_page(key: bytes, session: str, cursor: str) -> str:
+    """Returns the service's token of a cursor, "" of an empty one. Raises NotFound for any that
+    `write_page` did not write with this key and session."""
+    token = cursor.rpartition("-")[0]
+    written = write_page(key, session, token).encode("utf-8", "replace")
+    if cursor and not hmac.compare_digest(written, cursor.encode("utf-8", "replace")):
+        raise NotFound("the cursor (after) is not known here; begin anew without it")
+    return token
+
+
+def _name_fields(error: InvalidArgument) -> InvalidArgument:
+    """Returns the error with the fields of a query as the body has them."""
+    return InvalidArgument(
+        [Violation(v.field.removeprefix("query."), v.description) for v in error.violations]
+    )
 
 
 def _read_limit(value: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 
 from aiohttp import web
 
@@ -12,7 +12,7 @@ SECRET = frozenset({"token", "access_token", "authorization", "key", "api_key"})
 _MOST = 8
 
 
-def check_names(request: web.Request, known: Set[str]) -> None:
+def check_names(request: web.Request, known: AbstractSet[str]) -> None:
     """Raises InvalidArgument for a parameter that is not known, or is given twice."""
     given = request.query
     names = sorted(set(given))
@@ -22,7 +22,7 @@ def check_names(request: web.Request, known: Set[str]) -> None:
         raise InvalidArgument(problems[:_MOST])
 
 
-def _describe_unknown(name: str, known: Set[str]) -> str:
+def _describe_unknown(name: str, known: AbstractSet[str]) -> str:
     if name.lower() in SECRET:
         return "is never read from an address; send a token in the Authorization header"
     return f"is not a parameter; known are {', '.join(sorted(known)) or 'none'}"

@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from ps2stream.web.api.bodies import BodyRoom
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.documents import DocumentHandlers
 from ps2stream.web.api.ephemeral import EphemeralQueries
 from ps2stream.web.api.objects import ObjectHandlers
+from ps2stream.web.api.operations import OPERATIONS
 from ps2stream.web.api.pricing import PricingHandlers
 from ps2stream.web.api.queries import QueryHandlers
 from ps2stream.web.api.stream import StreamHandlers
@@ -41,23 +44,29 @@ def add_api(app: web.Application, callers: Callers, queries: EphemeralQueries) -
 
 
 def list_routes(callers: Callers, streams: StreamHandlers) -> list[ApiRoute]:
-    """Returns all routes but those of OPTIONS, which every path has."""
-    access, queries = AccessHandlers(callers), QueryHandlers(callers)
-    objects, pricing = ObjectHandlers(callers), PricingHandlers(callers)
-    return [
-        ApiRoute("GET", "/v1/health", access.health),
-        ApiRoute("GET", "/v1/stream", streams.stream),
-        ApiRoute("HEAD", "/v1/stream", streams.check),
-        ApiRoute("POST", "/v1/cookie", access.set_cookie),
-        ApiRoute("DELETE", "/v1/cookie", access.delete_cookie),
-        ApiRoute("POST", "/v1/queries", queries.insert),
-        ApiRoute("GET", "/v1/queries", queries.list),
-        ApiRoute("GET", "/v1/queries/{id}", queries.show),
-        ApiRoute("DELETE", "/v1/queries/{id}", queries.delete),
-        ApiRoute("POST", "/v1/objects", objects.publish),
-        ApiRoute("GET", "/v1/price", pricing.price),
-        ApiRoute("GET", "/v1/explain", pricing.explain),
-    ]
+    """Returns all routes but those of OPTIONS, which every path has: those of the table of
+    operations."""
+    room = BodyRoom()
+    access, queries = AccessHandlers(callers), QueryHandlers(callers, room)
+    objects, pricing = ObjectHandlers(callers, room), PricingHandlers(callers)
+    documents = DocumentHandlers(callers)
+    handlers: dict[str, ApiHandler] = {
+        "read_health": access.health,
+        "keep_token": access.set_cookie,
+        "drop_token": access.delete_cookie,
+        "read_stream": streams.stream,
+        "check_stream": streams.check,
+        "insert_query": queries.insert,
+        "list_queries": queries.list,
+        "show_query": queries.show,
+        "delete_query": queries.delete,
+        "publish_objects": objects.publish,
+        "price_query": pricing.price,
+        "explain_match": pricing.explain,
+        "describe_api": documents.openapi,
+        "describe_streams": documents.asyncapi,
+    }
+    return [ApiRoute(o.method, o.path, handlers[o.name]) for o in OPERATIONS]
 
 
 class AccessHandlers:
