@@ -16,6 +16,7 @@ from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.web.serve import MapOptions, ServedMap, serving
+from tests.http.contract import check_exchange
 
 NONE: Mapping[str, str] = {}
 
@@ -31,18 +32,23 @@ class Answer(NamedTuple):
 def ask(
     url: str, method: str = "GET", body: Any = None, headers: Mapping[str, str] = NONE
 ) -> Answer:
-    """Sends a request; a body that is not bytes goes as JSON."""
+    """Sends a request; a body that is not bytes goes as JSON. Holds request and answer against
+    the OpenAPI document."""
     sent = dict(headers)
+    given = body
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
         sent.setdefault("Content-Type", "application/json")
     request = urllib.request.Request(url, body, sent, method=method)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
-            return _read(answer.status, answer.headers, answer.read())
+            found = _read(answer.status, answer.headers, answer.read())
     except urllib.error.HTTPError as error:
         with error:
-            return _read(error.code, error.headers, error.read())
+            found = _read(error.code, error.headers, error.read())
+    kind = found.headers.get("Content-Type", "").split(";")[0]
+    check_exchange(method, url, given, found.status, kind, found.body)
+    return found
 
 
 def _read(status: int, headers: Any, body: bytes) -> Answer:

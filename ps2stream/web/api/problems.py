@@ -38,6 +38,8 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ResourceExhausted, 429),
     (Exception, 503),
 )
+KEPT = ("Allow", "Location", "Accept", "Accept-Encoding")
+"""Headers of errors that say what would be right."""
 UNAVAILABLE_S = 1
 """Seconds after which a request to a service that is away makes sense again."""
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -66,7 +68,7 @@ def build_reporter(callers: RequestEnd) -> Any:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            kept = {k: v for k, v in error.headers.items() if k in ("Allow", "Location")}
+            kept = {k: v for k, v in error.headers.items() if k in KEPT}
             detail = f"{request.method} {request.path}: {error.reason.lower()}"
             return build_problem(error.status, detail, request.path, headers=kept)
         except (Ps2StreamError, TimeoutError) as error:
