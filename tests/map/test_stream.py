@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +18,12 @@ import pytest
 
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
 from ps2stream.errors import NotFound
+from ps2stream.protocol.tokens import make
+from ps2stream.security import AccessScope
+from ps2stream.store.tokens import FileTokenStore
 from ps2stream.web.api import ephemeral, sinks
 from ps2stream.web.api.ephemeral import EphemeralQueries, EphemeralQuery
 from ps2stream.web.serve import MapOptions, ServedMap, serving
@@ -355,7 +362,7 @@ def test_a_websocket_has_the_same_events(live: ServedMap, client: Client) -> Non
                 closing = await socket.receive(timeout=20)
                 assert closing.type is aiohttp.WSMsgType.CLOSE
                 assert closing.data == sinks.POLICY
-                assert "cursor" in closing.extra
+                assert "cursor" in str(closing.extra)
             with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
                 await http.ws_connect(url, headers={"Origin": "http://evil.example"})
 
@@ -416,6 +423,34 @@ def test_bad_parameters_are_told_by_name(reading: Reading, live: ServedMap, clie
     assert list(client.list()) == []
     answer = reading(live.url, "/v1/stream?session=ephemeral-local-00")
     assert answer.status == 404
+
+
+def test_a_token_comes_in_a_header_or_a_cookie(
+    reading: Reading, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = Path(tmp_path_factory.mktemp("tokens"))
+    made = [make(os.urandom(40), "", frozenset({AccessScope.SUBSCRIBE}), 0) for _ in range(2)]
+    with FileTokenStore(folder) as store:
+        store.keep_tokens([m.token for m in made])
+    one, two = ({"Authorization": f"Bearer {m.text}"} for m in made)
+    settings = Settings(runtime="local", port=0, workers=1, data_dir=folder, auth=True)
+    with start(settings) as service, serving(service.targets[0], {}, MapOptions(port=0)) as live:
+        path = "/v1/stream?q=flood"
+        for headers in ({}, {"Authorization": "Bearer ps2s_wrong"}, {"Authorization": "Bearer"}):
+            stranger = reading(live.url, path, headers)
+            assert (stranger.status, stranger.headers["www-authenticate"]) == (401, "Bearer")
+            assert "ps2s_wrong" not in str(stranger.body())
+        ready = read_ready(reading(live.url, path, one))
+        refused = reading(live.url, path, two | {"Last-Event-ID": ready.id})
+        assert refused.status == 404
+        kept = reading(live.url, "/v1/cookie", one, 20.0, "POST")
+        assert kept.status == 204
+        cookie = kept.headers["set-cookie"]
+        assert all(word in cookie for word in ("HttpOnly", "SameSite=Strict", "Path=/v1/"))
+        own = {"Cookie": cookie.split(";")[0], "Last-Event-ID": ready.id}
+        assert read_ready(reading(live.url, path, own)).id == ready.id
+        assert made[0].text not in ready.id
+        assert made[0].text not in str(ready.data)
 
 
 def test_head_and_options_make_nothing(live: ServedMap, client: Client) -> None:
