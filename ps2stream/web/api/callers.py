@@ -104,9 +104,11 @@ class Callers:
         entry = self._clients.get(name)
         if entry is None:
             idle = self._find_idle() if len(self._clients) >= MAX_CLIENTS else None
-            entry = self._clients[name] = CallerClient(self._make_client(token))
-            if idle is not None:
-                await idle.client.close()
+            try:
+                entry = self._clients[name] = CallerClient(self._make_client(token))
+            finally:
+                if idle is not None:
+                    await idle.client.close()
         self._clients.move_to_end(name)
         return entry
 
