@@ -21,17 +21,22 @@ class SentEvent(NamedTuple):
 
 
 class StreamReader:
-    """One GET of server-sent events. What HTTP says of lengths is taken off; of the rest, whole
-    events are read."""
+    """One request, for server-sent events: what HTTP says of lengths is taken off, and whole events
+    are read."""
 
     def __init__(
-        self, home: str, path: str, headers: Mapping[str, str] = NONE, timeout: float = 20.0
+        self,
+        home: str,
+        path: str,
+        headers: Mapping[str, str] = NONE,
+        timeout: float = 20.0,
+        method: str = "GET",
     ) -> None:
         place = urllib.parse.urlsplit(home)
         self._socket = socket.create_connection((place.hostname, place.port), timeout)
         lines = {"Host": place.netloc, "Accept": "text/event-stream", **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        self._socket.sendall(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+        self._socket.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode())
         self._raw, self._text = b"", b""
         self.comments = 0
         self.retry = 0

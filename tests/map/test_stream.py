@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import http.server
 import json
+import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from playwright.sync_api import Browser
 
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
 from ps2stream.errors import NotFound
+from ps2stream.protocol.tokens import make
+from ps2stream.security import AccessScope
+from ps2stream.store.tokens import FileTokenStore
 from ps2stream.web.api import ephemeral, sinks
 from ps2stream.web.api.ephemeral import EphemeralQueries, EphemeralQuery
 from ps2stream.web.serve import MapOptions, ServedMap, serving
+from tests.map.conftest import PATIENCE_MS, WINDOW
 from tests.map.stream_reader import SentEvent, StreamReader
 
+FOLDER = Path(__file__).parents[2] / "examples" / "browser"
+MARKUP = "<img src=x onerror=alert(1)> flood"
 LONDON = "near=-0.1,51.5,30"
 Reading = Callable[..., StreamReader]
 
@@ -336,28 +349,28 @@ def test_a_reader_that_takes_nothing_is_disconnected(
 def test_a_websocket_has_the_same_events(live: ServedMap, client: Client) -> None:
     async def talk() -> None:
         url = f"{live.url}v1/stream"
-        async with aiohttp.ClientSession() as http:
-            async with http.ws_connect(f"{url}?q=flood&{LONDON}") as socket:
+        async with aiohttp.ClientSession() as web:
+            async with web.ws_connect(f"{url}?q=flood&{LONDON}") as socket:
                 assert (await socket.receive_json(timeout=20))["event"] == "ready"
                 client.publish([post("p1"), post("p2")])
                 found = await socket.receive_json(timeout=20)
                 assert (found["event"], found["data"]["object_id"]) == ("match", "p1")
             for how in ("address", "message"):
                 path = url + (f"?cursor={found['id']}" if how == "address" else "")
-                async with http.ws_connect(path) as socket:
+                async with web.ws_connect(path) as socket:
                     if how == "message":
                         await socket.send_json({"cursor": found["id"]})
                     assert (await socket.receive_json(timeout=20))["event"] == "ready"
                     again = await socket.receive_json(timeout=20)
                     assert again["data"]["object_id"] == "p2"
-            async with http.ws_connect(url) as socket:
+            async with web.ws_connect(url) as socket:
                 await socket.send_json({"cursor": "forged"})
                 closing = await socket.receive(timeout=20)
                 assert closing.type is aiohttp.WSMsgType.CLOSE
                 assert closing.data == sinks.POLICY
-                assert "cursor" in closing.extra
+                assert "cursor" in str(closing.extra)
             with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
-                await http.ws_connect(url, headers={"Origin": "http://evil.example"})
+                await web.ws_connect(url, headers={"Origin": "http://evil.example"})
 
     asyncio.run(talk())
 
@@ -418,16 +431,44 @@ def test_bad_parameters_are_told_by_name(reading: Reading, live: ServedMap, clie
     assert answer.status == 404
 
 
+def test_a_token_comes_in_a_header_or_a_cookie(
+    reading: Reading, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = Path(tmp_path_factory.mktemp("tokens"))
+    made = [make(os.urandom(40), "", frozenset({AccessScope.SUBSCRIBE}), 0) for _ in range(2)]
+    with FileTokenStore(folder) as store:
+        store.keep_tokens([m.token for m in made])
+    one, two = ({"Authorization": f"Bearer {m.text}"} for m in made)
+    settings = Settings(runtime="local", port=0, workers=1, data_dir=folder, auth=True)
+    with start(settings) as service, serving(service.targets[0], {}, MapOptions(port=0)) as live:
+        path = "/v1/stream?q=flood"
+        for headers in ({}, {"Authorization": "Bearer ps2s_wrong"}, {"Authorization": "Bearer"}):
+            stranger = reading(live.url, path, headers)
+            assert (stranger.status, stranger.headers["www-authenticate"]) == (401, "Bearer")
+            assert "ps2s_wrong" not in str(stranger.body())
+        ready = read_ready(reading(live.url, path, one))
+        refused = reading(live.url, path, two | {"Last-Event-ID": ready.id})
+        assert refused.status == 404
+        kept = reading(live.url, "/v1/cookie", one, 20.0, "POST")
+        assert kept.status == 204
+        cookie = kept.headers["set-cookie"]
+        assert all(word in cookie for word in ("HttpOnly", "SameSite=Strict", "Path=/v1/"))
+        own = {"Cookie": cookie.split(";")[0], "Last-Event-ID": ready.id}
+        assert read_ready(reading(live.url, path, own)).id == ready.id
+        assert made[0].text not in ready.id
+        assert made[0].text not in str(ready.data)
+
+
 def test_head_and_options_make_nothing(live: ServedMap, client: Client) -> None:
     async def ask() -> None:
-        async with aiohttp.ClientSession() as http:
-            async with http.head(f"{live.url}v1/stream?q=flood") as answer:
+        async with aiohttp.ClientSession() as web:
+            async with web.head(f"{live.url}v1/stream?q=flood") as answer:
                 assert (answer.status, answer.content_type) == (200, "text/event-stream")
-            async with http.options(f"{live.url}v1/stream") as answer:
+            async with web.options(f"{live.url}v1/stream") as answer:
                 assert (answer.status, answer.headers["Allow"]) == (204, "GET, HEAD, OPTIONS")
-            async with http.post(f"{live.url}v1/stream") as answer:
+            async with web.post(f"{live.url}v1/stream") as answer:
                 assert (answer.status, answer.content_type) == (405, "application/problem+json")
-            async with http.get(f"{live.url}v1/nothing") as answer:
+            async with web.get(f"{live.url}v1/nothing") as answer:
                 assert (answer.status, json.loads(await answer.text())["status"]) == (404, 404)
 
     asyncio.run(ask())
@@ -440,3 +481,58 @@ def test_names_of_others_are_not_read() -> None:
     for id, identity in ((query.id, "you"), (f"x{query.id}", "me"), ("ephemeral-me-1", "me")):
         with pytest.raises(NotFound):
             ephemeral.read_name(id, identity)
+
+
+# --- examples/browser --------------------------------------------------------------
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *_: Any) -> None:
+        """Writes no log."""
+
+
+@pytest.fixture
+def origin() -> Iterator[str]:
+    """The folder of the example, served as the page says."""
+    handler = functools.partial(_Silent, directory=str(FOLDER))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_example_is_as_short_as_it_says() -> None:
+    assert len((FOLDER / "index.html").read_text().splitlines()) <= 33
+
+
+@pytest.mark.browser
+def test_a_page_shows_matches_also_across_a_restart_of_the_map(
+    browser: Browser, target: str, client: Client, origin: str
+) -> None:
+    def publish(first: int, last: int) -> None:
+        near = [{"lon": -0.1, "lat": 51.5, "text": f"flood {i}"} for i in range(first, last)]
+        client.publish([*near, {"lon": -0.1, "lat": 51.5, "text": "no"}])
+
+    with browser.new_context(**WINDOW) as context:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        with serving(target, {}, MapOptions(port=0, allow_origin=(origin,))) as live:
+            port = int(live.url.rstrip("/").rpartition(":")[2])
+            page.goto(f"{origin}/?q=flood&near=-0.1,51.5,30&map={live.url}")
+            page.wait_for_selector("text=connected")
+            publish(0, 20)
+            client.publish([{"lon": -0.1, "lat": 51.5, "text": MARKUP}])
+            page.wait_for_function("document.querySelectorAll('li').length === 21")
+        publish(20, 40)  # while the map is away
+        page.wait_for_selector("text=lost")
+        with serving(target, {}, MapOptions(port=port, allow_origin=(origin,))):
+            page.wait_for_selector("text=connected")
+            publish(40, 60)
+            page.wait_for_function("document.querySelectorAll('li').length >= 61")
+            shown = page.locator("li").all_text_contents()[::-1]
+        page.goto(f"{origin}/?q=flood&map=http://127.0.0.1:{port}/")
+        page.wait_for_selector("text=lost")
+    posts = [f"flood {i}" for i in range(60)]
+    assert shown == [*posts[:20], MARKUP, *posts[20:]]
+    for query in client.list():
+        client.delete(query.id)

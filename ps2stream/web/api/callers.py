@@ -24,7 +24,6 @@ MAX_CLIENTS = 64
 """Identities that have a connection at a time; the one that was idle longest goes first."""
 LOCAL = "local"
 """The identity of a map that has no credential, and of all who use it."""
-_ENTRY = "ps2stream.caller"
 _NOBODY = "send a token in the Authorization header (Bearer ...)"
 
 
@@ -51,6 +50,7 @@ class Callers:
         self._own_name = _name_own(access)
         self._own_secret = str(access.get("token") or self._own_name)
         self._clients: OrderedDict[str, CallerClient] = OrderedDict()
+        self._using: dict[int, CallerClient] = {}  # by request that is under way
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -81,15 +81,15 @@ class Callers:
         token = self._find_token(request)
         if token is None:
             return self._own
-        entry: CallerClient | None = request.get(_ENTRY)
+        entry = self._using.get(id(request))
         if entry is None:
-            entry = request[_ENTRY] = await self._open_client(token)
+            entry = self._using[id(request)] = await self._open_client(token)
             entry.uses += 1
         return entry.client
 
     def release(self, request: web.Request) -> None:
         """Notes that the request has been answered."""
-        entry = request.get(_ENTRY)
+        entry = self._using.pop(id(request), None)
         if entry is not None:
             entry.uses -= 1
 
@@ -103,11 +103,12 @@ class Callers:
         name = name_token(token)
         entry = self._clients.get(name)
         if entry is None:
-            entry = CallerClient(self._make_client(token))
             idle = self._find_idle() if len(self._clients) >= MAX_CLIENTS else None
-            self._clients[name] = entry
-            if idle is not None:
-                await idle.client.close()
+            try:
+                entry = self._clients[name] = CallerClient(self._make_client(token))
+            finally:
+                if idle is not None:
+                    await idle.client.close()
         self._clients.move_to_end(name)
         return entry
 
