@@ -53,7 +53,9 @@ def ask(
 
 def _read(status: int, headers: Any, body: bytes) -> Answer:
     kind = headers.get_content_type()
-    return Answer(status, dict(headers), json.loads(body) if kind.endswith("json") else body)
+    return Answer(
+        status, dict(headers), json.loads(body) if body and kind.endswith("json") else body
+    )
 
 
 @pytest.fixture(scope="module")
