@@ -75,7 +75,8 @@ def test_a_query_without_an_id_gets_one(api: str) -> None:
 
 def test_lists_come_in_pages(api: str, client: Client) -> None:
     client.insert_many([(f"page{i}", "flood") for i in range(7)], session="pages")
-    found, after = [], ""
+    found: list[str] = []
+    after: str | None = ""
     while after is not None:
         page = ask(f"{api}/queries?session=pages&limit=3&after={after}").body
         assert len(page["queries"]) <= 3

@@ -88,7 +88,7 @@ def build_asyncapi(host: str, secure: bool) -> dict[str, Any]:
     socket = {"ws": {"method": "GET", "query": query, "bindingVersion": "0.1.0"}}
     http = {"http": {"method": "GET", "query": query, "bindingVersion": "0.3.0"}}
     sent = {"events": list(EVENTS), "socket": [f"{n}-frame" for n in EVENTS if n != "end"]}
-    channels = {
+    channels: dict[str, dict[str, Any]] = {
         way: {
             "address": stream.path,
             "servers": [{"$ref": f"#/servers/{way}"}],
