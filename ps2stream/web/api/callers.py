@@ -83,8 +83,16 @@ class Callers:
             return self._own
         entry = self._using.get(id(request))
         if entry is None:
-            entry = self._using[id(request)] = await self._open_client(token)
-            entry.uses += 1
+            name = name_token(token)
+            idle = self._make_room(name)
+            try:
+                entry = self._clients.get(name) or CallerClient(self._make_client(token))
+                self._clients[name] = self._using[id(request)] = entry
+                self._clients.move_to_end(name)
+                entry.uses += 1
+            finally:
+                if idle is not None:
+                    await idle.client.close()
         return entry.client
 
     def release(self, request: web.Request) -> None:
@@ -99,24 +107,14 @@ class Callers:
             _, entry = self._clients.popitem()
             await entry.client.close()
 
-    async def _open_client(self, token: str) -> CallerClient:
-        name = name_token(token)
-        entry = self._clients.get(name)
-        if entry is None:
-            idle = self._find_idle() if len(self._clients) >= MAX_CLIENTS else None
-            try:
-                entry = self._clients[name] = CallerClient(self._make_client(token))
-            finally:
-                if idle is not None:
-                    await idle.client.close()
-        self._clients.move_to_end(name)
-        return entry
-
-    def _find_idle(self) -> CallerClient:
-        """Removes and returns the client that has been idle longest."""
-        for name, entry in self._clients.items():
+    def _make_room(self, name: str) -> CallerClient | None:
+        """Removes and returns the client that has been idle longest if there is no room for one
+        more, None if there is."""
+        if name in self._clients or len(self._clients) < MAX_CLIENTS:
+            return None
+        for other, entry in self._clients.items():
             if not entry.uses:
-                del self._clients[name]
+                del self._clients[other]
                 return entry
         raise ResourceExhausted(
             f"{MAX_CLIENTS} identities have requests under way, the limit (identities)", 1000

@@ -27,7 +27,7 @@ class OutputEvent(NamedTuple):
     data: str
 
 
-class MatchWriter:
+class EventWriter:
     """Writes the events of one stream. With `only`, the id of a query, those of other queries are
     left out."""
 

@@ -36,7 +36,7 @@ from ps2stream.web.api.ephemeral import (
     read_name,
 )
 from ps2stream.web.api.feed import SessionFeed
-from ps2stream.web.api.output import MatchWriter, OutputEvent
+from ps2stream.web.api.output import EventWriter, OutputEvent
 from ps2stream.web.api.parameters import StreamParameters, read_parameters
 from ps2stream.web.api.sinks import (
     EVENT_STREAM,
@@ -59,11 +59,11 @@ CLAIMS = 3
 
 
 @dataclasses.dataclass(slots=True)
-class OpenStream:
+class ReadyStream:
     """An open stream, ready to be written: where matches come from and how they are put."""
 
     feed: SessionFeed
-    writer: MatchWriter
+    writer: EventWriter
     first: OutputEvent
 
 
@@ -136,7 +136,7 @@ class StreamHandlers:
     @asynccontextmanager
     async def _open_stream(
         self, request: web.Request, client: AsyncClient, identity: str, asked: StreamParameters
-    ) -> AsyncIterator[OpenStream]:
+    ) -> AsyncIterator[ReadyStream]:
         key = self._callers.find_key(request)
         if asked.cursor:
             cursor = read_cursor(key, asked.cursor)
@@ -159,7 +159,7 @@ class StreamHandlers:
         key: bytes,
         asked: StreamParameters,
         cursor: StreamCursor | None,
-    ) -> AsyncIterator[OpenStream]:
+    ) -> AsyncIterator[ReadyStream]:
         """Opens the stream of an existing session, which is not ephemeral."""
         name = asked.session if cursor is None else cursor.name
         if asked.has_query or (asked.session and asked.session != name):
@@ -179,7 +179,7 @@ class StreamHandlers:
         identity: str,
         asked: StreamParameters,
         cursor: StreamCursor,
-    ) -> AsyncIterator[OpenStream]:
+    ) -> AsyncIterator[ReadyStream]:
         """Opens the stream of an ephemeral query again."""
         query = read_name(cursor.name, identity)
         if asked.session or (asked.has_query and asked.digest != query.digest):
@@ -197,7 +197,7 @@ class StreamHandlers:
     @asynccontextmanager
     async def _make_query(
         self, client: AsyncClient, key: bytes, identity: str, asked: StreamParameters
-    ) -> AsyncIterator[OpenStream]:
+    ) -> AsyncIterator[ReadyStream]:
         """Makes an ephemeral query and opens its stream."""
         for _ in range(CLAIMS):
             async with (
@@ -242,7 +242,7 @@ class StreamHandlers:
                 del self._streams[identity]
 
 
-async def _relay_matches(opened: OpenStream, sink: EventSink) -> None:
+async def _relay_matches(opened: ReadyStream, sink: EventSink) -> None:
     """Writes what comes to the reader, until it leaves or the session's stream ends."""
     feed, writer, beat = opened.feed, opened.writer, 0.0
     await sink.write([opened.first])
@@ -296,11 +296,11 @@ def _build_stream(
     only: str,
     ready: dict[str, Any],
     cursor: StreamCursor | None,
-) -> OpenStream:
+) -> ReadyStream:
     number = feed.last if cursor is None else cursor.number
     data = json.dumps(ready, ensure_ascii=False, separators=(",", ":"))
     first = OutputEvent(cursors.write(number), "ready", data)
-    return OpenStream(feed, MatchWriter(cursors, session, asked.format, only), first)
+    return ReadyStream(feed, EventWriter(cursors, session, asked.format, only), first)
 
 
 def _describe_query(query: EphemeralQuery, inserted: InsertedQuery) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ps2stream.web.api import callers as callers_module
 from ps2stream.web.api.callers import LOCAL, Callers, name_token
 from ps2stream.web.api.cursors import CursorWriter, read_cursor
 from ps2stream.web.api.feed import KEEP_BYTES, KEEP_S, SessionFeed
-from ps2stream.web.api.output import FORMATS, MatchWriter
+from ps2stream.web.api.output import FORMATS, EventWriter
 from ps2stream.web.api.parameters import read_parameters
 from ps2stream.web.api.problems import build_problem, describe_error
 from ps2stream.web.gate import PageGate
@@ -112,7 +112,7 @@ def test_each_match_is_written_as_the_client_reads_it(format: str) -> None:
     pairs = [(i % 5, i * 7 % 4) for i in range(20)]
     batch = build_batch(50, pairs, 4, infinite=True)
     cursors = CursorWriter(KEY, "s", False, PLACE)
-    events = list(MatchWriter(cursors, "s", format).write_batch(batch))
+    events = list(EventWriter(cursors, "s", format).write_batch(batch))
     assert len(events) == 20
     for number, (event, match) in enumerate(zip(events, batch, strict=True), 50):
         assert event.event == "match"
@@ -144,7 +144,7 @@ def test_each_match_is_written_as_the_client_reads_it(format: str) -> None:
 
 def test_matches_of_other_queries_are_left_out() -> None:
     batch = build_batch(1, [(0, 0), (1, 0), (0, 1)], 2)
-    writer = MatchWriter(CursorWriter(KEY, "s", True, PLACE), "s", "json", "q0")
+    writer = EventWriter(CursorWriter(KEY, "s", True, PLACE), "s", "json", "q0")
     numbers = [json.loads(event.data)["seq"] for event in writer.write_batch(batch)]
     assert numbers == [1, 3]
 
@@ -153,7 +153,7 @@ def test_matches_of_other_queries_are_left_out() -> None:
 def test_a_gap_has_its_numbers(format: str) -> None:
     shed = ShedLoad(1, 10, 20, 5, 9, 4, 100, 0.25)
     for gap in (Gap(3, 9, 7), Gap(3, 3, 0, shed)):
-        writer = MatchWriter(CursorWriter(KEY, "s", True, PLACE), "s", format)
+        writer = EventWriter(CursorWriter(KEY, "s", True, PLACE), "s", format)
         (event,) = writer.write_batch(build_gap(gap))
         data = json.loads(event.data)
         data = data["data"] if format == "cloudevents" else data
