@@ -45,6 +45,13 @@ class InsertedQuery(int):
     warnings: tuple[str, ...]
 
 
+class QueryPage(NamedTuple):
+    """A page of a list of queries; `next` leads to the next one, and is empty on the last."""
+
+    queries: list[Query]
+    next: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Receipt:
     """The place where a batch was accepted, and at which level.
@@ -169,6 +176,10 @@ def query_of(message: query_pb2.Query) -> Query:
     named = message.id, message.expression, region, message.session
     until = message.until_ms if message.HasField("until_ms") else None
     return Query(*named, message.canonical, until)
+
+
+def query_page_of(page: pubsub_pb2.ListQueriesResponse) -> QueryPage:
+    return QueryPage([query_of(query) for query in page.queries], page.next_page_token)
 
 
 class BulkAnswers:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from grpc_health.v1 import health_pb2
 
 from ps2stream.client import answers, requests
-from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
+from ps2stream.client.answers import InsertedQuery, QueryPage, Receipt, RefusedRow
 from ps2stream.client.async_admin import AsyncAdminCaller
 from ps2stream.client.async_channel import AsyncBatches, iterate_any, open_early
 from ps2stream.client.async_subscription import AsyncSubscription
@@ -155,6 +155,20 @@ class AsyncClient(AsyncAdminCaller):
         async for page in self._list_pages("ListQueries", kind, request):
             for query in page.queries:
                 yield answers.query_of(query)
+
+    async def list_page(
+        self, session: str | None = None, *, page_size: int = 100, after: str = ""
+    ) -> QueryPage:
+        """Returns one page of `list`, for those who pass lists on: at most `page_size` queries, of
+        at most 1,000, behind the page whose `next` is `after`."""
+        request = request_of(
+            pubsub_pb2.ListQueriesRequest,
+            session="" if session is None else session,
+            page_size=page_size,
+            page_token=after,
+        )
+        found = await self._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse)
+        return answers.query_page_of(found)
 
     # --- why, and what it would cost --------------------------------------------
 

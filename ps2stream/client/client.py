@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2
 
 from ps2stream.client import answers, requests
 from ps2stream.client.admin import AdminCaller
-from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow
+from ps2stream.client.answers import InsertedQuery, QueryPage, Receipt, RefusedRow
 from ps2stream.client.channel import Batches, iterate_any, open_early
 from ps2stream.client.inputs import Moment, request_of
 from ps2stream.client.joining import RequestJoiner
@@ -152,6 +152,20 @@ class Client(AdminCaller):
         for page in self._list_pages("ListQueries", kind, request):
             for query in page.queries:
                 yield answers.query_of(query)
+
+    def list_page(
+        self, session: str | None = None, *, page_size: int = 100, after: str = ""
+    ) -> QueryPage:
+        """Returns one page of `list`, for those who pass lists on: at most `page_size` queries, of
+        at most 1,000, behind the page whose `next` is `after`."""
+        request = request_of(
+            pubsub_pb2.ListQueriesRequest,
+            session="" if session is None else session,
+            page_size=page_size,
+            page_token=after,
+        )
+        found = self._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse)
+        return answers.query_page_of(found)
 
     # --- why, and what it would cost --------------------------------------------
 

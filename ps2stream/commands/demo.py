@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +25,7 @@ from ps2stream.commands.output import (
     on_interrupt,
     pass_output,
 )
+from ps2stream.errors import InvalidArgument
 from ps2stream.foldings import read_foldings
 
 if TYPE_CHECKING:
@@ -90,7 +91,13 @@ WAIT_S = 5.0
     metavar="HOST:PORT",
     help="Address of a running service to use, instead of starting one.",
 )
-@click.option("--map", "mapped", is_flag=True, help="Serve the live map too; see `ps2stream map`.")
+@click.option(
+    "--map/--no-map",
+    "mapped",
+    default=None,
+    help="Serve the live map and the HTTP interface too; see `ps2stream map`.  [default: if the "
+    "port is free]",
+)
 @click.option(
     "--map-port",
     type=click.IntRange(0, 65535),
@@ -113,7 +120,7 @@ def demo(
     seed: int,
     runtime: str | None,
     server: str | None,
-    mapped: bool,
+    mapped: bool | None,
     map_port: int,
 ) -> None:
     """Show a live stream against thousands of queries, and verify the matches.
@@ -189,15 +196,25 @@ def _provide_service(
 
 
 @contextmanager
-def _serve_map(output: CommandOutput, target: str, wanted: bool, port: int) -> Iterator[None]:
-    """Serves the live map within the block, if it is wanted."""
-    if not wanted:
-        yield
-        return
-    from ps2stream.web.serve import MapOptions, serving
+def _serve_map(
+    output: CommandOutput, target: str, wanted: bool | None, port: int
+) -> Iterator[None]:
+    """Serves the live map and the HTTP interface within the block, if they are wanted; with None,
+    if they can be served."""
+    with ExitStack() as stack:
+        if wanted is not False:
+            from ps2stream.web.serve import MapOptions, serving
 
-    with serving(target, {}, MapOptions(port=port)) as running:
-        output.print_line(f"the map is at {running.url}")
+            try:
+                running = stack.enter_context(serving(target, {}, MapOptions(port=port)))
+            except InvalidArgument as error:
+                if wanted:
+                    raise
+                output.print_line(f"the map is not served: {error}")
+            else:
+                output.print_line(f"the map is at {running.url}")
+                stream = f"{running.url}v1/stream?q=flood&near=-0.1,51.5,30"
+                output.print_line(f"matches over HTTP: curl -N '{stream}'")
         yield
 
 

@@ -49,6 +49,20 @@ from ps2stream.commands.output import (
     callback=parse_addresses,
     help="Address of another dispatcher whose objects are shown; may be given repeatedly.",
 )
+@click.option(
+    "--allow-origin",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Origin (https://HOST[:PORT]) whose pages may use the HTTP interface; may be given "
+    "repeatedly.  [default: none]",
+)
+@click.option(
+    "--ephemeral-queries",
+    type=click.IntRange(1, 100),
+    default=32,
+    show_default=True,
+    help="Number of queries that one identity may have by GET /v1/stream.",
+)
 @server_option
 @json_option
 @pass_output
@@ -64,6 +78,9 @@ def live_map(output: CommandOutput, /, server: str, **options: Any) -> None:
     queries. The plan, loads and status need a token with the scope admin, queries one with the
     scope subscribe. Where others could open the page (off loopback, or when the map has a
     token), the link that is printed contains a key, without which nothing is shown.
+
+    The same address serves the HTTP interface below /v1 to whoever has a token of the service, or
+    the key: matches as server-sent events and over WebSocket, at /v1/stream.
     """
     from ps2stream.web.serve import MapOptions, serving
 

@@ -29,6 +29,9 @@ _SUBJECTS = """
     sunrise beach harbour bridge river creek lake mountain forest park garden stadium station
     square school library hospital
 """.split()  # noqa: SIM905
+LONDON = (-0.1, 51.5)
+FLOOD_EACH = 64
+"""Of so many posts one is about the flood."""
 _FILLERS = """
     just now near the old town what a day anyone else seeing this again right here so much
     never thought i would see great tonight today this morning please avoid closed open free
@@ -74,6 +77,25 @@ def made_posts(random: np.random.Generator, batch: int) -> Iterator[Any]:
         }
         number += batch
         yield pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def tell_of_flood(posts: Iterator[Any], random: np.random.Generator) -> Iterator[Any]:
+    """Yields the record batches of `posts`, in which every FLOOD_EACH-th post is about a flood in
+    London, as if one went on there. So there is a place and a word that somebody can ask for."""
+    number = 0
+    for batch in posts:
+        columns = {name: batch.column(name).to_pylist() for name in ("lon", "lat", "text")}
+        for i in range(-number % FLOOD_EACH, len(batch), FLOOD_EACH):
+            east, north = random.normal(0.0, 0.03, 2)
+            columns["lon"][i], columns["lat"][i] = LONDON[0] + east, LONDON[1] + north
+            columns["text"][i] = f"flood {_make_text(random, 'London')}"
+        number += len(batch)
+        for name, values in columns.items():
+            at = batch.schema.get_field_index(name)
+            batch = batch.set_column(
+                at, batch.schema.field(at), pa.array(values, SCHEMA.field(name).type)
+            )
+        yield batch
 
 
 def _make_text(random: np.random.Generator, city: str) -> str:

@@ -20,7 +20,14 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.client.client import Client
-from ps2stream.demo.gazetteer import QuerySeed, distinctive, made_posts, make_query, seeds_of
+from ps2stream.demo.gazetteer import (
+    QuerySeed,
+    distinctive,
+    made_posts,
+    make_query,
+    seeds_of,
+    tell_of_flood,
+)
 from ps2stream.demo.tally import DeliveryTally, PublishedBatch
 from ps2stream.demo.verify import BruteForceOracle
 from ps2stream.errors import FailedPrecondition, Unavailable
@@ -126,7 +133,8 @@ class DemoRun:
         """Yields record batches without end: the file again and again, or made-up posts."""
         path, format = self.options.input, self.options.format
         if path is None:
-            yield from made_posts(self._post_random, batch)
+            posts = made_posts(self._post_random, batch)
+            yield from tell_of_flood(posts, np.random.default_rng(self.options.seed))
             return
         kept = list(read_posts(path, format, batch)) if path == "-" else None
         while True:

@@ -280,16 +280,22 @@ def _parse_features(path: str, file: IO[bytes]) -> Iterator[tuple[str, dict[str,
         raise bad(path, "expected a FeatureCollection")
     for number, feature in enumerate(features):
         where = f"{path} feature {number}"
-        geometry = feature.get("geometry") if isinstance(feature, dict) else None
-        point = geometry.get("coordinates") if isinstance(geometry, dict) else None
-        is_point = isinstance(geometry, dict) and geometry.get("type") == "Point"
-        if not (is_point and isinstance(point, list) and len(point) >= 2):
-            raise bad(f"{where} geometry", "expected a Point")
-        found = feature.get("properties")
-        record = dict(found) if isinstance(found, dict) else {}
-        if feature.get("id") is not None:
-            record["id"] = feature["id"]
-        yield where, record | {"lon": point[0], "lat": point[1]}
+        yield where, read_feature(where, feature)
+
+
+def read_feature(where: str, feature: Any) -> dict[str, Any]:
+    """Returns the record of a Feature of a Point: its properties, its id and its position. Raises
+    InvalidArgument naming its place."""
+    geometry = feature.get("geometry") if isinstance(feature, dict) else None
+    point = geometry.get("coordinates") if isinstance(geometry, dict) else None
+    is_point = isinstance(geometry, dict) and geometry.get("type") == "Point"
+    if not (is_point and isinstance(point, list) and len(point) >= 2):
+        raise bad(f"{where} geometry", "expected a Point")
+    found = feature.get("properties")
+    record = dict(found) if isinstance(found, dict) else {}
+    if feature.get("id") is not None:
+        record["id"] = feature["id"]
+    return record | {"lon": point[0], "lat": point[1]}
 
 
 def json_record(where: str, raw: str | bytes) -> dict[str, Any]:

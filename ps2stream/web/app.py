@@ -21,7 +21,11 @@ from ps2stream.errors import (
     Unauthenticated,
     invalid,
 )
-from ps2stream.web.gate import HEADERS, Handler, PageGate
+from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.ephemeral import EphemeralQueries
+from ps2stream.web.api.problems import build_reporter
+from ps2stream.web.api.routes import add_api
+from ps2stream.web.gate import Handler, PageGate
 from ps2stream.web.hub import PageHub
 
 STATIC = Path(__file__).parent / "static"
@@ -43,10 +47,17 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def build_application(hub: PageHub, gate: PageGate) -> web.Application:
-    """Returns the application that serves the page of `hub` behind `gate`."""
+def build_application(
+    hub: PageHub, gate: PageGate, callers: Callers, queries: EphemeralQueries
+) -> web.Application:
+    """Returns the application that serves the page of `hub`, and the HTTP interface for `callers`
+    with `queries`, behind `gate`."""
     site = PageHandlers(hub)
-    app = web.Application(middlewares=[gate.middleware, _report_errors], client_max_size=BODY_BYTES)
+    app = web.Application(
+        middlewares=[gate.middleware, _report_errors, build_reporter(callers)],
+        client_max_size=BODY_BYTES,
+    )
+    app.on_response_prepare.append(gate.add_headers)
     app.add_routes(
         [
             web.get("/", site.index),
@@ -57,6 +68,7 @@ def build_application(hub: PageHub, gate: PageGate) -> web.Application:
             web.static("/static", STATIC, follow_symlinks=False),
         ]
     )
+    add_api(app, callers, queries)
     app.on_shutdown.append(site.shutdown)
     return app
 
@@ -98,8 +110,7 @@ class PageHandlers:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Sends server-sent events, each one JSON object: what is new from the hub."""
         page = self._hub.join()
-        # The response begins before the gate could add its headers.
-        response = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         task = asyncio.current_task()
         assert task is not None
         self._streams.add(task)

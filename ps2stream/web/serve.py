@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import secrets
 import ssl
 import threading
@@ -17,17 +18,21 @@ from aiohttp import web
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import invalid
 from ps2stream.security import is_loopback
+from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.ephemeral import LIMIT, EphemeralQueries
 from ps2stream.web.app import build_application
 from ps2stream.web.gate import PageGate
 from ps2stream.web.hub import PageHub
 from ps2stream.web.own import DrawnQueries
 
 PATIENCE_S = 10.0
+ORIGIN = re.compile(r"https?://[^/?#@\s*]+")
 
 
 class MapOptions(NamedTuple):
     """Options of a map: where the page is served; session None: a new one, whose queries go with
-    the map; also: other dispatchers, whose objects are shown, too."""
+    the map; also: other dispatchers, whose objects are shown, too; allow_origin: origins whose
+    pages may use the HTTP interface; ephemeral_queries: of GET /v1/stream, for each identity."""
 
     host: str = "127.0.0.1"
     port: int = 7080
@@ -35,6 +40,8 @@ class MapOptions(NamedTuple):
     https_key: Path | None = None
     session: str | None = None
     also: tuple[str, ...] = ()
+    allow_origin: tuple[str, ...] = ()
+    ephemeral_queries: int = LIMIT
 
 
 class ServedMap(NamedTuple):
@@ -93,16 +100,24 @@ async def open_map(
     key = secrets.token_urlsafe(24) if secret or not is_loopback(options.host) else ""
     trust = _build_tls(options)
     async with AsyncExitStack() as stack:
+        parameters = {"timeout": PATIENCE_S, **access}
         client, *others = [
-            await stack.enter_async_context(AsyncClient(at, **{"timeout": PATIENCE_S, **access}))
+            await stack.enter_async_context(AsyncClient(at, **parameters))
             for at in dict.fromkeys((target, *options.also))
         ]
         own = DrawnQueries(client, options.session)
-        gate = PageGate(options.host, key, trust is not None)
+        gate = PageGate(options.host, key, trust is not None, options.allow_origin)
+        callers = Callers(target, parameters, client, gate)
         hub = PageHub(client, own, others)
         if options.session is not None:
             await own.find()
-        runner = web.AppRunner(build_application(hub, gate), access_log=None, shutdown_timeout=1.0)
+        app = build_application(hub, gate, callers, EphemeralQueries(options.ephemeral_queries))
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=1.0,
+            auto_decompress=False,  # api.bodies unpacks, and counts
+        )
         await runner.setup()
         try:
             site = web.TCPSite(runner, options.host, options.port, ssl_context=trust)
@@ -123,6 +138,9 @@ def check(options: MapOptions) -> None:
         raise invalid("--host", f"{options.host!r} is not an IP address or localhost") from None
     if (options.https_cert is None) != (options.https_key is None):
         raise invalid("--https-cert", "must be set together with --https-key")
+    for origin in options.allow_origin:
+        if not ORIGIN.fullmatch(origin):
+            raise invalid("--allow-origin", f"{origin!r} is not of the form https://HOST[:PORT]")
     if not local and options.https_cert is None:
         raise invalid(
             "--host",

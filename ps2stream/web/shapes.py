@@ -47,9 +47,12 @@ def on_globe(region: Any) -> Any:
         rings = [np.array(ring, np.float64) for ring in region["coordinates"]]
         east = max(float(ring[:, 0].max()) for ring in rings)
         west = min(float(ring[:, 0].min()) for ring in rings)
+        high = max(float(np.abs(ring[:, 1]).max()) for ring in rings)
         shape = shapely.Polygon(rings[0], rings[1:])
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         return region  # the service says what is wrong
+    if high > 90:
+        return region  # so it does here; corners every 180 degrees might be endless
     beyond = west >= -180 and 180 < east <= west + 360
     long = any(find_ambiguous_edge(ring[:, 0].tolist()) is not None for ring in rings)
     if not beyond and (not long or west < -180 or east > 180):

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from multidict import MultiDict
 
-from ps2stream.errors import DataDirectoryError, InvalidArgument, PlanError
+from ps2stream.client.inputs import object_batch
+from ps2stream.client.requests import insert_request
+from ps2stream.errors import DataDirectoryError, InvalidArgument, NotFound, PlanError
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import ExpressionError, canonical, compile_column, parse
 from ps2stream.protocol import tokens
@@ -26,6 +29,11 @@ from ps2stream.space import geojson
 from ps2stream.space.grid import Grid
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.tokens import NAME, read, write
+from ps2stream.web.api.bodies import parse_json
+from ps2stream.web.api.cursors import CursorWriter, read_cursor
+from ps2stream.web.api.objects import read_posts
+from ps2stream.web.api.parameters import read_region
+from ps2stream.web.api.queries import read_page, read_query, write_page
 from tests.fuzz.damage import TEXTS
 
 _SHM = Path("/dev/shm")
@@ -145,6 +153,53 @@ def _same_records(folder: Path) -> None:
         raise Unnoticed
 
 
+def posts(data: bytes) -> None:
+    """The body of POST /v1/objects: what is taken is taken by the client, too."""
+    for in_lines in (False, True):
+        try:
+            found = read_posts(data, in_lines)
+        except InvalidArgument:
+            continue
+        assert len(object_batch(found.rows).objects) == len(found.rows)
+
+
+def query(data: bytes) -> None:
+    """The body of POST /v1/queries."""
+    try:
+        body = parse_json(data, "body")
+        if isinstance(body, dict):
+            found = read_query(body)
+            retro, replace = found.pop("retro"), found.pop("replace")
+            insert_request(**found, replace=replace, retro=retro)
+    except InvalidArgument:
+        return
+
+
+def place(data: bytes) -> None:
+    """The place in the address of a stream."""
+    for name in ("near", "bbox", "polygon"):
+        try:
+            read_region(MultiDict({name: data.decode("utf-8", "replace")}))
+        except InvalidArgument:
+            continue
+
+
+def cursor(data: bytes) -> None:
+    """Cursors of streams and of pages: only those that were written are read."""
+    text = data.decode("utf-8", "replace")
+    try:
+        read_cursor(KEY, text)
+        if text.rstrip("=") != CURSOR:
+            raise Unnoticed
+    except NotFound:
+        pass
+    try:
+        if read_page(KEY, "session", text) and text != PAGE:
+            raise Unnoticed
+    except NotFound:
+        return
+
+
 def _folder(name: str) -> Path:
     folder = FOLDER / name
     folder.mkdir(exist_ok=True)
@@ -167,6 +222,14 @@ with SegmentLog.open(LOG, segment_bytes=4096) as _log:
 SEGMENT = next(LOG.glob("*.segment")).name
 _PLAN = built_in_plan(ANALYZER.analysis, Grid(4, 4), 3, frequencies={"storm": 3, "flood": 2})
 _ROWS = np.frombuffer(no_queries().encode(), np.uint8)
+KEY = bytes(32)
+CURSOR = CursorWriter(KEY, "session", False, b"").write(7)
+PAGE = write_page(KEY, "session", "12")
+_POST = {"lon": 1, "lat": "2.5", "text": "a", "time": "2026-01-01", "tags": [1], "until": 5}
+_POINT = {"type": "Point", "coordinates": [1, 2]}
+_FEATURE = {"type": "Feature", "id": 7, "geometry": _POINT, "properties": _POST}
+_RING = [[170, 1e9], [190, 1], [-180.0, 2], [170, 1e9]]
+_QUERY = {"id": "a", "expression": "x", "until": "2030-01-01", "retro": True, "session": "s"}
 
 TARGETS = {
     "expression": Target(expression, [t.encode() for t in (*TEXTS, *EXPRESSIONS)]),
@@ -183,5 +246,39 @@ TARGETS = {
     "tokens": Target(token_file, [(FOLDER / "tokens" / NAME).read_bytes()]),
     "bearer": Target(bearer, [SECRET.encode()]),
     "segment": Target(segment, [(LOG / SEGMENT).read_bytes()]),
+    "posts": Target(
+        posts,
+        [
+            json.dumps(value).encode()
+            for value in (
+                [_POST, _POST | {"payload": {"a": [None]}, "attributes": {"n": 1e300}}],
+                {"type": "FeatureCollection", "features": [_FEATURE]},
+                _FEATURE,
+            )
+        ]
+        + [b'{"lon": 1, "lat": 2, "text": "\\ud800"}\n\n{"lng": 1, "latitude": 2, "text": ""}'],
+    ),
+    "query": Target(
+        query,
+        [
+            json.dumps(_QUERY | {"region": region}).encode()
+            for region in (
+                None,
+                {"type": "Circle", "lon": 1, "lat": 2, "radius_km": 3},
+                {"type": "Polygon", "coordinates": [_RING]},
+                {"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": [[_RING]]}},
+            )
+        ],
+    ),
+    "place": Target(
+        place,
+        [
+            b"-0.1,51.5,30",
+            b"170,-10,-170,1e2",
+            b"1,2;3,4;5,1",
+            json.dumps({"type": "Polygon", "coordinates": [_RING]}).encode(),
+        ],
+    ),
+    "cursor": Target(cursor, [CURSOR.encode(), PAGE.encode(), b"-"]),
     "mark": Target(mark, [(LOG / "mark").read_bytes()]),
 }

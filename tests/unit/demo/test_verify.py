@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.demo.gazetteer import distinctive, made_posts, make_query, seeds_of
+from ps2stream.demo.gazetteer import (
+    FLOOD_EACH,
+    LONDON,
+    distinctive,
+    made_posts,
+    make_query,
+    seeds_of,
+    tell_of_flood,
+)
 from ps2stream.demo.tally import DeliveryTally, PublishedBatch
 from ps2stream.demo.verify import BruteForceOracle, Place, SampledObject
 from ps2stream.language.analyzer import Analysis, Analyzer
@@ -15,7 +24,7 @@ from ps2stream.language.expression import parse
 from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.post import paced
 from ps2stream.space.places import load_places
-from ps2stream.space.regions import Rect
+from ps2stream.space.regions import Circle, Rect
 
 ANALYSIS = Analysis(salt=0)
 HERE = Rect(0, 0, 1, 1)
@@ -124,3 +133,19 @@ def test_made_posts_and_queries_are_seeded_and_valid() -> None:
         assert query.expression or query.region
         if query.expression:
             parse(query.expression, analyzer)
+
+
+def test_a_flood_in_london_is_told_of_in_every_so_many_posts() -> None:
+    posts = islice(made_posts(np.random.default_rng(3), 50), 8)
+    told = list(tell_of_flood(posts, np.random.default_rng(1)))
+    plain = list(islice(made_posts(np.random.default_rng(3), 50), 8))
+    assert [batch.schema for batch in told] == [SCHEMA] * 8
+    rows = [row for batch in told for row in batch.to_pylist()]
+    others = [row for batch in plain for row in batch.to_pylist()]
+    area = Circle(*LONDON, 30)
+    for i, (row, other) in enumerate(zip(rows, others, strict=True)):
+        if i % FLOOD_EACH:
+            assert row == other
+        else:
+            assert "flood" in row["text"]
+            assert area.contains(row["lon"], row["lat"])

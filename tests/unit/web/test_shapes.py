@@ -142,3 +142,11 @@ def test_a_fine_plan_is_drawn_coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < len(features) <= 20
     area = sum(shapely.from_geojson(json.dumps(f["geometry"])).area for f in features)
     assert area == pytest.approx(360 * 180)
+
+
+@pytest.mark.parametrize("lat", [91.0, 1e12, 1e300, float("inf"), 10**400])
+def test_a_polygon_beyond_the_poles_is_left_to_the_service(lat: float) -> None:
+    """Edges of more than 180 degrees get corners: of such a one, more than memory has."""
+    ring = [[-179, 0], [179, lat], [0, lat], [-179, 0]]
+    region = {"type": "Polygon", "coordinates": [ring]}
+    assert on_globe(region) is region
