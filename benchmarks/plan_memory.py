@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ps2stream.benchmarks import workload
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.planner.rest import MAX_UNITS
 from ps2stream.protocol.frame import column_to_strings
 
 GOAL = 100_000_000, 10_000_000
@@ -45,16 +46,21 @@ class SampleSize(NamedTuple):
 
 
 def run_plan_memory(
-    sizes: Sequence[SampleSize], workers: int = 8, group: str = "q1", seed: int = 1
+    sizes: Sequence[SampleSize],
+    workers: int = 8,
+    group: str = "q1",
+    seed: int = 1,
+    max_units: int = MAX_UNITS,
 ) -> dict[str, Any]:
     """Returns the measured peaks, JSON-able: bytes of the driver's Python process and JVM after
-    counting and after planning by hybrid, and with two sizes what they would be at GOAL."""
+    counting and after planning by hybrid, and with two sizes what they would be at GOAL. max_units:
+    units that the driver holds one by one."""
     context = multiprocessing.get_context("spawn")
     found: list[dict[str, Any]] = []
     for size in sizes:
         with PrivateFolder() as folder, context.Pool(1, maxtasksperchild=1) as pool:
             pool.apply(write_sample, (folder.path, size, group, seed))
-            found.append(pool.apply(_plan_sample, (folder.path, size, workers)))
+            found.append(pool.apply(_plan_sample, (folder.path, size, workers, max_units)))
     return {"sizes": found, "goal": extrapolate(found) if len(found) > 1 else {}}
 
 
@@ -115,7 +121,7 @@ def write_sample(folder: Path, size: SampleSize, group: str, seed: int) -> None:
         pq.write_table(table, folder / "queries" / f"{first:09}.parquet")
 
 
-def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]:
+def _plan_sample(folder: Path, size: SampleSize, workers: int, max_units: int) -> dict[str, Any]:
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--master {_MASTER} --conf spark.executor.memory=2g pyspark-shell"
     )
@@ -125,7 +131,7 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]
     objects, queries = (
         [str(path) for path in sorted((folder / kind).iterdir())] for kind in ("objects", "queries")
     )
-    work = job.PlanJob(objects, queries, workers=workers)
+    work = job.PlanJob(objects, queries, workers=workers, max_units=max_units)
     idle = read_peak(os.getpid())
     sample = job.sample_of(work)
     counted = read_peak(os.getpid())
@@ -134,6 +140,7 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]
         "objects": sample.objects,
         "queries": sample.live,
         "units": sample.stats.units,
+        "rest": sample.rest,
         "terms": len(sample.stats.terms),
         "collected": dict(sample.collected),
         "python_idle": idle,

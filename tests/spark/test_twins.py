@@ -91,17 +91,21 @@ def planned(
     return found[0]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_and_hostile_samples(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    """One of them by the algorithm that needs the rows."""
+    """One of them by the algorithm that needs the rows, one with most units summed by cell."""
     rng = np.random.default_rng(seed)
     posts = jsonl(tmp_path / "o.jsonl", objects(rng, 600))
     asked = jsonl(tmp_path / "q.jsonl", queries(rng, 80))
-    options = {"stemmer": "english", "algorithm": "hybrid-paper"} if seed == 2 else {"refine": True}
-    path = planned(spark, tmp_path, [posts], [asked], **options)
+    options: dict[int, dict[str, Any]] = {
+        1: {"refine": True},
+        2: {"stemmer": "english", "algorithm": "hybrid-paper"},
+        3: {"max_units": 40, "algorithm": "metric", "grid": Grid(4, 3)},
+    }
+    path = planned(spark, tmp_path, [posts], [asked], **options[seed])
     made = json.loads(path.read_text("utf-8"))["plan"]["made"]
     assert made["sample"]["objects"] == 600
-    assert made["sample"]["units"] > 50
+    assert made["sample"]["units"] > 50 if seed < 3 else made["sample"]["rest"]["error"] > 0
     assert made["sample"]["deletes"] > 5
     assert made["sample"]["coarse"] > 0
     assert len(made["predicted"]["loads"]) == 3

@@ -167,7 +167,9 @@ def test_hits_hold_the_counts_and_the_signatures() -> None:
     hits = UnitHits(units, ANALYZER, GRID)
     hits.add(objects)
     found = pa.Table.from_batches(
-        executors.count_hits(ANALYSIS, SimpleNamespace(value=units), GRID, partitions(objects, 90))
+        executors.count_hits(
+            ANALYSIS, SimpleNamespace(value=units), GRID, None, partitions(objects, 90)
+        )
     )
     assert found.schema == executors.HITS
     cells, of_units = np.zeros_like(hits.cells), np.zeros_like(hits.units)
