@@ -61,24 +61,43 @@ def run_plan_memory(
         with PrivateFolder() as folder, context.Pool(1, maxtasksperchild=1) as pool:
             pool.apply(write_sample, (folder.path, size, group, seed))
             found.append(pool.apply(_plan_sample, (folder.path, size, workers, max_units)))
-    return {"sizes": found, "goal": extrapolate(found) if len(found) > 1 else {}}
+    return {"sizes": found, "goal": extrapolate(found, max_units) if len(found) > 1 else {}}
 
 
-def extrapolate(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def extrapolate(found: Sequence[dict[str, Any]], max_units: int = MAX_UNITS) -> dict[str, Any]:
     """Carries the growth of the last two sizes on to GOAL: the units and the peak of Python along a
     straight line in the queries, which overstates what flattens; the JVM as its largest peak so
-    far, for its heap has a limit (spark.driver.memory). fits: whether the sum is within 4 GiB."""
+    far, for its heap has a limit (spark.driver.memory). fits: whether the sum is within 4 GiB.
+
+    Above max_units, where light units are summed by cell, the line is only what still grows. The
+    units that may then be held in addition, up to max_units and a quarter more for the sums, are
+    added to the peak of Python by the bytes per unit that the first two sizes grew by, if these
+    are below max_units, else by all that the last size holds."""
     before, last = found[-2:]
     ahead = (GOAL[1] - last["queries"]) / (last["queries"] - before["queries"])
     carried = {
         name: int(last[name] + max(last[name] - before[name], 0) * ahead)
         for name in ("units", "python_counted", "python_planned")
     }
+    if before["rest"] and last["rest"]:
+        most = max_units + max_units // 4
+        more = max(most - last["units"], 0)
+        for name in ("python_counted", "python_planned"):
+            carried[name] += int(more * _measure_unit(found, name))
+        carried["units"] = most
     jvm = max(row["jvm"] for row in found)
     # Where one peak hides the growth of the other, the larger of the two lines counts.
     total = max(carried["python_counted"], carried["python_planned"]) + jvm
     named = {"objects": GOAL[0], "queries": GOAL[1]}
     return named | carried | {"jvm": jvm, "total": total, "fits": total <= GOAL_BYTES}
+
+
+def _measure_unit(found: Sequence[dict[str, Any]], name: str) -> float:
+    """Returns the bytes of a peak per unit, see `extrapolate`."""
+    first, second = found[:2]
+    if first["rest"] or second["rest"] or second["units"] <= first["units"]:
+        return float(found[-1][name] / found[-1]["units"])
+    return max(float((second[name] - first[name]) / (second["units"] - first["units"])), 0.0)
 
 
 def read_peak(pid: int) -> int:

@@ -78,8 +78,10 @@ class ObjectSignatures:
     unit_off: I64
     unit: I64 | I32
 
-    def smallest(self, limit: int = SIGNATURES) -> ObjectSignatures:
-        """Returns the objects with the smallest hashes, `limit` per cell, by cell and hash."""
+    def smallest(self, limit: int | None = None) -> ObjectSignatures:
+        """Returns the objects with the smallest hashes, by cell and hash: `limit` per cell, by
+        default SIGNATURES."""
+        limit = SIGNATURES if limit is None else limit
         order = np.lexsort((self.hash, self.cell))
         cell = self.cell[order]
         rank = np.arange(len(cell)) - np.searchsorted(cell, cell)

@@ -54,9 +54,9 @@ class PostingTable:
         """Returns the units of a mask, bool[u], with their terms."""
         used, term = np.unique(self.term[kept], return_inverse=True)
         terms = tuple(self.terms[t] for t in used.tolist())
-        columns = (getattr(self, name)[kept] for name in ("live", "inserts", "deletes"))
+        live, inserts, deletes = self.live[kept], self.inserts[kept], self.deletes[kept]
         return PostingTable(
-            terms, self.cell[kept], term.astype(np.int32), *columns, coarse=self.coarse
+            terms, self.cell[kept], term.astype(np.int32), live, inserts, deletes, self.coarse
         )
 
     @classmethod

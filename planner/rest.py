@@ -75,7 +75,8 @@ def classify_units(objects: I64, live: I64, inserts: I64, deletes: I64) -> I64:
     """Returns the class of each unit by what it weighs, int64[u], higher for more: the candidates,
     half an object taken as sure to come, and the updates."""
     weight = (2 * objects + 1) * live + 2 * (inserts + deletes)
-    return np.floor(_CLASSES * np.log2(np.maximum(weight, 1))).astype(np.int64)
+    found: I64 = np.floor(_CLASSES * np.log2(np.maximum(weight, 1))).astype(np.int64)
+    return found
 
 
 def find_least_class(classes: I64, units: I64, limit: int) -> int:
@@ -147,12 +148,14 @@ def add_rest(
     cell = np.concatenate([units.cell, sums["cell"]]).astype(np.int32)
     term = np.concatenate([old[units.term], of_part[sums["part"]]])
     order = np.lexsort((term, cell))
-    columns = (
+    objects, live, inserts, deletes = (
         np.concatenate([getattr(units, name), sums[name].astype(np.float64)])[order]
         for name in ("objects", "live", "inserts", "deletes")
     )
     candidates = np.concatenate([units.objects * units.live, sums["candidates"]])[order]
-    found = NumberedUnits(terms, cell[order], term[order], *columns, candidates)
+    found = NumberedUnits(
+        terms, cell[order], term[order], objects, live, inserts, deletes, candidates
+    )
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return found, _number_signatures(signatures, rest, place, len(units.cell))

@@ -87,8 +87,8 @@ class RestSampling:
         wanted = map_rows(numbered.distinct(), hashed, on.WORDS)
         held = wanted.join(self._rest.select("cell", "hash"), ["cell", "hash"], "left_semi")
         found = self._collect("words of signatures", held, _HELD)
-        columns = (found[name].to_numpy() for name in _HELD.names)
-        return RestTable(sums, self._words, *columns, self._parts)
+        cell, word = found["cell"].to_numpy(), found["word"].to_numpy()
+        return RestTable(sums, self._words, cell, word, self._parts)
 
 
 def map_rows(rows: DataFrame, function: Callable[..., Iterator[Any]], schema: Any) -> DataFrame:

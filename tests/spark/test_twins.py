@@ -17,9 +17,11 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, PlanError
+from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import job
 from ps2stream.planner import spark as engine
 from ps2stream.planner.recent import together
+from ps2stream.planner.spark_rest import RestSampling
 from ps2stream.routing.plan_file import load_plan, save_plan
 from ps2stream.space.grid import Grid
 
@@ -233,6 +235,31 @@ def test_the_sample_of_a_service(spark: SparkSession, tmp_path: Path) -> None:
     path = planned(spark, tmp_path, [], [asked], posts=posts)
     made = json.loads(path.read_text("utf-8"))["plan"]["made"]
     assert made["sample"]["objects"] == sum(map(len, posts)) < 450
+
+
+def test_more_units_than_the_limit_stay_with_the_executors(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And below it nothing is summed."""
+    limits: list[int] = []
+    separate = RestSampling.separate
+
+    def note(self: RestSampling, *args: Any) -> Any:
+        limits.append(args[-1])
+        return separate(self, *args)
+
+    monkeypatch.setattr(RestSampling, "separate", note)
+    rng = np.random.default_rng(8)
+    files = engine.SampleFiles(
+        [jsonl(tmp_path / "o.jsonl", objects(rng, 200))],
+        [jsonl(tmp_path / "q.jsonl", queries(rng, 40))],
+    )
+    for limit in (30, 10**6):
+        found = engine.take(spark, files, Analysis(0), Grid(4, 3), max_units=limit)
+        assert limits == [30]
+        assert (found.rest > 0) == (limit == 30)
+        assert found.collected["postings"] <= limit
+        assert found.collected.get("rest", 0) <= found.stats.cells
 
 
 def test_ten_times_the_rows_collect_no_more(
