@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from ps2stream.benchmarks import workload
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.rest import MAX_UNITS
+from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import column_to_strings
 
 GOAL = 100_000_000, 10_000_000
@@ -100,6 +102,12 @@ def _measure_unit(found: Sequence[dict[str, Any]], name: str) -> float:
     return max(float((second[name] - first[name]) / (second["units"] - first["units"])), 0.0)
 
 
+def measure_arrays(stats: Statistics) -> dict[str, int]:
+    """Returns the bytes of each array that plans are made of, and of the strings of the terms."""
+    arrays = {name: value.nbytes for name, value in vars(stats).items() if hasattr(value, "nbytes")}
+    return arrays | {"terms": sum(map(sys.getsizeof, (stats.terms, *stats.terms)))}
+
+
 def read_peak(pid: int) -> int:
     """Returns the most resident memory of a process so far, bytes."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
@@ -161,6 +169,7 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int, max_units: int) -
         "units": sample.stats.units,
         "rest": sample.rest,
         "terms": len(sample.stats.terms),
+        "arrays": measure_arrays(sample.stats),
         "collected": dict(sample.collected),
         "python_idle": idle,
         "python_counted": counted,

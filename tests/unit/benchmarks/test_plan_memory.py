@@ -13,6 +13,7 @@ from ps2stream.benchmarks.plan_memory import (
     GOAL_BYTES,
     SampleSize,
     extrapolate,
+    measure_arrays,
     read_peak,
     write_sample,
 )
@@ -79,3 +80,7 @@ def test_the_files_are_a_sample_of_that_size(tmp_path: Path) -> None:
     sample = sample_of(PlanJob(objects, queries, engine="numpy"))
     assert (sample.objects, sample.live, sample.inserts) == (300, 40, 0)
     assert sample.stats.units >= 10
+    arrays = measure_arrays(sample.stats)
+    assert arrays["q"] == 8 * sample.stats.units
+    assert arrays["term"] == 4 * sample.stats.units
+    assert arrays["terms"] > sum(map(len, sample.stats.terms))
