@@ -137,7 +137,7 @@ class _SamplingJob:
         known = spark.sparkContext.broadcast(frequencies)
         found = map_rows(held, partial(on.count_postings, analysis, known, grid), counting.POSTINGS)
         found = self._persist_rows(sum_rows(found, ["cell", "term"], COUNTS))
-        count, rest = found.count(), None
+        count, rest = found.where(F.col("cell") >= 0).count(), None
         if not rows and count > self._max_units:
             self._progress(f"Spark: choosing {self._max_units:,} of {count:,} units")
             rest = RestSampling(spark, analysis, self._persist_rows, self._collect_rows)

@@ -92,8 +92,10 @@ class RestSampling:
 
 
 def map_rows(rows: DataFrame, function: Callable[..., Iterator[Any]], schema: Any) -> DataFrame:
+    """Returns what a function of Arrow batches makes of each partition, of this Arrow schema."""
     return rows.mapInArrow(function, from_arrow_schema(schema))
 
 
 def sum_rows(rows: DataFrame, keys: list[str], values: Sequence[str]) -> DataFrame:
+    """Returns the sums of `values` by `keys`."""
     return rows.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in values))
