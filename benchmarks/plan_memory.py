@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ import pyarrow.parquet as pq
 from ps2stream.benchmarks import workload
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.planner.rest import MAX_UNITS
+from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import column_to_strings
 
 GOAL = 100_000_000, 10_000_000
@@ -45,34 +48,64 @@ class SampleSize(NamedTuple):
 
 
 def run_plan_memory(
-    sizes: Sequence[SampleSize], workers: int = 8, group: str = "q1", seed: int = 1
+    sizes: Sequence[SampleSize],
+    workers: int = 8,
+    group: str = "q1",
+    seed: int = 1,
+    max_units: int = MAX_UNITS,
 ) -> dict[str, Any]:
     """Returns the measured peaks, JSON-able: bytes of the driver's Python process and JVM after
-    counting and after planning by hybrid, and with two sizes what they would be at GOAL."""
+    counting and after planning by hybrid, and with two sizes what they would be at GOAL. max_units:
+    units that the driver holds one by one."""
     context = multiprocessing.get_context("spawn")
     found: list[dict[str, Any]] = []
     for size in sizes:
         with PrivateFolder() as folder, context.Pool(1, maxtasksperchild=1) as pool:
             pool.apply(write_sample, (folder.path, size, group, seed))
-            found.append(pool.apply(_plan_sample, (folder.path, size, workers)))
-    return {"sizes": found, "goal": extrapolate(found) if len(found) > 1 else {}}
+            found.append(pool.apply(_plan_sample, (folder.path, size, workers, max_units)))
+    return {"sizes": found, "goal": extrapolate(found, max_units) if len(found) > 1 else {}}
 
 
-def extrapolate(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def extrapolate(found: Sequence[dict[str, Any]], max_units: int = MAX_UNITS) -> dict[str, Any]:
     """Carries the growth of the last two sizes on to GOAL: the units and the peak of Python along a
     straight line in the queries, which overstates what flattens; the JVM as its largest peak so
-    far, for its heap has a limit (spark.driver.memory). fits: whether the sum is within 4 GiB."""
+    far, for its heap has a limit (spark.driver.memory). fits: whether the sum is within 4 GiB.
+
+    Above max_units, where light units are summed by cell, the line is only what still grows. The
+    units that may then be held in addition, up to max_units and a quarter more for the sums, are
+    added to the peak of Python by the bytes per unit that the first two sizes grew by, if these
+    are below max_units, else by all that the last size holds."""
     before, last = found[-2:]
     ahead = (GOAL[1] - last["queries"]) / (last["queries"] - before["queries"])
     carried = {
         name: int(last[name] + max(last[name] - before[name], 0) * ahead)
         for name in ("units", "python_counted", "python_planned")
     }
+    if before["rest"] and last["rest"]:
+        most = max_units + max_units // 4
+        more = max(most - last["units"], 0)
+        for name in ("python_counted", "python_planned"):
+            carried[name] += int(more * _measure_unit(found, name))
+        carried["units"] = most
     jvm = max(row["jvm"] for row in found)
     # Where one peak hides the growth of the other, the larger of the two lines counts.
     total = max(carried["python_counted"], carried["python_planned"]) + jvm
     named = {"objects": GOAL[0], "queries": GOAL[1]}
     return named | carried | {"jvm": jvm, "total": total, "fits": total <= GOAL_BYTES}
+
+
+def _measure_unit(found: Sequence[dict[str, Any]], name: str) -> float:
+    """Returns the bytes of a peak per unit, see `extrapolate`."""
+    first, second = found[:2]
+    if first["rest"] or second["rest"] or second["units"] <= first["units"]:
+        return float(found[-1][name] / found[-1]["units"])
+    return max(float((second[name] - first[name]) / (second["units"] - first["units"])), 0.0)
+
+
+def measure_arrays(stats: Statistics) -> dict[str, int]:
+    """Returns the bytes of each array that plans are made of, and of the strings of the terms."""
+    arrays = {name: value.nbytes for name, value in vars(stats).items() if hasattr(value, "nbytes")}
+    return arrays | {"terms": sum(map(sys.getsizeof, (stats.terms, *stats.terms)))}
 
 
 def read_peak(pid: int) -> int:
@@ -115,7 +148,7 @@ def write_sample(folder: Path, size: SampleSize, group: str, seed: int) -> None:
         pq.write_table(table, folder / "queries" / f"{first:09}.parquet")
 
 
-def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]:
+def _plan_sample(folder: Path, size: SampleSize, workers: int, max_units: int) -> dict[str, Any]:
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--master {_MASTER} --conf spark.executor.memory=2g pyspark-shell"
     )
@@ -125,7 +158,7 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]
     objects, queries = (
         [str(path) for path in sorted((folder / kind).iterdir())] for kind in ("objects", "queries")
     )
-    work = job.PlanJob(objects, queries, workers=workers)
+    work = job.PlanJob(objects, queries, workers=workers, max_units=max_units)
     idle = read_peak(os.getpid())
     sample = job.sample_of(work)
     counted = read_peak(os.getpid())
@@ -134,7 +167,9 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int) -> dict[str, Any]
         "objects": sample.objects,
         "queries": sample.live,
         "units": sample.stats.units,
+        "rest": sample.rest,
         "terms": len(sample.stats.terms),
+        "arrays": measure_arrays(sample.stats),
         "collected": dict(sample.collected),
         "python_idle": idle,
         "python_counted": counted,

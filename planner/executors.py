@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
-from ps2stream.planner import counting, updates
-from ps2stream.planner.hits import UnitHits, UnitNumbers
+from ps2stream.language.expression import is_watched
+from ps2stream.planner import counting, rest, updates
+from ps2stream.planner.hits import UnitHits, UnitNumbers, Vocabulary
 from ps2stream.planner.objects import pack_archived, pack_columns, pack_rows
 from ps2stream.planner.sample import COUNTS, summed
 from ps2stream.planner.sample_rows import object_rows, query_rows
@@ -28,6 +29,7 @@ from ps2stream.posts.attribute_columns import convert_column
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import bad, check_records
 from ps2stream.posts.readers import Format, json_record, make_rows, read_cells
+from ps2stream.routing.plan import hash_units
 from ps2stream.space.grid import Grid
 
 HITS = pa.schema(
@@ -39,6 +41,13 @@ HITS = pa.schema(
         ("units", pa.list_(pa.int64())),
     ]
 )
+KEYED = pa.schema([*counting.POSTINGS, ("hash", pa.int64())])
+"""Postings with the hash of the term, as objects have it."""
+CLASSED = pa.schema([*KEYED, ("objects", pa.int64()), ("class", pa.int64())])
+"""Units with the objects that have their terms, and the class of what they weigh."""
+TERM = pa.schema([("term", pa.string())])
+WORDS = pa.schema([("cell", pa.int64()), ("word", pa.int64()), ("hash", pa.int64())])
+"""Words of a vocabulary that an object of a cell has: its number there, and its hash."""
 Batches = Iterator[Any]
 _ROWS = 1 << 20  # rows held before they are summed again; if hardly fewer, they are passed on
 _REFUSED = re.compile(r"<refused>(\[.*?\])</refused>", re.DOTALL)
@@ -152,10 +161,14 @@ def count_postings(analysis: Analysis, frequencies: Any, grid: Grid, parts: Batc
 
 
 @_encode_refusals
-def count_hits(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Batches:
-    """Yields HITS of objects. units: a broadcast of Units."""
+def count_hits(
+    analysis: Analysis, units: Any, grid: Grid, vocabulary: Any, parts: Batches
+) -> Batches:
+    """Yields HITS of objects. units: a broadcast of UnitNumbers; vocabulary: None, or one of the
+    Vocabulary of more units than these."""
     known: UnitNumbers = units.value
-    hits = UnitHits(known, analyzer_of(analysis), grid)
+    words: Vocabulary | None = None if vocabulary is None else vocabulary.value
+    hits = UnitHits(known, analyzer_of(analysis), grid, words)
     for part in parts:
         hits.add(part)
     for name, counts in (("cell", hits.cells), ("unit", hits.units)):
@@ -164,6 +177,47 @@ def count_hits(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Ba
     found = hits.signatures()
     lists = pa.ListArray.from_arrays(found.unit_off.astype(np.int32), found.unit)
     yield _fill_hits(len(found.cell), cell=found.cell, hash=found.hash, units=lists)
+
+
+def hash_postings(analysis: Analysis, parts: Batches) -> Batches:
+    """Yields KEYED of counting.POSTINGS."""
+    for part in parts:
+        names = part.column("term").dictionary_encode()
+        hashes = hash_units(analyzer_of(analysis), names.dictionary.to_pylist()).view(np.int64)
+        column = pa.array(hashes).take(names.indices)
+        yield pa.record_batch([*part.columns, column], schema=KEYED)
+
+
+def list_literals(analysis: Analysis, parts: Batches) -> Batches:
+    """Yields of a column of terms those that are no words."""
+    for part in parts:
+        names = part.column("term").to_pylist()
+        kept = [name for name in names if is_watched(name, analyzer_of(analysis))]
+        yield pa.record_batch([pa.array(kept, pa.string())], schema=TERM)
+
+
+@_encode_refusals
+def count_pairs(analysis: Analysis, vocabulary: Any, grid: Grid, parts: Batches) -> Batches:
+    """Yields rest.PAIRS of objects. vocabulary: a broadcast of a Vocabulary."""
+    known: Vocabulary = vocabulary.value
+    tables = (rest.count_pairs(part, analyzer_of(analysis), grid, known) for part in parts)
+    return _sum_tables(tables, rest.PAIRS, ["cell", "hash"], ("objects",))
+
+
+def classify_units(parts: Batches) -> Batches:
+    """Yields CLASSED of KEYED with a column of objects."""
+    for part in parts:
+        columns = (part.column(name).to_numpy() for name in ("objects", *COUNTS))
+        found = pa.array(rest.classify_units(*columns))
+        yield pa.record_batch([*part.select(CLASSED.names[:-1]).columns, found], schema=CLASSED)
+
+
+def hash_words(vocabulary: Any, parts: Batches) -> Batches:
+    """Yields WORDS of their columns cell and word. vocabulary: a broadcast of a Vocabulary."""
+    known: Vocabulary = vocabulary.value
+    for part in parts:
+        hashes = known.words[part.column("word").to_numpy()].view(np.int64)
+        yield pa.record_batch([*part.select(["cell", "word"]).columns, pa.array(hashes)], WORDS)
 
 
 @_encode_refusals

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,25 +50,42 @@ class UnitNumbers:
         return np.where(held, self._order[at], -1).astype(np.int64)
 
 
+class Vocabulary(NamedTuple):
+    """The terms that any query is posted under: words, their hashes, uint64[w] ascending; literals,
+    the phrases, prefixes and predicates among them."""
+
+    words: U64
+    literals: Any
+
+    @classmethod
+    def of(cls, terms: Sequence[str], analyzer: Analyzer) -> Vocabulary:
+        """Returns that of distinct terms."""
+        words = np.unique(hash_units(analyzer, terms))
+        return cls(words, watch_literals(analyzer, terms).view())
+
+
 def _make_keys(cell: I64 | I32, term: U64) -> U64:
     return term ^ (cell.astype(np.uint64) * _ODD)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectSignatures:
-    """Objects as sets of units. cell, hash int64[n], hash >= 0; unit ragged int64."""
+    """Objects as sets of units. cell, hash int64[n], hash >= 0; unit ragged int64: the number of
+    a unit, or -1 - w for word w of a vocabulary that is no known unit's in the cell."""
 
     cell: I64
     hash: I64
     unit_off: I64
     unit: I64 | I32
 
-    def smallest(self) -> ObjectSignatures:
-        """Returns the SIGNATURES objects per cell with the smallest hashes, by cell and hash."""
+    def smallest(self, limit: int | None = None) -> ObjectSignatures:
+        """Returns the objects with the smallest hashes, by cell and hash: `limit` per cell, by
+        default SIGNATURES."""
+        limit = SIGNATURES if limit is None else limit
         order = np.lexsort((self.hash, self.cell))
         cell = self.cell[order]
         rank = np.arange(len(cell)) - np.searchsorted(cell, cell)
-        rows = order[rank < SIGNATURES]
+        rows = order[rank < limit]
         return ObjectSignatures(
             self.cell[rows], self.hash[rows], *take_ragged(self.unit_off, self.unit, rows)
         )
@@ -76,12 +93,21 @@ class ObjectSignatures:
 
 class UnitHits:
     """Adds up batches of objects (objects.OBJECTS): how many are in each cell of `grid`, how many
-    have the term of each unit in its cell, and the signatures of those that have any."""
+    have the term of each unit in its cell, and the signatures of those that have any. vocabulary:
+    of more units than those that are known; the signatures then have its other words too."""
 
     KEEP = 1 << 17  # signatures, before they are cut to the smallest
 
-    def __init__(self, units: UnitNumbers, analyzer: Analyzer, grid: Grid) -> None:
+    def __init__(
+        self,
+        units: UnitNumbers,
+        analyzer: Analyzer,
+        grid: Grid,
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
         self._known, self._analyzer, self._grid = units, analyzer, grid
+        self._vocabulary = vocabulary
+        self._literals = units.literals if vocabulary is None else vocabulary.literals
         self.cells: I64 = np.zeros(grid.rows() * grid.columns(), np.int64)
         self.units: I64 = np.zeros(len(units), np.int64)
         self._parts: list[ObjectSignatures] = []
@@ -94,11 +120,14 @@ class UnitHits:
         some, count = np.unique(cell, return_counts=True)
         self.cells[some] += count
         texts, opaque = ragged(objects.column("text")), opaque_of(objects)
-        off, term = find_terms(self._analyzer, texts, opaque, self._known.literals)
+        off, term = find_terms(self._analyzer, texts, opaque, self._literals)
         row = row_of(off)
         unit = self._known.find(cell[row], term)
         hit = unit >= 0
         self.units += np.bincount(unit[hit], minlength=len(self.units))
+        if self._vocabulary is not None:
+            word, listed = find(self._vocabulary.words, term)
+            unit, hit = np.where(hit, unit, -1 - word), hit | listed
         size = np.bincount(row[hit], minlength=len(lon))
         rows = np.flatnonzero(size)
         unit_off = np.zeros(len(rows) + 1, np.int64)

@@ -185,7 +185,7 @@ def _explain_unmet_sigma(
         why = "the sample has no queries"
     elif heaviest in fixed and len(heaviest.units):
         units = heaviest.units
-        term = stats.terms[stats.term[units[np.argmax((stats.o * stats.q)[units])]]]
+        term = stats.terms[stats.term[units[np.argmax(stats.candidates[units])]]]
         cell = stats.cell[heaviest.cells[0]]
         why = f"the posts with {term!r} in cell {cell} are more than an even share"
     ratio = balance(found.loads)

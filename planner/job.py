@@ -11,19 +11,23 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ps2stream.errors import PlanError
 from ps2stream.extras import name_missing_extra
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
 from ps2stream.planner.algorithms import ALGORITHMS, BY_ROWS
 from ps2stream.planner.files import read_updates
+from ps2stream.planner.load import bound_error
 from ps2stream.planner.objects import read_objects
-from ps2stream.planner.partition import PartitionOptions, predicted, to_plan
+from ps2stream.planner.partition import Partition, PartitionOptions, predicted, to_plan
 from ps2stream.planner.refinement import explain_imbalance, refine
+from ps2stream.planner.rest import MAX_UNITS
 from ps2stream.planner.sample import PlannerSample
 from ps2stream.posts.post import bad
 from ps2stream.routing.costs import Costs
-from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan import RoutingPlan, Space
 from ps2stream.space.grid import Grid
 from ps2stream.space.kdt_tree import tree_to_dict
 
@@ -39,8 +43,9 @@ class PlanJob:
     objects.OBJECTS and updates.UPDATES. attributes: which members and columns of the files of
     objects are attributes, as `publish` takes it; None: all that can. grid: by default the one for
     the queries' median box; refine: begin with it and try finer ones until no cell holds too much
-    of the load. salt: the one that the plan is predicted under; a service hashes with
-    its own.
+    of the load. max_units: units that are held one by one, the others are summed by cell
+    (planner/rest.py); an algorithm that needs rows has all. salt: the one that the plan is
+    predicted under; a service hashes with its own.
     """
 
     objects: Sequence[str] = ()
@@ -57,6 +62,7 @@ class PlanJob:
     salt: int = 0
     grid: Grid | None = None
     refine: bool = False
+    max_units: int = MAX_UNITS
     engine: Engine = "spark"
 
     @property
@@ -94,7 +100,9 @@ def sample_of(job: PlanJob) -> PlannerSample:
             )
             return _choose_grid(
                 job,
-                lambda grid: spark.take(running, files, job.analysis, grid, progress, job.rows),
+                lambda grid: spark.take(
+                    running, files, job.analysis, grid, progress, job.rows, job.max_units
+                ),
             )
     return _choose_grid(job, lambda grid: _sample_by_numpy(job, grid))
 
@@ -131,6 +139,8 @@ def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
         "predicted": found,
         "warnings": warnings,
     }
+    if sample.rest:
+        made["sample"]["rest"] = _describe_rest(sample, partition, options.costs)
     if sample.refinement:
         made["refinement"] = dict(sample.refinement)
     if partition.phases:
@@ -139,6 +149,14 @@ def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
         made["tree"] = tree_to_dict(partition.tree)
     # Through JSON and back, so that a plan equals itself when it is read from its file.
     return dataclasses.replace(plan, made=json.loads(json.dumps(made)))
+
+
+def _describe_rest(sample: PlannerSample, partition: Partition, costs: Costs) -> dict[str, Any]:
+    """Returns how many units are summed by cell, and by how much the load of a worker may differ
+    from the predicted one therefore, microseconds."""
+    by_terms = [not isinstance(leaf, Space) for leaf in partition.leaves]
+    divided = np.flatnonzero(np.array(by_terms)[partition.cells])
+    return {"units": sample.rest, "error": bound_error(sample.stats, divided, costs)}
 
 
 def _list_warnings(
@@ -176,7 +194,9 @@ def _sample_by_numpy(job: PlanJob, grid: Grid | None) -> PlannerSample:
             yield from read_objects(path, job.attributes)
 
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
-    return twin.take(objects, updates, job.analysis, grid, job.options.progress, job.rows)
+    return twin.take(
+        objects, updates, job.analysis, grid, job.options.progress, job.rows, job.max_units
+    )
 
 
 def read_costs(path: str) -> Costs:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numba import njit
 
-from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.planner.statistics import I32, REST_TERMS, Statistics
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.routing.costs import Costs
 
@@ -24,7 +24,8 @@ Kind = Literal["cells", "definition1"]
 def unit_load(stats: Statistics, costs: Costs) -> F64:
     """Returns the load of each unit, without copies of objects, float64[u]. A worker that owns
     some units of a cell has their sum, and `c2` for each object that has one of their terms."""
-    return costs.c1 * stats.o * stats.q + costs.c3 * stats.inserts + costs.c4 * stats.deletes
+    candidates = stats.weigh_candidates(costs.c1)
+    return candidates + costs.c3 * stats.inserts + costs.c4 * stats.deletes
 
 
 def cell_load(stats: Statistics, costs: Costs) -> F64:
@@ -32,6 +33,16 @@ def cell_load(stats: Statistics, costs: Costs) -> F64:
     at = stats.unit_cell()
     units = np.bincount(at, unit_load(stats, costs), stats.cells)
     return units + costs.c2 * np.diff(stats.row_off) * stats.weight
+
+
+def bound_error(stats: Statistics, divided: I64, costs: Costs) -> float:
+    """Returns by how much the load of a worker may differ at most from what is predicted with the
+    parts of a rest (planner/rest.py) as single terms, microseconds. divided: the numbers of the
+    cells that are divided by terms."""
+    listed = frozenset(REST_TERMS)
+    of_term = np.fromiter((t in listed for t in stats.terms), np.bool_, len(stats.terms))
+    some = of_term[stats.term] & np.isin(stats.cell, divided)[stats.unit_cell()]
+    return float((unit_load(stats, costs) + costs.c2 * stats.o)[some].sum())
 
 
 def copies(stats: Statistics, owner: I32, workers: int) -> F64:
@@ -51,7 +62,7 @@ def worker_loads(
         return np.bincount(owner, values, workers).astype(np.float64)
 
     inserts = of(stats.inserts)
-    candidates = of(stats.o * stats.q) if kind == "cells" else objects * of(stats.q)
+    candidates = of(stats.candidates) if kind == "cells" else objects * of(stats.q)
     return (
         costs.c1 * candidates + costs.c2 * objects + costs.c3 * inserts
         + costs.c4 * of(stats.deletes)

@@ -58,7 +58,7 @@ class CostModel:
         self.copy = costs.c2
         self.fixed: F64 = costs.c3 * stats.inserts + costs.c4 * stats.deletes
         if not literal:
-            self.fixed = self.fixed + costs.c1 * stats.o * stats.q
+            self.fixed = self.fixed + stats.weigh_candidates(costs.c1)
         # A term that no sampled object has will occur all the same.
         self.expected: F64 = self.fixed + costs.c1 * UNSEEN * stats.q
         self.unit_cell = stats.unit_cell()

@@ -10,10 +10,10 @@ import numpy as np
 
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.load import Kind, lower_bound, worker_loads
-from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.planner.statistics import I32, REST_TERMS, Statistics
 from ps2stream.protocol.frame import U32
 from ps2stream.routing.costs import Costs, balance
-from ps2stream.routing.plan import Leaf, RoutingPlan, Space, hash_units
+from ps2stream.routing.plan import Leaf, RoutingPlan, Space, Text, hash_units
 from ps2stream.routing.unit_kernels import FIRST_GROUP
 from ps2stream.space.kdt_tree import Kdt
 
@@ -69,10 +69,18 @@ def to_plan(
     partition: Partition, stats: Statistics, workers: int, analysis: Analysis,
     frequencies: Mapping[str, int],
 ) -> RoutingPlan:  # fmt: skip
-    """Returns the plan that compiles to the gridt of this partition."""
-    return RoutingPlan(
-        workers, analysis, stats.grid, partition.leaves, partition.cells, frequencies
-    )
+    """Returns the plan that compiles to the gridt of this partition; the terms that a rest stands
+    for (planner/rest.py) go by hash."""
+    leaves = partition.leaves
+    if stats.summed is not None:
+        leaves = tuple(map(_forget_rest, leaves))
+    return RoutingPlan(workers, analysis, stats.grid, leaves, partition.cells, frequencies)
+
+
+def _forget_rest(leaf: Leaf) -> Leaf:
+    if not isinstance(leaf, Text):
+        return leaf
+    return Text(leaf.workers, {t: w for t, w in leaf.terms.items() if t not in REST_TERMS})
 
 
 def owners(partition: Partition, stats: Statistics, workers: int, analyzer: Analyzer) -> I32:

@@ -50,6 +50,15 @@ class PostingTable:
     def __len__(self) -> int:
         return len(self.cell)
 
+    def keep(self, kept: Any) -> PostingTable:
+        """Returns the units of a mask, bool[u], with their terms."""
+        used, term = np.unique(self.term[kept], return_inverse=True)
+        terms = tuple(self.terms[t] for t in used.tolist())
+        live, inserts, deletes = self.live[kept], self.inserts[kept], self.deletes[kept]
+        return PostingTable(
+            terms, self.cell[kept], term.astype(np.int32), live, inserts, deletes, self.coarse
+        )
+
     @classmethod
     def of_strings(cls, postings: Any) -> PostingTable:
         """Numbers a table of counting.POSTINGS that has one row per cell and term."""

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting
-from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
+from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers, Vocabulary
 from ps2stream.planner.objects import BATCH, OBJECTS
 from ps2stream.planner.postings import PostingTable
+from ps2stream.planner.rest import (
+    MAX_UNITS,
+    PAIRS,
+    RestTable,
+    add_rest,
+    count_pairs,
+    separate_rest,
+)
 from ps2stream.planner.sample_rows import (
     OBJECT_ROWS,
     QUERY_ROWS,
@@ -30,6 +38,7 @@ from ps2stream.planner.statistics import (
     NumberedSignatures,
     NumberedUnits,
     Statistics,
+    limit_signatures,
 )
 from ps2stream.planner.updates import UPDATES, standing
 from ps2stream.posts.post import bad
@@ -49,8 +58,8 @@ class PlannerSample:
     objects, live, inserts, deletes: rows of the sample; live queries are those at its end.
     coarse: the live queries that are stored on coarser levels of the grid, which no plan places:
     a hash spreads them over all workers. collected: the rows that Spark sent to the driver, by
-    table. refinement: which grids were tried, and what was found (planner/refinement.py); empty if
-    the grid was given.
+    table. rest: how many units are summed by cell (planner/rest.py). refinement: which grids were
+    tried, and what was found (planner/refinement.py); empty if the grid was given.
     """
 
     stats: Statistics
@@ -60,6 +69,7 @@ class PlannerSample:
     inserts: int
     deletes: int
     coarse: int
+    rest: int = 0
     collected: Mapping[str, int] = dataclasses.field(default_factory=dict)
     refinement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -87,10 +97,11 @@ def take(
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
     rows: bool = False,
+    max_units: int = MAX_UNITS,
 ) -> PlannerSample:
     """Samples `objects()` (batches of objects.OBJECTS; iterated twice) and `updates` (batches of
     updates.UPDATES). grid: by default the one for the queries' median box. rows: whether the
-    sample is also kept row by row.
+    sample is also kept row by row; else at most max_units units are held one by one.
 
     Raises InvalidArgument if there are no objects, and for a wrong expression; PlanError for more
     rows than are kept.
@@ -109,15 +120,22 @@ def take(
     ]
     postings = ordered(summed(parts, counting.POSTINGS, ["cell", "term"], COUNTS))
     progress("counting the objects of each cell and term")
+    known_words, rest = None, None
+    if not rows and len(postings) > max_units:
+        known_words = Vocabulary.of(postings.terms, analyzer)
+        parts = [count_pairs(batch, analyzer, grid, known_words) for batch in objects()]
+        pairs = summed(parts, PAIRS, ["cell", "hash"], ("objects",))
+        postings, rest = separate_rest(postings, pairs, known_words, analyzer, max_units)
     units = units_of(postings, analyzer)
-    hits, kept = UnitHits(units, analyzer, grid), []
+    hits, kept = UnitHits(units, analyzer, grid, known_words), []
     for batch in objects():
         hits.add(batch)
         kept += [object_rows(batch, analyzer, grid, units.literals)] if rows else []
     counts = {name: int(queries[name].to_numpy().sum()) for name in COUNTS}
     cell = np.flatnonzero(hits.cells)
     cells = CellTable(cell, hits.cells[cell].astype(np.float64))
-    sample = build_sample(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
+    counted = UnitCounts(postings, cells, hits.units, hits.signatures(), rest)
+    sample = build_sample(grid, frequencies, counts, counted)
     if not rows:
         return sample
     asked = [
@@ -147,25 +165,33 @@ def commonest(terms: Any) -> dict[str, int]:
     return dict(zip(kept["term"].to_pylist(), kept["objects"].to_pylist(), strict=True))
 
 
+class UnitCounts(NamedTuple):
+    """Summed tables: postings by cell and term, as `ordered` returns them; objects int64[u], of
+    their units; signatures by unit number. rest: the units that are not among these."""
+
+    postings: PostingTable
+    cells: CellTable
+    objects: I64
+    signatures: ObjectSignatures
+    rest: RestTable | None = None
+
+
 def build_sample(
-    grid: Grid,
-    frequencies: dict[str, int],
-    counts: dict[str, int],
-    postings: PostingTable,
-    cells: CellTable,
-    unit_objects: I64,
-    signatures: ObjectSignatures,
+    grid: Grid, frequencies: dict[str, int], counts: dict[str, int], tables: UnitCounts
 ) -> PlannerSample:
-    """Builds the sample from summed tables: counts of COUNTS; postings by cell and term, as
-    `ordered` returns them; unit_objects int64[u], of their units; signatures by unit number."""
+    """Builds the sample from summed tables and counts of COUNTS. Raises InvalidArgument without
+    objects."""
+    postings, cells, unit_objects, signatures, rest = tables
     if not len(cells.cell):
         raise bad("--objects", "the sample has no objects")
     columns = (unit_objects, *(getattr(postings, name) for name in COUNTS))
     table = NumberedUnits(
         postings.terms, postings.cell, postings.term, *(c.astype(np.float64) for c in columns)
     )
-    least = signatures.smallest()
+    least = signatures.smallest(limit_signatures(cells.objects))
     rows = NumberedSignatures(least.cell, least.unit_off, least.unit)
+    if rest is not None:
+        table, rows = add_rest(table, least, rest)
     return PlannerSample(
         stats=Statistics.number(grid, cells, table, rows),
         frequencies=frequencies,
@@ -174,6 +200,7 @@ def build_sample(
         live=counts["live"],
         inserts=counts["inserts"],
         deletes=counts["deletes"],
+        rest=0 if rest is None else int(rest.sums["units"].to_numpy().sum()),
     )
 
 

@@ -121,6 +121,8 @@ def text(found: dict[str, Any]) -> str:
         )
     else:
         lines.append("balance     unknown: the file does not say how the plan was made")
+    if rest := made.get("sample", {}).get("rest"):
+        lines.append(_format_rest(rest, predicted.get("loads", [])))
     lines += list_phases(made["phases"]) if "phases" in made else []
     lines += [f"warning     {line}" for line in made.get("warnings", [])]
     if "png" in found:
@@ -150,6 +152,16 @@ def text(found: dict[str, Any]) -> str:
         lines += ["", f"  {'workers':{wide}}  replicated or sharded unit"]
         lines += [f"  {workers:{wide}}  {unit}" for workers, unit in units]
     return "\n".join(lines)
+
+
+def _format_rest(rest: dict[str, Any], loads: Sequence[float]) -> str:
+    """Returns the line on the units that were summed by cell (planner/rest.py)."""
+    mean = sum(loads) / max(len(loads), 1)
+    share = rest["error"] / mean if mean else 0.0
+    return (
+        f"rest        {rest['units']:,} light units were summed by cell: the load of a worker may "
+        f"differ from the predicted one by up to {share:.2%} of the mean"
+    )
 
 
 def scaled(loads: Sequence[float]) -> tuple[list[str], str]:

@@ -3,7 +3,8 @@
 Executors count (planner/executors.py, the same code as the NumPy twin's) and add up. Only what is
 bounded by cells and terms reaches the driver: counts of terms, cells and units, and at most
 SIGNATURES objects per cell as sets of units; each distinct term once as a string, all else as
-integers (planner/postings.py). The number of these rows is logged.
+integers (planner/postings.py); of many units, sums (planner/spark_rest.py). The number of these
+rows is logged.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -31,17 +32,20 @@ from ps2stream.planner import executors as on
 from ps2stream.planner.hits import ObjectSignatures
 from ps2stream.planner.objects import OBJECTS
 from ps2stream.planner.postings import HASHED, NAMES, PostingTable
+from ps2stream.planner.rest import MAX_UNITS
 from ps2stream.planner.sample import (
     COUNTS,
     MAX_FREQUENCIES,
     PlannerSample,
+    UnitCounts,
     build_sample,
     commonest,
     units_of,
     with_rows,
 )
 from ps2stream.planner.sample_rows import MAX_ROWS, OBJECT_ROWS, QUERY_ROWS
-from ps2stream.planner.statistics import SIGNATURES, CellTable
+from ps2stream.planner.spark_rest import RestSampling, map_rows, sum_rows
+from ps2stream.planner.statistics import CellTable, limit_signatures
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
 from ps2stream.posts.arrow_columns import post_columns
 from ps2stream.posts.attribute_columns import choose_columns
@@ -78,14 +82,15 @@ def take(
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
     rows: bool = False,
+    max_units: int = MAX_UNITS,
 ) -> PlannerSample:
     """Samples these files. grid: by default the one for the queries' median box; rows: whether the
-    sample is also kept row by row.
+    sample is also kept row by row; else at most max_units units are held one by one.
 
     Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects;
     PlanError for more rows than are kept.
     """
-    job = _SamplingJob(spark, analysis, progress)
+    job = _SamplingJob(spark, analysis, progress, max_units)
     try:
         return job.take(files, grid, rows)
     except (PySparkException, Py4JJavaError) as error:
@@ -98,9 +103,14 @@ def take(
 
 class _SamplingJob:
     def __init__(
-        self, spark: SparkSession, analysis: Analysis, progress: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        analysis: Analysis,
+        progress: Callable[[str], None],
+        max_units: int,
     ) -> None:
         self._spark, self._analysis, self._progress = spark, analysis, progress
+        self._max_units = max_units
         self._collected: dict[str, int] = {}
         self._held: list[DataFrame] = []
 
@@ -109,8 +119,8 @@ class _SamplingJob:
         read = [self._read_objects(path, files.attributes) for path in files.objects]
         posts = self._union_parts([*read, *self._convert_batches(files.posts, OBJECTS)], OBJECTS)
         self._progress("Spark: counting the terms of the objects")
-        terms = _map_rows(posts, partial(on.count_terms, analysis), counting.TERMS)
-        top = _sum_rows(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
+        terms = map_rows(posts, partial(on.count_terms, analysis), counting.TERMS)
+        top = sum_rows(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
         frequencies = commonest(
             self._collect_rows("terms", top.limit(MAX_FREQUENCIES), counting.TERMS)
         )
@@ -121,24 +131,29 @@ class _SamplingJob:
         totals = held.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS))
         counts = {name: int(n) for name, n in totals.collect()[0].asDict().items()}
         if grid is None:
-            sides = _map_rows(held, on.count_sides, counting.SIDES)
-            sides = _sum_rows(sides, ["axis", "side"], ("queries",))
+            sides = map_rows(held, on.count_sides, counting.SIDES)
+            sides = sum_rows(sides, ["axis", "side"], ("queries",))
             grid = counting.grid_of(self._collect_rows("sides", sides, counting.SIDES))
         known = spark.sparkContext.broadcast(frequencies)
-        found = _map_rows(
-            held, partial(on.count_postings, analysis, known, grid), counting.POSTINGS
-        )
-        postings = self._collect_postings(_sum_rows(found, ["cell", "term"], COUNTS))
+        found = map_rows(held, partial(on.count_postings, analysis, known, grid), counting.POSTINGS)
+        found = self._persist_rows(sum_rows(found, ["cell", "term"], COUNTS))
+        count, rest = found.where(F.col("cell") >= 0).count(), None
+        if not rows and count > self._max_units:
+            self._progress(f"Spark: choosing {self._max_units:,} of {count:,} units")
+            rest = RestSampling(spark, analysis, self._persist_rows, self._collect_rows)
+            found = self._persist_rows(rest.separate(found, posts, grid, self._max_units))
+            count = found.count()
+        postings = self._collect_postings(found, count)
         self._progress("Spark: counting the objects of each cell and term")
         units = units_of(postings, on.analyzer_of(analysis))
         shared = spark.sparkContext.broadcast(units)
-        tables = self._count_hits(posts, grid, shared, len(units))
-        sample = build_sample(grid, frequencies, counts, postings, *tables)
+        tables = self._count_hits(posts, grid, shared, postings, rest)
+        sample = build_sample(grid, frequencies, counts, tables)
         if rows:
             listed = partial(on.list_objects, analysis, shared, grid)
-            objects = _map_rows(posts, listed, OBJECT_ROWS).limit(MAX_ROWS + 1)
+            objects = map_rows(posts, listed, OBJECT_ROWS).limit(MAX_ROWS + 1)
             asked = partial(on.list_queries, analysis, known, grid)
-            queries = _map_rows(held, asked, QUERY_ROWS).limit(MAX_ROWS + 1)
+            queries = map_rows(held, asked, QUERY_ROWS).limit(MAX_ROWS + 1)
             sample = with_rows(
                 sample,
                 self._collect_rows("objects", objects, OBJECT_ROWS),
@@ -157,10 +172,9 @@ class _SamplingJob:
         for rows in self._held:
             rows.unpersist()
 
-    def _collect_postings(self, found: DataFrame) -> PostingTable:
+    def _collect_postings(self, found: DataFrame, count: int) -> PostingTable:
         """Collects sums of POSTINGS: each distinct term once, the rows in integers and in parts."""
-        found = self._persist_rows(found)
-        parts = 1 + found.count() // PART_ROWS
+        parts = 1 + count // PART_ROWS
         for seed in itertools.count():
             hashed = found.withColumn("hash", F.xxhash64(F.lit(seed), "term"))
             names = self._collect_rows("names", hashed.select(*NAMES.names).distinct(), NAMES)
@@ -178,19 +192,26 @@ class _SamplingJob:
         raise AssertionError
 
     def _count_hits(
-        self, posts: DataFrame, grid: Grid, units: Any, count: int
-    ) -> tuple[CellTable, Any, ObjectSignatures]:
-        hits = _map_rows(posts, partial(on.count_hits, self._analysis, units, grid), on.HITS)
+        self,
+        posts: DataFrame,
+        grid: Grid,
+        units: Any,
+        postings: PostingTable,
+        rest: RestSampling | None,
+    ) -> UnitCounts:
+        words = None if rest is None else rest.vocabulary
+        hits = map_rows(posts, partial(on.count_hits, self._analysis, units, grid, words), on.HITS)
         hits = self._persist_rows(hits)
         cells = self._collect_rows("cells", *_sum_objects(hits, "cell"))
         of_unit = self._collect_rows("units", *_sum_objects(hits, "unit"))
-        unit_objects = np.zeros(count, np.int64)
+        unit_objects = np.zeros(len(postings), np.int64)
         unit_objects[of_unit["unit"].to_numpy()] = of_unit["objects"].to_numpy()
+        objects = cells["objects"].to_numpy().astype(np.float64)
         least = Window.partitionBy("cell").orderBy("hash", "units")
         kept = (
             hits.where("hash is not null")
             .withColumn("rank", F.row_number().over(least))
-            .where(F.col("rank") <= SIGNATURES)
+            .where(F.col("rank") <= limit_signatures(objects))
             .select("cell", "hash", F.col("units").cast("array<int>").alias("units"))
         )
         rows = self._collect_rows("signatures", kept, _SIGNATURES).combine_chunks()
@@ -200,8 +221,13 @@ class _SamplingJob:
         signatures = ObjectSignatures(
             rows["cell"].to_numpy(), rows["hash"].to_numpy(), off, lists.flatten().to_numpy()
         )
-        number, objects = cells["cell"].to_numpy(), cells["objects"].to_numpy()
-        return CellTable(number, objects.astype(np.float64)), unit_objects, signatures
+        return UnitCounts(
+            postings,
+            CellTable(cells["cell"].to_numpy(), objects),
+            unit_objects,
+            signatures,
+            None if rest is None else rest.take(kept),
+        )
 
     def _read_objects(self, path: str, attributes: str | None) -> DataFrame:
         kind, rows = self._read_file(path)
@@ -221,13 +247,13 @@ class _SamplingJob:
             AttributeChoice(attributes).check_columns(path, rows.columns)
             rows = rows.fillna("", ["text"])
         source = on.ObjectSource(kind, path, columns, more, attributes)
-        return _map_rows(self._spread_rows(rows), partial(on.read_objects, source), OBJECTS)
+        return map_rows(self._spread_rows(rows), partial(on.read_objects, source), OBJECTS)
 
     def _read_updates(self, path: str) -> DataFrame:
         kind, rows = self._read_file(path)
         if kind != "jsonl":
             check_head(path, rows.columns, [("id",)])
-        return _map_rows(self._spread_rows(rows), partial(on.read_updates, kind, path), UPDATES)
+        return map_rows(self._spread_rows(rows), partial(on.read_updates, kind, path), UPDATES)
 
     def _read_file(self, path: str) -> tuple[Format, DataFrame]:
         """Reads JSON lines as text and CSV as strings: their rows are checked as `publish` checks
@@ -316,17 +342,9 @@ def describe_error(error: Exception) -> str:
     return "; ".join(causes) or "failed"
 
 
-def _map_rows(rows: DataFrame, function: Callable[..., Iterator[Any]], schema: Any) -> DataFrame:
-    return rows.mapInArrow(function, from_arrow_schema(schema))
-
-
-def _sum_rows(rows: DataFrame, keys: list[str], values: Sequence[str]) -> DataFrame:
-    return rows.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in values))
-
-
 def _sum_objects(hits: DataFrame, key: str) -> tuple[DataFrame, Any]:
     """Returns the objects of HITS by cell or unit, and their schema."""
     rows = hits.where(F.col(key).isNotNull() & F.col("objects").isNotNull())
-    return _sum_rows(rows, [key], ("objects",)), pa.schema(
+    return sum_rows(rows, [key], ("objects",)), pa.schema(
         [(key, pa.int64()), ("objects", pa.int64())]
     )

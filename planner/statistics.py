@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "I32",
+    "REST_TERMS",
     "SIGNATURES",
     "TOP_TERM",
     "CellTable",
@@ -42,6 +43,11 @@ __all__ = [
 I32 = NDArray[np.int32]
 SIGNATURES = 512
 """The most objects per cell that are kept as sets of units."""
+REST_TERMS = tuple(f"[rest {part:02}]" for part in range(16))
+"""The terms of the units that are sums of many (planner/rest.py), by part, as many as a power of
+two; no query can have them."""
+MAX_SIGNATURES = 1_000_000
+"""About the most of them in all: where cells have more, each keeps fewer."""
 
 
 class CellTable(NamedTuple):
@@ -74,7 +80,8 @@ class SignatureTable(NamedTuple):
 
 class NumberedUnits(NamedTuple):
     """UnitTable in integers, by cell and term: terms, the distinct ones, ascending; cell[u]; term
-    int32[u], a number in `terms`; counts float64[u]."""
+    int32[u], a number in `terms`; counts float64[u]. candidates float64[u]: the pairs of an object
+    and a posting that meet; None: objects * live."""
 
     terms: tuple[str, ...]
     cell: I64 | I32
@@ -83,15 +90,18 @@ class NumberedUnits(NamedTuple):
     live: F64
     inserts: F64
     deletes: F64
+    candidates: F64 | None = None
 
 
 class NumberedSignatures(NamedTuple):
     """SignatureTable in integers: cell int64[r]; unit_off int64[r + 1], unit: the rows' units by
-    their number in NumberedUnits."""
+    their number in NumberedUnits; hits int64[r]: how many terms that are units' each object has,
+    None: as many as units."""
 
     cell: I64
     unit_off: I64
     unit: I64 | I32
+    hits: I64 | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,6 +113,8 @@ class Statistics:
     with the term, q live postings, inserts, deletes float64[u]. Signatures of cell i are at
     row_off[i]:row_off[i + 1]; row r has the units row_unit[row_start[r]:row_start[r + 1]], and
     each stands for weight[i] objects. rows: the sample row by row, for algorithms that need it.
+    summed float64[u]: the candidates of each unit where some are sums of many (planner/rest.py);
+    None: o * q.
     """
 
     grid: Grid
@@ -120,6 +132,16 @@ class Statistics:
     row_start: I64
     row_unit: I32
     rows: SampleRows | None = None
+    summed: F64 | None = None
+
+    @property
+    def candidates(self) -> F64:
+        """The pairs of an object and a live posting that meet in each unit, float64[u]."""
+        return self.weigh_candidates(1.0)
+
+    def weigh_candidates(self, cost: float) -> F64:
+        """Returns the same times the cost of each."""
+        return cost * self.o * self.q if self.summed is None else cost * self.summed
 
     @property
     def cells(self) -> int:
@@ -175,6 +197,8 @@ class Statistics:
         row_off = np.searchsorted(row_cell, np.arange(len(cell) + 1))
         posted = np.zeros(len(cell))
         np.add.at(posted, at, units.objects)
+        hits = np.diff(signatures.unit_off) if signatures.hits is None else signatures.hits
+        held = np.bincount(np.searchsorted(cell, signatures.cell), hits, len(cell))
         return cls(
             grid,
             units.terms,
@@ -187,17 +211,21 @@ class Statistics:
             units.inserts,
             units.deletes,
             row_off,
-            _compute_weights(row_off, row_start, posted),
+            # So that what signatures stand for sums up to the units' counts of objects.
+            np.divide(posted, held, out=np.zeros(len(posted)), where=held > 0),
             row_start,
             row_unit,
+            summed=units.candidates,
         )
 
 
-def _compute_weights(row_off: I64, row_start: I64, posted: F64) -> F64:
-    """Returns the objects that a signature stands for, so that the sums equal the units' object
-    counts."""
-    held = (row_start[row_off[1:]] - row_start[row_off[:-1]]).astype(np.float64)
-    return np.divide(posted, held, out=np.zeros(len(posted)), where=held > 0)
+def limit_signatures(objects: F64) -> int:
+    """Returns the most signatures that a cell keeps, a power of two, so that they are at most
+    MAX_SIGNATURES or one per cell. objects: of each cell."""
+    limit = SIGNATURES
+    while limit > 1 and np.minimum(objects, limit).sum() > MAX_SIGNATURES:
+        limit //= 2
+    return limit
 
 
 def _order_rows(at: I64, off: I64, unit: I64 | I32) -> tuple[I64, I64, I32]:

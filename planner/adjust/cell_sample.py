@@ -20,7 +20,7 @@ from ps2stream.language.predicates import (
 from ps2stream.planner.counting import POSTINGS, find, object_terms
 from ps2stream.planner.hits import UnitHits
 from ps2stream.planner.recent import copies
-from ps2stream.planner.sample import build_sample, ordered, posts, units_of
+from ps2stream.planner.sample import UnitCounts, build_sample, ordered, posts, units_of
 from ps2stream.planner.statistics import CellTable, Statistics
 from ps2stream.protocol.frame import I64, U8, column_to_strings
 from ps2stream.protocol.messages.loads import SampleReport
@@ -74,7 +74,8 @@ def statistics(
     held = np.flatnonzero(hits.cells)
     cells = CellTable(held, hits.cells[held].astype(np.float64))
     numbers = {"live": 0, "inserts": 0, "deletes": 0}
-    return build_sample(grid, {}, numbers, postings, cells, hits.units, hits.signatures()).stats
+    tables = UnitCounts(postings, cells, hits.units, hits.signatures())
+    return build_sample(grid, {}, numbers, tables).stats
 
 
 def _split_bytes(off: I64, data: U8) -> list[bytes]:

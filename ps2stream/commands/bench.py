@@ -21,6 +21,7 @@ from ps2stream.commands.bench_options import (
 )
 from ps2stream.commands.bench_service import pipeline, single, steps
 from ps2stream.commands.output import CommandOutput, FiniteRange, json_option, pass_output
+from ps2stream.commands.plan_limits import max_units_option
 
 
 @click.group()
@@ -255,10 +256,11 @@ def ingest(
     metavar="OBJECTS:QUERIES[,...]",
     help="Numbers of objects and queries of each sample, ascending.",
 )
+@max_units_option
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
 @json_option
 @pass_output
-def plan_memory(output: CommandOutput, /, sizes: str, seed: int) -> None:
+def plan_memory(output: CommandOutput, /, sizes: str, seed: int, max_units: int) -> None:
     """Measure the memory of the driver of `ps2stream plan`, by the size of the sample.
 
     Reports the peak resident memory of the driver's Python process and of its JVM; executors are
@@ -273,7 +275,7 @@ def plan_memory(output: CommandOutput, /, sizes: str, seed: int) -> None:
         raise click.BadParameter(f"expected OBJECTS:QUERIES: {error}") from None
     if any(b.queries <= a.queries for a, b in pairwise(listed)):
         raise click.BadParameter("expected ascending numbers of queries")
-    show_result(output, run_plan_memory(listed, seed=seed))
+    show_result(output, run_plan_memory(listed, seed=seed, max_units=max_units))
 
 
 @bench.command()

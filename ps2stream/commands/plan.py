@@ -20,6 +20,7 @@ from ps2stream.commands.output import (
     server_option,
     timeout_option,
 )
+from ps2stream.commands.plan_limits import max_units_option
 from ps2stream.commands.plan_migration import (
     find_steps,
     format_steps,
@@ -101,18 +102,13 @@ LAND = "ne_110m_land.geojson"
     help="Drop in similarity below which Algorithm 1 stops dividing by space.",
 )
 @click.option(
-    "--sigma",
-    type=FiniteRange(min=1),
-    default=1.2,
-    show_default=True,
+    "--sigma", type=FiniteRange(min=1), default=1.2, show_default=True,
     help="Balance to reach: largest load over smallest.",
-)
+)  # fmt: skip
 @click.option(
-    "--theta",
-    type=click.IntRange(min=0),
-    default=0,
+    "--theta", type=click.IntRange(min=0), default=0,
     help="Largest number of leaves; 0: 16 per worker.",
-)
+)  # fmt: skip
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -166,6 +162,7 @@ LAND = "ne_110m_land.geojson"
     help="Engine that makes the plan; numpy runs in one process on local files and makes the same "
     "plan.",
 )
+@max_units_option
 @migration_options
 @click.option(
     "-o",
@@ -196,6 +193,7 @@ def plan(
     workers: int,
     algorithm: str,
     engine: Any,
+    max_units: int,
     seed: int,
     stemmer: str | None,
     stop_words: str | None,
@@ -299,6 +297,7 @@ def plan(
             grid=Grid(*grid_bits) if grid_bits is not None else kept_grid,
             refine=grid_choice == "refine" or chooses,
             engine=engine,
+            max_units=max_units,
         )
         sample = sample_of(job)
         made = plan_of(sample, job)

@@ -182,6 +182,11 @@ def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLitera
     )
 
 
+def is_watched(literal: str, analyzer: Analyzer) -> bool:
+    """Returns whether a literal is none of those words that each object has without a search."""
+    return _note_of(literal, analyzer) is not None
+
+
 def _note_of(literal: str, analyzer: Analyzer) -> tuple[LiteralKind, int] | None:
     """Returns the kind of a watched literal and its size; None for a word, which each object has
     without being searched."""

@@ -17,9 +17,11 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, PlanError
+from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import job
 from ps2stream.planner import spark as engine
 from ps2stream.planner.recent import together
+from ps2stream.planner.spark_rest import RestSampling
 from ps2stream.routing.plan_file import load_plan, save_plan
 from ps2stream.space.grid import Grid
 
@@ -91,17 +93,21 @@ def planned(
     return found[0]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_and_hostile_samples(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    """One of them by the algorithm that needs the rows."""
+    """One of them by the algorithm that needs the rows, one with most units summed by cell."""
     rng = np.random.default_rng(seed)
     posts = jsonl(tmp_path / "o.jsonl", objects(rng, 600))
     asked = jsonl(tmp_path / "q.jsonl", queries(rng, 80))
-    options = {"stemmer": "english", "algorithm": "hybrid-paper"} if seed == 2 else {"refine": True}
-    path = planned(spark, tmp_path, [posts], [asked], **options)
+    options: dict[int, dict[str, Any]] = {
+        1: {"refine": True},
+        2: {"stemmer": "english", "algorithm": "hybrid-paper"},
+        3: {"max_units": 40, "algorithm": "metric", "grid": Grid(4, 3)},
+    }
+    path = planned(spark, tmp_path, [posts], [asked], **options[seed])
     made = json.loads(path.read_text("utf-8"))["plan"]["made"]
     assert made["sample"]["objects"] == 600
-    assert made["sample"]["units"] > 50
+    assert made["sample"]["units"] > 50 if seed < 3 else made["sample"]["rest"]["error"] > 0
     assert made["sample"]["deletes"] > 5
     assert made["sample"]["coarse"] > 0
     assert len(made["predicted"]["loads"]) == 3
@@ -229,6 +235,31 @@ def test_the_sample_of_a_service(spark: SparkSession, tmp_path: Path) -> None:
     path = planned(spark, tmp_path, [], [asked], posts=posts)
     made = json.loads(path.read_text("utf-8"))["plan"]["made"]
     assert made["sample"]["objects"] == sum(map(len, posts)) < 450
+
+
+def test_more_units_than_the_limit_stay_with_the_executors(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And below it nothing is summed."""
+    limits: list[int] = []
+    separate = RestSampling.separate
+
+    def note(self: RestSampling, *args: Any) -> Any:
+        limits.append(args[-1])
+        return separate(self, *args)
+
+    monkeypatch.setattr(RestSampling, "separate", note)
+    rng = np.random.default_rng(8)
+    files = engine.SampleFiles(
+        [jsonl(tmp_path / "o.jsonl", objects(rng, 200))],
+        [jsonl(tmp_path / "q.jsonl", queries(rng, 40))],
+    )
+    for limit in (30, 10**6):
+        found = engine.take(spark, files, Analysis(0), Grid(4, 3), max_units=limit)
+        assert limits == [30]
+        assert (found.rest > 0) == (limit == 30)
+        assert found.collected["postings"] <= limit
+        assert found.collected.get("rest", 0) <= found.stats.cells
 
 
 def test_ten_times_the_rows_collect_no_more(

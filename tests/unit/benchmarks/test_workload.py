@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from ps2stream.benchmarks.workload import make
 from ps2stream.experiments.worlds import SYNTHETIC
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.frame import column_to_strings
 
 
 def test_regions_with_a_tenth_of_the_queries_flip() -> None:
@@ -26,3 +29,11 @@ def test_regions_with_a_tenth_of_the_queries_flip() -> None:
     assert (after.word[now, 0] >= common).all()
     assert 50 < flipped.square[now, 2].max() <= 100
     assert flipped.square[~same & (flipped.kind == 1), 2].max() <= 50
+
+
+def test_synthetic_words_are_those_that_the_analyzer_finds() -> None:
+    analyzer = Analyzer(Analysis(salt=1))
+    load = make("synthetic", "q1", 5, 0, 300, 1, analyzer)
+    texts = column_to_strings(load.posts.text_off, load.posts.text)
+    found = Counter(word for text in texts for word in analyzer.tokens(text))
+    assert [*load.counts.items()] == [*found.items()]

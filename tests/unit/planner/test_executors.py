@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -15,10 +16,12 @@ import pytest
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting, executors
-from ps2stream.planner.hits import ObjectSignatures, UnitHits
+from ps2stream.planner.hits import ObjectSignatures, UnitHits, Vocabulary
 from ps2stream.planner.objects import OBJECTS
+from ps2stream.planner.rest import PAIRS, classify_units
 from ps2stream.planner.sample import COUNTS, ordered, summed, units_of
 from ps2stream.planner.updates import UPDATES, standing
+from ps2stream.routing.plan import hash_units
 from ps2stream.v1.object_pb2 import Attributes, AttributeValue
 from tests.support.samples import GRID, batch, some_sample
 
@@ -167,7 +170,9 @@ def test_hits_hold_the_counts_and_the_signatures() -> None:
     hits = UnitHits(units, ANALYZER, GRID)
     hits.add(objects)
     found = pa.Table.from_batches(
-        executors.count_hits(ANALYSIS, SimpleNamespace(value=units), GRID, partitions(objects, 90))
+        executors.count_hits(
+            ANALYSIS, SimpleNamespace(value=units), GRID, None, partitions(objects, 90)
+        )
     )
     assert found.schema == executors.HITS
     cells, of_units = np.zeros_like(hits.cells), np.zeros_like(hits.units)
@@ -185,3 +190,41 @@ def test_hits_hold_the_counts_and_the_signatures() -> None:
     parts = np.split(least.unit, least.unit_off[1:-1])
     columns = (least.cell.tolist(), least.hash.tolist(), [part.tolist() for part in parts])
     assert sorted(signatures) == sorted(zip(*columns, strict=True))
+
+
+# --- the rest ---------------------------------------------------------------------------
+
+
+def test_units_are_keyed_and_classed_as_in_one_process() -> None:
+    terms = ["flood", "", '"a river"', "flood", "riv*"]
+    rows = [[3, 3, 5, 9, 9], terms, [1, 0, 7, 2, 3], [0, 4, 0, 0, 1], [0, 0, 2, 0, 0]]
+    table = pa.table(rows, schema=counting.POSTINGS)
+    keyed = pa.Table.from_batches(executors.hash_postings(ANALYSIS, iter(table.to_batches())))
+    hashes = hash_units(ANALYZER, terms).view(np.int64)
+    assert keyed["hash"].to_pylist() == hashes.tolist()
+    assert keyed.select(table.column_names) == table
+    (names,) = executors.list_literals(ANALYSIS, iter(table.select(["term"]).to_batches()))
+    assert names.column("term").to_pylist() == ['"a river"', "riv*"]
+    met = keyed.append_column("objects", pa.array([8, 0, 1, 5, 0]))
+    (classed,) = executors.classify_units(iter(met.to_batches()))
+    want = classify_units(*(met[name].to_numpy() for name in ("objects", *COUNTS)))
+    assert classed.column("class").to_pylist() == want.tolist()
+
+
+def test_words_of_a_vocabulary_are_counted_and_named() -> None:
+    objects, _ = some_sample(4)
+    known = Vocabulary.of(["flood", "river", "", '"flood river"'], ANALYZER)
+    shared = SimpleNamespace(value=known)
+    parts = executors.count_pairs(ANALYSIS, shared, GRID, partitions(objects, 90))
+    found = totals(parts, PAIRS, ["cell", "hash"], ("objects",)).to_pylist()
+    lon, lat = objects["lon"].to_numpy(), objects["lat"].to_numpy()
+    cells = GRID.cells(lon, lat, 0).tolist()
+    want: Counter[tuple[int, int]] = Counter()
+    for cell, text in zip(cells, objects["text"].to_pylist(), strict=True):
+        words = {"", *ANALYZER.tokens(text)} & {"", "flood", "river"}
+        words |= {'"flood river"'} if "flood river" in text else set()
+        want.update((cell, h) for h in hash_units(ANALYZER, [*words]).view(np.int64).tolist())
+    assert {(row["cell"], row["hash"]): row["objects"] for row in found} == want
+    numbers = pa.record_batch({"cell": [4, 5], "word": [2, 0]})
+    (named,) = executors.hash_words(shared, iter([numbers]))
+    assert named.column("hash").to_pylist() == known.words[[2, 0]].view(np.int64).tolist()

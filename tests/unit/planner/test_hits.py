@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.planner import hits
+from ps2stream.planner import hits, statistics
 from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
 from ps2stream.planner.sample import posts, take
 from ps2stream.planner.statistics import SIGNATURES, TOP_TERM
@@ -24,7 +24,8 @@ def numbered(cell: I64, term: list[str]) -> UnitNumbers:
 
 
 def test_signatures_are_bounded_and_chosen_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hits, "SIGNATURES", 16)
+    for module in (hits, statistics):
+        monkeypatch.setattr(module, "SIGNATURES", 16)
     monkeypatch.setattr(hits.UnitHits, "KEEP", 100)
     n = 2000
     lon = np.linspace(1.0, 2.0, n)

@@ -11,7 +11,7 @@ import pytest
 
 from ps2stream.errors import InvalidArgument, PlanError
 from ps2stream.planner.phases import DecidedNodes, describe_phases
-from ps2stream.planner.show import facts, scaled, show
+from ps2stream.planner.show import facts, scaled, show, text
 from ps2stream.routing.plan_file import save_plan
 from ps2stream.routing.replicas import ReplicatedUnit
 from tests.support.shown_plans import shown_plan
@@ -41,6 +41,14 @@ def test_the_parts_of_each_worker() -> None:
         [0, 0, 1, 3, 2, 0.5e6],
     ]
     assert (found["leaves"], found["text_leaves"]) == (3, 1)
+
+
+def test_what_summed_units_may_change_is_told() -> None:
+    made = MADE | {"sample": {"units": 40, "rest": {"units": 1234, "error": 7e3}}}
+    assert "rest " not in text(facts(shown_plan(MADE)))
+    told = text(facts(shown_plan(made)))
+    assert "1,234 light units were summed by cell" in told
+    assert "by up to 0.60% of the mean" in told
 
 
 def test_a_plan_is_told_with_its_warnings(tmp_path: Path) -> None:

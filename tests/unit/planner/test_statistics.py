@@ -7,12 +7,15 @@ import pytest
 
 from ps2stream.errors import PlanError
 from ps2stream.planner.statistics import (
+    MAX_SIGNATURES,
+    SIGNATURES,
     CellTable,
     NumberedSignatures,
     NumberedUnits,
     SignatureTable,
     Statistics,
     UnitTable,
+    limit_signatures,
 )
 from ps2stream.space.grid import Grid
 from tests.support.statistics_of import tables
@@ -60,6 +63,17 @@ def test_a_cell_that_is_named_twice_has_the_sum_of_its_objects() -> None:
     stats = Statistics.of(Grid(2, 1), cells, none, SignatureTable(np.zeros(0, np.int64), []))
     assert stats.cell.tolist() == [1, 3]
     assert stats.objects.tolist() == [1.0, 7.0]
+
+
+def test_cells_keep_fewer_signatures_only_where_all_would_be_too_many() -> None:
+    assert limit_signatures(np.full(9, 1e9)) == SIGNATURES
+    few = np.full(100_000, 9.0)  # below the limit, however many cells there are
+    assert limit_signatures(few) == SIGNATURES
+    for objects in (np.full(100_000, 30.0), np.arange(200_000.0)):
+        limit = limit_signatures(objects)
+        assert np.minimum(objects, limit).sum() <= MAX_SIGNATURES
+        assert np.minimum(objects, 2 * limit).sum() > MAX_SIGNATURES
+    assert limit_signatures(np.full(2_000_000, 30.0)) == 1
 
 
 @pytest.mark.parametrize("cell", [-1, 8])
