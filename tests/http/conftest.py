@@ -18,6 +18,8 @@ from ps2stream.config import Settings
 from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.http.contract import check_exchange
 
+LINES = {"Content-Type": "application/x-ndjson"}
+POST = {"lon": 8.5, "lat": 47.4, "text": "a flood at the river"}
 NONE: Mapping[str, str] = {}
 
 
@@ -27,6 +29,16 @@ class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: Any
+
+
+def problem(answer: Answer, status: int, field: str, words: str) -> None:
+    """The answer is a problem of this status, which names the field and says so much."""
+    assert answer.status == status, answer
+    assert answer.headers["Content-Type"].startswith("application/problem+json")
+    assert {"type", "title", "status", "detail", "instance"} <= answer.body.keys()
+    fields = [v["field"] for v in answer.body["violations"]]
+    assert field in fields or (not field and not fields), answer.body
+    assert words in answer.body["detail"], answer.body
 
 
 def ask(
