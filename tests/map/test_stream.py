@@ -211,6 +211,23 @@ def test_a_forged_cursor_is_unknown(reading: Reading, live: ServedMap, client: C
     assert not [q for q in client.list() if q.session.startswith("ephemeral")]
 
 
+def test_a_stream_whose_query_is_deleted_ends(
+    reading: Reading, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_renewing = EphemeralQueries.keep_renewing
+
+    async def renew_often(self: EphemeralQueries, *what: Any) -> None:
+        self._renew_s = 0.2
+        await keep_renewing(self, *what)
+
+    monkeypatch.setattr(EphemeralQueries, "keep_renewing", renew_often)
+    with serving(client.target, {}, MapOptions(port=0)) as own:
+        reader = reading(own.url, "/v1/stream?q=flood")
+        client.delete(read_ready(reader).data["query_id"])
+        end = reader.next()
+    assert (end.event, end.data["status"]) == ("end", 404)
+
+
 def test_an_identity_has_so_many_queries_and_no_more(
     reading: Reading, small: ServedMap, client: Client
 ) -> None:
@@ -395,6 +412,12 @@ def test_foreign_pages_are_refused_unless_named(
         assert status(live.url, **headers) == 403, headers
     assert status(live.url, Host="evil.example") == 421
     named = {"Origin": "http://friend.example", "Sec-Fetch-Site": "cross-site"}
+    asking = named | {"Access-Control-Request-Method": "GET"}
+    allowed = reading(small.url, "/v1/stream", asking, 20.0, "OPTIONS")
+    assert allowed.status == 204
+    assert "Last-Event-ID" in allowed.headers["access-control-allow-headers"]
+    assert "access-control-allow-credentials" not in allowed.headers
+    assert reading(live.url, "/v1/stream", asking, 20.0, "OPTIONS").status == 403
     reader = reading(small.url, "/v1/stream?q=flood", named)
     read_ready(reader)
     assert reader.headers["access-control-allow-origin"] == "http://friend.example"

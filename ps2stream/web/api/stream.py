@@ -60,11 +60,13 @@ CLAIMS = 3
 
 @dataclasses.dataclass(slots=True)
 class ReadyStream:
-    """An open stream, ready to be written: where matches come from and how they are put."""
+    """An open stream, ready to be written: where matches come from and how they are put.
+    `renewing` is done when the stream's query is gone."""
 
     feed: SessionFeed
     writer: EventWriter
     first: OutputEvent
+    renewing: asyncio.Task[None] | None = None
 
 
 class StreamHandlers:
@@ -188,11 +190,12 @@ class StreamHandlers:
             kept = await self._queries.renew(client, query)
             async with (
                 _subscribe(client, query.session, asked, cursor) as feed,
-                self._hold_query(client, query),
+                self._hold_query(client, query) as renewing,
             ):
                 cursors = CursorWriter(key, query.id, True, feed.place())
                 ready = {"query_id": query.id, "expression": kept.canonical}
-                yield _build_stream(feed, cursors, query.session, asked, query.id, ready, cursor)
+                opened = _build_stream(feed, cursors, query.session, asked, query.id, ready, cursor)
+                yield dataclasses.replace(opened, renewing=renewing)
 
     @asynccontextmanager
     async def _make_query(
@@ -208,19 +211,24 @@ class StreamHandlers:
                 inserted = await self._queries.insert(client, query, asked.expression, asked.region)
                 if inserted is None:
                     continue
-                async with self._hold_query(client, query):
+                async with self._hold_query(client, query) as renewing:
                     cursors = CursorWriter(key, query.id, True, feed.place())
                     ready = _describe_query(query, inserted)
-                    yield _build_stream(feed, cursors, query.session, asked, query.id, ready, None)
+                    opened = _build_stream(
+                        feed, cursors, query.session, asked, query.id, ready, None
+                    )
+                    yield dataclasses.replace(opened, renewing=renewing)
                 return
         raise ResourceExhausted("another map takes the same slots; try again", 1000)
 
     @asynccontextmanager
-    async def _hold_query(self, client: AsyncClient, query: EphemeralQuery) -> AsyncIterator[None]:
+    async def _hold_query(
+        self, client: AsyncClient, query: EphemeralQuery
+    ) -> AsyncIterator[asyncio.Task[None]]:
         """Puts off the end of a query within the block, and lets it come after it."""
         renewing = asyncio.create_task(self._queries.keep_renewing(client, query))
         try:
-            yield
+            yield renewing
         finally:
             renewing.cancel()
             await self._queries.leave(client, query)
@@ -249,6 +257,8 @@ async def _relay_matches(opened: ReadyStream, sink: EventSink) -> None:
     while True:
         batch = await feed.take(LOOK_S)
         sink.check()
+        if opened.renewing is not None and opened.renewing.done():
+            raise NotFound(UNKNOWN)  # somebody has deleted the query
         if batch is None:
             beat += LOOK_S
             if beat >= BEAT_S:
