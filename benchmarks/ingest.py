@@ -69,7 +69,14 @@ def run_ingest(
             spent: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
             pipes: dict[str, Connection] = {}
             processes: dict[str, Any] = {}
-            for name, work in (("direct", publish_directly), ("spark", publish_by_spark)):
+            works = {
+                "direct": publish_directly,
+                "pipeline": publish_by_spark,
+                "jvm": publish_by_spark,
+            }
+            ways = {name: "jvm" if name == "dedupe" else name for name in variants}
+            for name in dict.fromkeys(ways.values()):
+                work = works[name]
                 pipes[name], end = context.Pipe()
                 process = context.Process(target=work, args=(target, str(posts), end))
                 process.start()
@@ -78,8 +85,7 @@ def run_ingest(
             try:
                 for turn in range(rounds + 1):
                     for name in variants:
-                        way = "direct" if name == "direct" else "spark"
-                        pipe, client = pipes[way], processes[way].pid
+                        pipe, client = pipes[ways[name]], processes[ways[name]].pid
                         before = time.process_time(), read_tree_cpu(client)
                         pipe.send(name)
                         published, seconds = pipe.recv()
@@ -204,21 +210,23 @@ def publish_by_spark(target: str, folder: str, pipe: Connection) -> None:
         "trigger": "once",
     }
     turn = 0
+    variant = pipe.recv()
+    declared["source"]["reader"] = "arrow" if variant == "pipeline" else "spark"
     settings = choose_settings(build_job({**declared, "checkpoint": folder}))
     with session("ps2stream bench ingest", settings):
-        while variant := pipe.recv():
+        while variant:
             turn += 1
-            more: dict[str, Any] = {"name": f"bench-{turn}", "checkpoint": f"{folder}-{turn}"}
+            own = f"{variant}-{turn}"
+            more: dict[str, Any] = {"name": own, "checkpoint": f"{folder}-{own}"}
             if variant == "dedupe":
                 more["posts"] = {"dedupe": "1h"}
-            else:
-                more["source"] = {"reader": "arrow" if variant == "pipeline" else "spark"}
             job = build_job(merge_declarations(declared, more))
             counts = ConnectorCounts(*COUNTS)
             teller = CountsReporter(counts, _ignore_report, 0)
             stop = threading.Event()
             found = run_pipeline(job, target, {}, counts, teller, stop, lambda reader, reason: None)
             pipe.send((counts["done"], found.busy_ms / 1000))
+            variant = pipe.recv()
 
 
 def _ignore_report(value: dict[str, Any], line: str) -> None:

@@ -3,7 +3,7 @@ and its tasks read them with Arrow, so that no row passes the JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
@@ -17,7 +17,12 @@ from ps2stream.connectors.pipeline_sender import (
     SenderOptions,
     publish_partition,
 )
-from ps2stream.connectors.spark_mapping import MappedPosts, describe_error, read_schema
+from ps2stream.connectors.spark_mapping import (
+    MappedPosts,
+    describe_error,
+    find_column_name,
+    read_schema,
+)
 from ps2stream.connectors.spark_publisher import EpochIdentity
 from ps2stream.posts.post import bad
 
@@ -44,21 +49,40 @@ class FileReading(NamedTuple):
     columns: tuple[ColumnSource, ...]
 
 
-def plan_reading(
-    spark: SparkSession, job: PipelineJob, rows: DataFrame, mapped: MappedPosts
-) -> FileReading | str:
-    """Returns how tasks read the files of a job, or why Spark must read them itself. rows: of the
-    source, by Spark."""
+def find_job_problem(job: PipelineJob) -> str:
+    """Returns why Spark must read a job's rows itself, as far as its declaration tells; else the
+    empty string."""
     mapping = job.mapping
+    if job.reader == "spark":
+        return "source.reader is spark"
     if job.format != "parquet":
         return f"{job.format} is not Parquet"
     if mapping.where or mapping.dedupe_s is not None:
         return "posts.where and posts.dedupe need Spark"
     if other := [name for name in job.options if name.lower() not in _OF_LISTING]:
         return f"source.options.{other[0]} needs Spark"
+    made = mapping.attributes if isinstance(mapping.attributes, Mapping) else {}
+    for name, expression in {**mapping.fields, **made}.items():
+        if find_column_name(expression) is None:
+            return f"{name} is an expression"
+    scheme, colon, _ = job.path.partition(":/")
+    if colon and scheme != "file":
+        return "the folder is not local"
+    return ""
+
+
+def plan_reading(
+    spark: SparkSession, job: PipelineJob, rows: DataFrame, mapped: MappedPosts
+) -> FileReading | str:
+    """Returns how tasks read the files of a job, or why Spark must read them itself. rows: of the
+    source, by Spark."""
+    if problem := find_job_problem(job):
+        return problem
     if problem := _find_column_problem(rows, mapped):
         return problem
-    if not _is_local(spark, job.path):
+    hadoop: Any = spark.sparkContext._jsc
+    root = str(hadoop.hadoopConfiguration().get("fs.defaultFS"))
+    if not job.path.startswith("file:") and not root.startswith("file:"):
         return "the folder is not local"
     try:
         schema = spark.read.format("binaryFile").load(job.path).schema
@@ -77,20 +101,12 @@ def _find_column_problem(rows: DataFrame, mapped: MappedPosts) -> str:
     for name in mapped.posts.columns:
         source = mapped.sources.get(name)
         if source is None:
-            return f"{name} is an expression, or a column of another name"
+            return f"{name} is no column by its own name"
         kind = rows.schema[source].dataType
         fits: Any = (T.StringType, *_INTEGERS) if name == "id" else _PLAIN
         if not isinstance(kind, fits):
             return f"{name} is made of {kind.simpleString()}"
     return ""
-
-
-def _is_local(spark: SparkSession, path: str) -> bool:
-    scheme, colon, _ = path.partition(":/")
-    if colon:
-        return scheme == "file"
-    hadoop: Any = spark.sparkContext._jsc
-    return str(hadoop.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")
 
 
 class FileSender:

@@ -134,7 +134,8 @@ def map_posts(rows: DataFrame, mapping: PostMapping) -> MappedPosts:
         if expression is None:
             continue
         columns[name] = _read_expression(rows, f"posts.{name}", expression, name)
-        if (source := _find_source(expression, rows.columns)) is not None:
+        source = find_column_name(expression)
+        if source is not None and source in rows.columns:
             sources[name] = source
     for name in ("lon", "lat", "text"):
         if name not in columns:
@@ -156,20 +157,20 @@ def map_posts(rows: DataFrame, mapping: PostMapping) -> MappedPosts:
     kept = [*columns, *attributes] + [KEY] * (mapping.dedupe_s is not None)
     made = mapping.attributes if isinstance(mapping.attributes, Mapping) else {}
     for name in attributes:
-        if (source := _find_source(made.get(name, f"`{name}`"), rows.columns)) is not None:
+        source = find_column_name(made.get(name, f"`{name}`"))
+        if source is not None and source in rows.columns:
             sources[name] = source
     posts = posts.select(*(F.col(f"`{n}`") for n in kept))
     return MappedPosts(posts, attributes, choice, spec, sources)
 
 
-def _find_source(expression: str, columns: list[str]) -> str | None:
-    """Returns the column that an expression is, by its own name; None if it is more."""
+def find_column_name(expression: str) -> str | None:
+    """Returns the name, if an expression is that of a column and no more."""
     name = expression.strip()
-    if name.startswith("`") and name.endswith("`"):
-        name = name[1:-1]
-    elif not _NAME.fullmatch(name) or name.lower() in ("true", "false", "null"):
-        return None
-    return name if name in columns else None
+    if len(name) > 2 and name[0] == name[-1] == "`" and "`" not in name[1:-1]:
+        return name[1:-1]
+    is_word = _NAME.fullmatch(name) and name.lower() not in ("true", "false", "null")
+    return name if is_word else None
 
 
 def read_schema(rows: DataFrame) -> pa.Schema:

@@ -14,7 +14,12 @@ from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.pipeline_config import PipelineJob
 from ps2stream.connectors.pipeline_sender import SenderOptions
 from ps2stream.connectors.rejected_file import append_lines
-from ps2stream.connectors.spark_files import FileReading, FileSender, plan_reading
+from ps2stream.connectors.spark_files import (
+    FileReading,
+    FileSender,
+    find_job_problem,
+    plan_reading,
+)
 from ps2stream.connectors.spark_mapping import MappedPosts, map_posts, open_source
 from ps2stream.connectors.spark_publisher import RowSender, SendBatch, start_publishing
 from ps2stream.planner.spark_session import session
@@ -30,6 +35,11 @@ _FIXED = {
     "spark.sql.ansi.enabled": "false",
 }
 
+_WITHOUT_ROWS = {
+    # Where no row passes the JVM, its second compiler costs more than what it compiles.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
 
 def choose_settings(job: PipelineJob) -> dict[str, str]:
     """Returns the settings of Spark under which a micro-batch is the same at each try."""
@@ -38,7 +48,8 @@ def choose_settings(job: PipelineJob) -> dict[str, str]:
         "spark.sql.files.minPartitionNum": partitions,
         "spark.sql.shuffle.partitions": partitions,
     }
-    return {**job.spark, **_FIXED, **counted}
+    given = {} if find_job_problem(job) else _WITHOUT_ROWS
+    return {**given, **job.spark, **_FIXED, **counted}
 
 
 class ProgressFollower:
@@ -143,8 +154,6 @@ def run_pipeline(
 def _choose_reading(
     spark: SparkSession, job: PipelineJob, rows: DataFrame, mapped: MappedPosts
 ) -> FileReading | str:
-    if job.reader == "spark":
-        return "source.reader is spark"
     found = plan_reading(spark, job, rows, mapped)
     if isinstance(found, str) and job.reader == "arrow":
         raise bad("source.reader", f"arrow cannot read this: {found}; expected auto or spark")

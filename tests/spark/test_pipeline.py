@@ -192,6 +192,25 @@ def test_arrow_publishes_the_same_posts_as_spark(
         run(declared, target)
 
 
+def test_a_jvm_without_rows_compiles_little() -> None:
+    from ps2stream.connectors.spark_pipeline import choose_settings
+
+    name, little = "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"
+    files = {"format": "parquet", "path": "p"}
+    plain = {"source": files, "posts": {"lon": "`a b`"}, "checkpoint": "c"}
+    assert choose_settings(build_job(plain))[name] == little
+    assert choose_settings(build_job(plain | {"spark": {name: "-Xss2m"}}))[name] == "-Xss2m"
+    for more in (
+        {"source": files | {"reader": "spark"}},
+        {"source": files | {"path": "s3a://p"}},
+        {"source": {"format": "delta", "path": "p"}},
+        {"posts": {"lon": "x * 2"}},
+        {"posts": {"dedupe": "1h"}},
+        {"attributes": {"a": "null"}},
+    ):
+        assert name not in choose_settings(build_job(plain | more))
+
+
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
