@@ -35,6 +35,8 @@ _OF_LISTING = {
     )
 }  # fmt: skip
 """Options that decide which files are read, and not how."""
+_OF_READING = ("spark.sql.parquet.", "spark.sql.files.ignore")
+"""Settings of Spark that decide how files are read begin with one of these."""
 _PLAIN = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType,
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
@@ -61,6 +63,8 @@ def find_job_problem(job: PipelineJob) -> str:
         return "posts.where and posts.dedupe need Spark"
     if other := [name for name in job.options if name.lower() not in _OF_LISTING]:
         return f"source.options.{other[0]} needs Spark"
+    if other := [name for name in job.spark if name.startswith(_OF_READING)]:
+        return f"{other[0]} is for Spark"
     made = mapping.attributes if isinstance(mapping.attributes, Mapping) else {}
     for name, expression in {**mapping.fields, **made}.items():
         if find_column_name(expression) is None:

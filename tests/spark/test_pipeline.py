@@ -207,6 +207,7 @@ def test_a_jvm_without_rows_compiles_little() -> None:
         {"posts": {"lon": "x * 2"}},
         {"posts": {"dedupe": "1h"}},
         {"attributes": {"a": "null"}},
+        {"spark": {"spark.sql.files.ignoreCorruptFiles": "true"}},
     ):
         assert name not in choose_settings(build_job(plain | more))
 
