@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -38,15 +38,22 @@ from ps2stream.space.regions import Rect
 COLUMNS = {"event": "id", "at": "time", "x": "lon", "y": "lat", "words": "text"}
 """The files' columns, and what they are of a post."""
 BASE_MS = 1_767_225_600_000
-VARIANTS = ("direct", "pipeline", "dedupe")
+VARIANTS = ("direct", "pipeline", "jvm", "dedupe")
+"""pipeline: whose files Arrow reads; jvm: whose rows Spark reads; dedupe: the same, and it
+deduplicates."""
 
 
 def run_ingest(
-    rows: int = 200_000, files: int = 4, queries: int = 10_000, rounds: int = 3, seed: int = 1
+    rows: int = 200_000,
+    files: int = 4,
+    queries: int = 10_000,
+    rounds: int = 3,
+    seed: int = 1,
+    variants: Sequence[str] = VARIANTS,
 ) -> dict[str, Any]:
     """Returns the measured figures, JSON-able: objects per second of each variant and microseconds
     of processor time an object, and the ratios to those of the direct publisher. rows: of each
-    file, and so of each micro-batch."""
+    file, and so of each micro-batch. variants: of VARIANTS, from `direct` on."""
     options = dict(locals())
     load = workload.make("synthetic", "q1", queries, 0, rows, seed, Analyzer(Analysis(salt=seed)))
     context = multiprocessing.get_context("spawn")
@@ -58,11 +65,18 @@ def run_ingest(
         with start(settings) as service:
             target = service.targets[0]
             _insert_queries(target, load)
-            speeds: dict[str, list[float]] = {name: [] for name in VARIANTS}
-            spent: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
+            speeds: dict[str, list[float]] = {name: [] for name in variants}
+            spent: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
             pipes: dict[str, Connection] = {}
             processes: dict[str, Any] = {}
-            for name, work in (("direct", publish_directly), ("spark", publish_by_spark)):
+            works = {
+                "direct": publish_directly,
+                "pipeline": publish_by_spark,
+                "jvm": publish_by_spark,
+            }
+            ways = {name: "jvm" if name == "dedupe" else name for name in variants}
+            for name in dict.fromkeys(ways.values()):
+                work = works[name]
                 pipes[name], end = context.Pipe()
                 process = context.Process(target=work, args=(target, str(posts), end))
                 process.start()
@@ -70,9 +84,8 @@ def run_ingest(
                 processes[name] = process
             try:
                 for turn in range(rounds + 1):
-                    for name in VARIANTS:
-                        way = "direct" if name == "direct" else "spark"
-                        pipe, client = pipes[way], processes[way].pid
+                    for name in variants:
+                        pipe, client = pipes[ways[name]], processes[ways[name]].pid
                         before = time.process_time(), read_tree_cpu(client)
                         pipe.send(name)
                         published, seconds = pipe.recv()
@@ -97,7 +110,7 @@ def run_ingest(
         "cpu_us_per_object": {name: _summarise_cpu(found) for name, found in spent.items()},
         **{
             f"{name}_over_direct": round(median(speeds[name]) / median(speeds["direct"]), 3)
-            for name in VARIANTS[1:]
+            for name in variants[1:]
         },
         **{
             f"{name}_over_direct_cpu": round(_compute_cpu(spent["direct"]) / _compute_cpu(found), 3)
@@ -197,19 +210,23 @@ def publish_by_spark(target: str, folder: str, pipe: Connection) -> None:
         "trigger": "once",
     }
     turn = 0
+    variant = pipe.recv()
+    declared["source"]["reader"] = "arrow" if variant == "pipeline" else "spark"
     settings = choose_settings(build_job({**declared, "checkpoint": folder}))
     with session("ps2stream bench ingest", settings):
-        while variant := pipe.recv():
+        while variant:
             turn += 1
-            more: dict[str, Any] = {"name": f"bench-{turn}", "checkpoint": f"{folder}-{turn}"}
+            own = f"{variant}-{turn}"
+            more: dict[str, Any] = {"name": own, "checkpoint": f"{folder}-{own}"}
             if variant == "dedupe":
                 more["posts"] = {"dedupe": "1h"}
             job = build_job(merge_declarations(declared, more))
             counts = ConnectorCounts(*COUNTS)
             teller = CountsReporter(counts, _ignore_report, 0)
             stop = threading.Event()
-            found = run_pipeline(job, target, {}, counts, teller, stop, lambda: None)
+            found = run_pipeline(job, target, {}, counts, teller, stop, lambda reader, reason: None)
             pipe.send((counts["done"], found.busy_ms / 1000))
+            variant = pipe.recv()
 
 
 def _ignore_report(value: dict[str, Any], line: str) -> None:

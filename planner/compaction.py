@@ -11,6 +11,7 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from ps2stream.planner.cell_terms import (
     CELL_TERMS,
     HOUR_MS,
     PLACED,
+    TEXT_PLACES,
     count_cell_terms,
     place_objects,
 )
@@ -47,6 +49,8 @@ from ps2stream.space.grid import Grid
 
 FILE_BYTES = 128 << 20
 """About how many bytes of a dispatcher's files become one file."""
+SMALL_BYTES = 64 << 20
+"""Bytes of dispatchers' files below which the JVM's second compiler costs more than it saves."""
 _PLACE = ("hour", "cell", "partition", "series", "offset")
 
 
@@ -73,6 +77,16 @@ class CompactionReport:
     dropped: int
     removed: int
     manifest: CompactedManifest
+
+
+def choose_settings(path: Path) -> dict[str, str]:
+    """Returns the settings of a session that compacts this archive."""
+    size = 0
+    for _, file in read_snapshot(path).raw:
+        with suppress(FileNotFoundError):  # its dispatcher has removed it meanwhile
+            size += file.stat().st_size
+    little = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    return little if size < SMALL_BYTES else {}
 
 
 def compact(
@@ -196,8 +210,8 @@ def _write_tables(
     placed = rows.mapInArrow(partial(place_objects, grid), from_arrow_schema(PLACED))
     objects = placed.repartitionByRange(parts, *_PLACE).sortWithinPartitions(*_PLACE)
     _write_table(objects, folder / "objects")
-    terms = placed.select("hour", "cell", "text").mapInArrow(
-        partial(count_cell_terms, analysis), from_arrow_schema(CELL_TERMS)
+    terms = rows.select(*TEXT_PLACES).mapInArrow(
+        partial(count_cell_terms, grid, analysis), from_arrow_schema(CELL_TERMS)
     )
     summed = terms.groupBy("hour", "cell", "term").agg(F.sum("objects").alias("objects"))
     keys = ("hour", "cell", "term")

@@ -108,7 +108,7 @@ def compact(
     from ps2stream.store.directory import lock_directory, replace_file
 
     with name_missing_extra("Compacting an archive"):
-        from ps2stream.planner.compaction import CompactionOptions
+        from ps2stream.planner.compaction import CompactionOptions, choose_settings
         from ps2stream.planner.compaction import compact as run
         from ps2stream.planner.spark_session import session
 
@@ -117,8 +117,9 @@ def compact(
     options = CompactionOptions(hours, size_bytes, grace_s, analysis)
     with ExitStack() as ending, StepReporter(output) as report:
         ending.enter_context(lock_directory(path / COMPACTED))
+        settings = choose_settings(path)
         made = run(
-            lambda: ending.enter_context(session("ps2stream archive compact", advice="")),
+            lambda: ending.enter_context(session("ps2stream archive compact", settings, "")),
             path.absolute(), options, wall_clock_ms(), replace_file, report,
         )  # fmt: skip
     files = made.manifest.files

@@ -19,7 +19,7 @@ from ps2stream.commands.bench_options import (
     storage_options,
     workload_options,
 )
-from ps2stream.commands.bench_service import pipeline, single, steps
+from ps2stream.commands.bench_service import ingest, pipeline, single, steps
 from ps2stream.commands.output import CommandOutput, FiniteRange, json_option, pass_output
 from ps2stream.commands.plan_limits import max_units_option
 
@@ -222,32 +222,6 @@ def overload(
     show_result(output, found)
 
 
-@bench.command()
-@count_option("--rows", 200_000, "Number of objects of a file, which is a micro-batch.")
-@count_option("--files", 4, "Number of Parquet files.")
-@count_option("--queries", 10_000, "Number of live queries.")
-@count_option("--rounds", 3, "Number of measured rounds.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
-@json_option
-@pass_output
-def ingest(
-    output: CommandOutput, /, rows: int, files: int, queries: int, rounds: int, seed: int
-) -> None:
-    """Measure `ps2stream pipeline` beside a direct publisher, from the same Parquet files.
-
-    Both map the columns and publish durably to one service on this machine, in turns; the direct
-    publisher over one stream with eight Arrow batches in flight. Reports the objects per second of
-    each and of the pipeline with deduplication, the processor time that an object takes of the
-    service and of its clients with all their processes, and the ratios to the direct publisher's.
-    Spark's start, and a first round of each, are not measured.
-    """
-    from ps2stream.benchmarks.ingest import run_ingest
-
-    show_result(
-        output, run_ingest(rows=rows, files=files, queries=queries, rounds=rounds, seed=seed)
-    )
-
-
 @bench.command("plan-memory")
 @click.option(
     "--sizes",
@@ -391,5 +365,5 @@ def metering(output: CommandOutput, /, batch: int, seconds: float, watched: bool
     show_result(output, run_metering(batch=batch, seconds=seconds, watched=watched))
 
 
-for command in (pipeline, single, steps):
+for command in (ingest, pipeline, single, steps):
     bench.add_command(command)

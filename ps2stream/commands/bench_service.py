@@ -195,3 +195,46 @@ def single(
         directory=directory,
     )
     show_result(output, found)
+
+
+@click.command()
+@count_option("--rows", 200_000, "Number of objects of a file, which is a micro-batch.")
+@count_option("--files", 4, "Number of Parquet files.")
+@count_option("--queries", 10_000, "Number of live queries.")
+@count_option("--rounds", 3, "Number of measured rounds.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
+@click.option(
+    "--way",
+    multiple=True,
+    type=click.Choice(["pipeline", "jvm", "dedupe"]),
+    help="Way that is measured beside the direct publisher; may be given repeatedly.  "
+    "[default: all]",
+)
+@json_option
+@pass_output
+def ingest(
+    output: CommandOutput,
+    /,
+    rows: int,
+    files: int,
+    queries: int,
+    rounds: int,
+    seed: int,
+    way: tuple[str, ...],
+) -> None:
+    """Measure `ps2stream pipeline` beside a direct publisher, from the same Parquet files.
+
+    Both map the columns and publish durably to one service on this machine, in turns; the direct
+    publisher over one stream with eight Arrow batches in flight. Reports the objects per second of
+    each (pipeline: whose files Arrow reads; jvm: whose rows Spark reads; dedupe: which also
+    deduplicates), the processor time that an object takes of the service and of its clients with
+    all their processes, and the ratios to the direct publisher's. Spark's start, and a first round
+    of each, are not measured.
+    """
+    from ps2stream.benchmarks.ingest import VARIANTS, run_ingest
+
+    variants = [name for name in VARIANTS if name == "direct" or not way or name in way]
+    found = run_ingest(
+        rows=rows, files=files, queries=queries, rounds=rounds, seed=seed, variants=variants
+    )
+    show_result(output, found)

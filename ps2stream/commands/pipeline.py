@@ -10,7 +10,12 @@ import click
 from ps2stream.commands.connecting import FILE, run_connector, running_options
 from ps2stream.commands.output import CommandOutput, pass_output
 from ps2stream.connectors.counts import HOST
-from ps2stream.connectors.pipeline_config import build_job, merge_declarations, read_declaration
+from ps2stream.connectors.pipeline_config import (
+    READERS,
+    build_job,
+    merge_declarations,
+    read_declaration,
+)
 from ps2stream.errors import invalid
 from ps2stream.extras import name_missing_extra
 
@@ -43,6 +48,8 @@ def declare_by_options(
         declared["source"] = {"format": format} | ({"path": path} if colon else {})
     if schema is not None:
         declared.setdefault("source", {})["schema"] = schema
+    if more["reader"] is not None:
+        declared.setdefault("source", {})["reader"] = more["reader"]
     if option:
         declared.setdefault("source", {})["options"] = _split_pairs("--option", option)
     posts = _split_pairs("--map", fields)
@@ -81,6 +88,13 @@ def declare_by_options(
     metavar="COLUMNS",
     help="Columns of json and csv, or of the JSON in the values of kafka, socket and text, such as "
     "'lon DOUBLE, lat DOUBLE, text STRING'.",
+)
+@click.option(
+    "--reader",
+    type=click.Choice(READERS),
+    help="Who reads the rows: Arrow in Spark's tasks, which is faster and can do it for local "
+    "Parquet files whose columns are taken as they are, or Spark itself.  [default: auto, Arrow "
+    "where it can]",
 )
 @click.option(
     "--map",
@@ -197,8 +211,16 @@ def pipeline(
             run.counts,
             run.teller,
             run.stop,
-            lambda: run.ready(
-                {"name": job.name, "source": what, "server": server, "checkpoint": job.checkpoint},
-                f"publishing {what} to {server} as {job.name}",
+            lambda reader, reason: run.ready(
+                {
+                    "name": job.name,
+                    "source": what,
+                    "server": server,
+                    "checkpoint": job.checkpoint,
+                    "reader": reader,
+                    "reason": reason,
+                },
+                f"publishing {what}, read by {reader.capitalize()}"
+                f"{f' ({reason})' if reason else ''}, to {server} as {job.name}",
             ),
         )

@@ -23,6 +23,8 @@ FORMATS = (*FILES, "delta", "kafka", "socket", "rate")
 OF_VALUES = ("kafka", "socket", "text")
 """Formats whose rows have one value each; with a schema, that is an object in JSON."""
 POST_FIELDS = ("id", "time", "lon", "lat", "text", "until", "payload")
+READERS = ("auto", "arrow", "spark")
+"""Who reads the rows: Arrow in the tasks, or Spark's JVM; auto: Arrow, where it can."""
 REQUIRED_OPTIONS = {
     "kafka": ("kafka.bootstrap.servers",),
     "socket": ("host", "port"),
@@ -34,7 +36,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST_S = 366 * 86400.0
 _TABLES: dict[str, tuple[str, ...]] = {
-    "source": ("format", "path", "schema", "options"),
+    "source": ("format", "path", "schema", "options", "reader"),
     "posts": (*POST_FIELDS, "where", "dedupe"),
 }
 _TOP = ("name", "checkpoint", "trigger", "partitions", "skip_bad", "dead_letters")
@@ -63,7 +65,7 @@ class PipelineJob:
 
     schema: the columns of files, or of the JSON of a value, in SQL. trigger: seconds between two
     micro-batches, 0 for one after the other; None: what is there now, then the end. partitions: of
-    files, rates, sockets and of the deduplication. spark: settings of Spark.
+    files, rates, sockets and of the deduplication. spark: settings of Spark. reader: of READERS.
     """
 
     name: str
@@ -78,6 +80,7 @@ class PipelineJob:
     skip_bad: bool = False
     dead_letters: Path | None = None
     spark: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    reader: str = "auto"
 
     def compute_mark(self) -> str:
         """Returns a mark of all that decides which rows are in which place of a micro-batch. The
@@ -222,6 +225,7 @@ def build_job(declared: Mapping[str, Any]) -> PipelineJob:
         skip_bad=skip_bad,
         dead_letters=Path(letters) if letters else None,
         spark=spark,
+        reader=source.get("reader", "auto"),
     )
 
 
@@ -241,6 +245,8 @@ def _read_source(reader: _DeclarationReader) -> tuple[str, dict[str, Any]]:
         reader.add("source.schema", problem)
     if format in ("delta", "rate") and "schema" in found:
         reader.add("source.schema", f"does not go with {format}, which has its own columns")
+    if (given := found.get("reader", "auto")) not in READERS:
+        reader.add("source.reader", f"expected one of {', '.join(READERS)}, got {short(given)}")
     for option in REQUIRED_OPTIONS.get(format, ()):
         if option not in options:
             reader.add(f"source.options.{option}", f"is missing, and {format} needs it")

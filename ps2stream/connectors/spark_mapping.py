@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ from ps2stream.posts.attribute_columns import choose_columns
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import KNOWN, NAMES, bad
 
+log = logging.getLogger(__name__)
+
 KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 KEY = "_ps2stream_key"
 """Column by which rows are sorted after they were shuffled."""
@@ -52,12 +55,19 @@ there it may be the signature alone."""
 
 class MappedPosts(NamedTuple):
     """The posts of a DataFrame. attributes: the type of each, as RowConverter takes it. choice: the
-    spec of AttributeChoice."""
+    spec of AttributeChoice. sources: of the columns that are no expressions, those of the DataFrame
+    that they are."""
 
     posts: DataFrame
     attributes: dict[str, str]
     choice: AttributeChoice
     spec: str | None
+    sources: dict[str, str]
+
+    def warn_left_out(self) -> None:
+        """Logs which columns are no attributes."""
+        for line in self.choice.pop_left_out():
+            log.warning("left out, as no attribute: %s", line)
 
 
 def open_source(spark: SparkSession, job: PipelineJob) -> DataFrame:
@@ -118,11 +128,15 @@ def map_posts(rows: DataFrame, mapping: PostMapping) -> MappedPosts:
     if {*KAFKA[:6]} <= {*rows.columns, "value"}:
         fields.setdefault("id", "concat_ws('/', topic, partition, offset)")
     columns: dict[str, Column] = {}
+    sources: dict[str, str] = {}
     for name in POST_FIELDS:
         expression = fields.get(name) or _find_usual_name(name, rows.columns)
         if expression is None:
             continue
         columns[name] = _read_expression(rows, f"posts.{name}", expression, name)
+        source = find_column_name(expression)
+        if source is not None and source in rows.columns:
+            sources[name] = source
     for name in ("lon", "lat", "text"):
         if name not in columns:
             wanted, have = " or ".join(NAMES[name]), ", ".join(rows.columns)
@@ -134,17 +148,32 @@ def map_posts(rows: DataFrame, mapping: PostMapping) -> MappedPosts:
     posts = rows.select(
         *(c.alias(n) for n, c in columns.items()), *(c.alias(n) for n, c in more.items())
     )
-    schema = _read_schema(posts.select(*columns))
+    schema = read_schema(posts.select(*columns))
     post_columns("posts", schema)
-    others = _read_schema(posts.select(*more))
+    others = read_schema(posts.select(*more))
     attributes = choose_columns("attributes", others, (), choice)
     if mapping.dedupe_s is not None:
         posts = _drop_repeats(posts, mapping.dedupe_s, {*columns})
     kept = [*columns, *attributes] + [KEY] * (mapping.dedupe_s is not None)
-    return MappedPosts(posts.select(*(F.col(f"`{n}`") for n in kept)), attributes, choice, spec)
+    made = mapping.attributes if isinstance(mapping.attributes, Mapping) else {}
+    for name in attributes:
+        source = find_column_name(made.get(name, f"`{name}`"))
+        if source is not None and source in rows.columns:
+            sources[name] = source
+    posts = posts.select(*(F.col(f"`{n}`") for n in kept))
+    return MappedPosts(posts, attributes, choice, spec, sources)
 
 
-def _read_schema(rows: DataFrame) -> pa.Schema:
+def find_column_name(expression: str) -> str | None:
+    """Returns the name, if an expression is that of a column and no more."""
+    name = expression.strip()
+    if len(name) > 2 and name[0] == name[-1] == "`" and "`" not in name[1:-1]:
+        return name[1:-1]
+    is_word = _NAME.fullmatch(name) and name.lower() not in ("true", "false", "null")
+    return name if is_word else None
+
+
+def read_schema(rows: DataFrame) -> pa.Schema:
     """Returns the columns' types as Arrow has them. Newer versions of Spark must be given a
     time zone."""
     has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters

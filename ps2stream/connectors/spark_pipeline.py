@@ -8,13 +8,22 @@ from contextlib import suppress
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.pipeline_config import PipelineJob
+from ps2stream.connectors.pipeline_sender import SenderOptions
 from ps2stream.connectors.rejected_file import append_lines
-from ps2stream.connectors.spark_mapping import open_source
-from ps2stream.connectors.spark_streaming import publish_stream
+from ps2stream.connectors.spark_files import (
+    FileReading,
+    FileSender,
+    find_job_problem,
+    plan_reading,
+)
+from ps2stream.connectors.spark_mapping import MappedPosts, map_posts, open_source
+from ps2stream.connectors.spark_publisher import RowSender, SendBatch, start_publishing
 from ps2stream.planner.spark_session import session
+from ps2stream.posts.post import bad
 
 COUNTS = ("taken", "done", "bad", "late", "repeats", "batches", "read_rate", "batch_ms")
 _FIXED = {
@@ -26,6 +35,11 @@ _FIXED = {
     "spark.sql.ansi.enabled": "false",
 }
 
+_WITHOUT_ROWS = {
+    # Where no row passes the JVM, its second compiler costs more than what it compiles.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
 
 def choose_settings(job: PipelineJob) -> dict[str, str]:
     """Returns the settings of Spark under which a micro-batch is the same at each try."""
@@ -34,16 +48,20 @@ def choose_settings(job: PipelineJob) -> dict[str, str]:
         "spark.sql.files.minPartitionNum": partitions,
         "spark.sql.shuffle.partitions": partitions,
     }
-    return {**job.spark, **_FIXED, **counted}
+    given = {} if find_job_problem(job) else _WITHOUT_ROWS
+    return {**given, **job.spark, **_FIXED, **counted}
 
 
 class ProgressFollower:
     """Counts what a query reports of its micro-batches. busy_ms: milliseconds that all of them
-    took together."""
+    took together. pop_rows: returns the rows of a micro-batch, where Spark counts files instead."""
 
-    def __init__(self, counts: ConnectorCounts) -> None:
+    def __init__(
+        self, counts: ConnectorCounts, pop_rows: Callable[[int], int] | None = None
+    ) -> None:
         self.busy_ms = 0
         self._counts = counts
+        self._pop_rows = pop_rows
         self._seen = -1
 
     def note_progress(self, reports: list[Mapping[str, Any]]) -> None:
@@ -53,10 +71,14 @@ class ProgressFollower:
                 continue
             self._seen = int(report["batchId"])
             self._counts.add("batches")
-            self._counts.add("taken", int(report["numInputRows"]))
-            self._counts.set("read_rate", round(report.get("processedRowsPerSecond") or 0))
             took = report.get("durationMs") or {}
             batch_ms = int(took.get("triggerExecution") or 0)
+            rows, rate = int(report["numInputRows"]), report.get("processedRowsPerSecond") or 0
+            if self._pop_rows is not None:
+                rows = self._pop_rows(self._seen)
+                rate = 1000 * rows / batch_ms if batch_ms else 0
+            self._counts.add("taken", rows)
+            self._counts.set("read_rate", round(rate))
             self._counts.set("batch_ms", batch_ms)
             self.busy_ms += batch_ms
             for state in report.get("stateOperators") or ():
@@ -72,10 +94,11 @@ def run_pipeline(
     counts: ConnectorCounts,
     teller: CountsReporter,
     stop: threading.Event,
-    ready: Callable[[], None],
+    ready: Callable[[str, str], None],
 ) -> ProgressFollower:
     """Runs a pipeline until `stop`, or, with the trigger None, until all is published that there
-    was at the start; returns what counted its micro-batches. Raises InvalidArgument for a
+    was at the start; returns what counted its micro-batches. ready: told once it runs, with who
+    reads the rows, arrow or spark, and why not Arrow. Raises InvalidArgument for a
     declaration that Spark refuses and a row that is no post, FailedPrecondition for Java or a
     package that is missing, and the service's errors."""
 
@@ -92,20 +115,29 @@ def run_pipeline(
         trigger = {"processingTime": f"{round(job.trigger * 1000)} milliseconds"}
     with session(f"ps2stream pipeline {job.name}", choose_settings(job), "") as spark:
         rows = open_source(spark, job)
-        query = publish_stream(
-            rows,
-            server,
+        mapped = map_posts(rows, job.mapping)
+        mapped.warn_left_out()
+        options = SenderOptions(server, access, mapped.attributes, mapped.spec, policy)
+        reading = _choose_reading(spark, job, rows, mapped)
+        send: SendBatch
+        if is_spark := isinstance(reading, str):
+            stream, mark = mapped.posts, job.compute_mark()
+            send = RowSender(options, job.mapping.dedupe_s is not None)
+        else:
+            stream, mark = reading.listing, f"{job.compute_mark()} arrow"
+            send = FileSender(options, reading.columns, job.partitions)
+        query = start_publishing(
+            stream,
+            send,
             name=job.name,
+            mark=mark,
             checkpoint=job.checkpoint,
             trigger=trigger,
-            mapping=job.mapping,
             bad_rows=policy,
-            mark=job.compute_mark(),
             noted=note,
-            **access,
         )
-        follower = ProgressFollower(counts)
-        ready()
+        follower = ProgressFollower(counts, None if is_spark else query.pop_rows)
+        ready("spark" if is_spark else "arrow", str(reading) if is_spark else "")
         try:
             while not stop.is_set():
                 has_ended = query.awaitTermination(0.5)
@@ -117,6 +149,15 @@ def run_pipeline(
         finally:
             _stop_query(query)
     return follower
+
+
+def _choose_reading(
+    spark: SparkSession, job: PipelineJob, rows: DataFrame, mapped: MappedPosts
+) -> FileReading | str:
+    found = plan_reading(spark, job, rows, mapped)
+    if isinstance(found, str) and job.reader == "arrow":
+        raise bad("source.reader", f"arrow cannot read this: {found}; expected auto or spark")
+    return found
 
 
 def _stop_query(query: Any) -> None:

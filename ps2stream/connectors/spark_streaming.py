@@ -6,37 +6,27 @@ Both are clients, for those who have a stream in Spark already; nothing of the p
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ps2stream import errors
 from ps2stream.client.attributes import dump_json, plain_attributes
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
 from ps2stream.connectors.counts import ConnectorCounts
 from ps2stream.connectors.deliveries import DeliveryReader
 from ps2stream.connectors.pipeline_config import PostMapping
-from ps2stream.connectors.pipeline_sender import (
-    PATIENCE_S,
-    PartitionResult,
-    SenderOptions,
-    publish_partition,
-)
-from ps2stream.connectors.spark_mapping import KEY, describe_error, map_posts
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Unavailable
+from ps2stream.connectors.pipeline_sender import PATIENCE_S, SenderOptions
+from ps2stream.connectors.spark_mapping import map_posts
+from ps2stream.connectors.spark_publisher import PostQuery, RowSender, start_publishing
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
 from ps2stream.posts.post import bad
 from ps2stream.v1 import delivery_pb2
 
@@ -48,7 +38,6 @@ COLUMNS = (
     "seq bigint, query_id string, object_id string, partition int, offset bigint, "
     "time timestamp, lon double, lat double, text string, attributes string"
 )
-RESULTS = "published bigint, bad bigint, letters string, error_kind string, error string"
 ACCESS = ("token", "tls_ca", "tls_cert", "tls_key")
 
 # --- posts ----------------------------------------------------------------------
@@ -86,121 +75,21 @@ def publish_stream(
     """
     mapping = mapping or PostMapping(attributes=attributes)
     mapped = map_posts(df, mapping)
-    for line in mapped.choice.pop_left_out():
-        log.warning("left out, as no attribute: %s", line)
+    mapped.warn_left_out()
     options = SenderOptions(server, access, mapped.attributes, mapped.spec, bad_rows)
     if not mark:
         columns = repr((df.schema.simpleString(), mapping))
         mark = hashlib.sha256(columns.encode()).hexdigest()
-    publisher = _EpochPublisher(name, mark, options, mapping.dedupe_s is not None, noted)
-    writer = mapped.posts.writeStream.queryName(name).option("checkpointLocation", checkpoint)
-    if trigger is not None:
-        writer = writer.trigger(**trigger)
-    try:
-        query = writer.foreachBatch(publisher.publish).start()
-    except PySparkException as error:
-        raise bad("pipeline", describe_error(error)) from None
-    publisher.begin(query.id)
-    return PostQuery(query, publisher)
-
-
-class PostQuery:
-    """A running query that publishes posts: Spark's own, in whose errors the service's are."""
-
-    def __init__(self, query: StreamingQuery, publisher: _EpochPublisher) -> None:
-        self.query = query
-        self._publisher = publisher
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.query, name)
-
-    def awaitTermination(self, timeout: float | None = None) -> bool:
-        """Waits for the end, at most `timeout` seconds; returns whether it has come. Raises what
-        ended the query: the service's error, InvalidArgument for a row that is no post,
-        Ps2StreamError for an error of Spark's."""
-        try:
-            return bool(self.query.awaitTermination(timeout)) or timeout is None  # type: ignore[arg-type]
-        except PySparkException as error:
-            failure = self._publisher.failure
-            raise failure or Ps2StreamError(f"Spark: {describe_error(error)}") from None
-
-
-class _EpochPublisher:
-    """Publishes micro-batches, from the driver."""
-
-    def __init__(
-        self,
-        name: str,
-        mark: str,
-        options: SenderOptions,
-        is_shuffled: bool,
-        noted: Callable[[int, int, str], None] | None,
-    ) -> None:
-        self._name = name
-        self._mark = mark
-        self._options = options
-        self._is_shuffled = is_shuffled
-        self._noted = noted
-        self._producer = ""
-        self._has_begun = threading.Event()
-        self.failure: Exception | None = None
-
-    def begin(self, query_id: str) -> None:
-        """Lets the first micro-batch begin. The producers have a mark of the query, which is that
-        of its checkpoint, so that a new checkpoint counts from 0 under other names."""
-        mark = hashlib.sha256(f"{query_id} {self._mark}".encode()).hexdigest()[:16]
-        self._producer = f"{self._name}-{mark}"
-        self._has_begun.set()
-
-    def publish(self, batch: DataFrame, epoch: int) -> None:
-        """Publishes a micro-batch; Spark calls this."""
-        if not self._has_begun.wait(PATIENCE_S):
-            raise Unavailable("the query did not begin")
-        if self._is_shuffled:
-            batch = batch.sortWithinPartitions(KEY).drop(KEY)
-        send = _PartitionSender(self._options, self._producer, f"{self._name}/{epoch}", epoch)
-        results = batch.mapInArrow(send, RESULTS).collect()
-        try:
-            self._note_results([PartitionResult(*row) for row in results])
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def _note_results(self, results: list[PartitionResult]) -> None:
-        letters = "".join(r.letters for r in results)
-        wrong = sum(r.bad for r in results)
-        if self._noted is not None:
-            kept = letters if self._options.bad == "file" else ""
-            self._noted(sum(r.published for r in results), wrong, kept)
-        for result in results:
-            if result.error_kind:
-                kind = getattr(errors, result.error_kind, Ps2StreamError)
-                if kind is InvalidArgument:
-                    raise bad("publish", result.error)
-                raise kind(result.error)
-        if wrong and self._options.bad == "stop":
-            first = json.loads(letters.splitlines()[0])
-            place = f"batch {first['batch']} {first['producer']} row {first['row']}"
-            raise bad(
-                place, f"{first['reason']}; published nothing from there on in this partition"
-            )
-
-
-class _PartitionSender:
-    """Publishes a partition, on an executor."""
-
-    def __init__(self, options: SenderOptions, producer: str, prefix: str, epoch: int) -> None:
-        self._options = options
-        self._producer = producer
-        self._prefix = prefix
-        self._epoch = epoch
-
-    def __call__(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        number = context.partitionId() if context is not None else 0
-        producer, prefix = f"{self._producer}/{number}", f"{self._prefix}/{number}/"
-        found = publish_partition(parts, self._options, producer, self._epoch, prefix)
-        yield pa.RecordBatch.from_pydict({k: [v] for k, v in found._asdict().items()})
+    return start_publishing(
+        mapped.posts,
+        RowSender(options, mapping.dedupe_s is not None),
+        name=name,
+        mark=mark,
+        checkpoint=checkpoint,
+        trigger=trigger,
+        bad_rows=bad_rows,
+        noted=noted,
+    )
 
 
 # --- matches --------------------------------------------------------------------

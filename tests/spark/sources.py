@@ -89,7 +89,7 @@ def _serve(folder: Path, settings: dict[str, str]) -> Iterator[tuple[Run, Client
             teller = CountsReporter(counts, lambda value, line: None, 0)
             if seconds:
                 threading.Timer(seconds, stop.set).start()
-            run_pipeline(job, service.targets[0], {}, counts, teller, stop, lambda: None)
+            run_pipeline(job, service.targets[0], {}, counts, teller, stop, lambda *way: None)
             return counts.now()
 
         yield run, client, spark

@@ -22,12 +22,14 @@ from ps2stream.archive.layout import (
 )
 from ps2stream.cli import main
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.planner import compaction
 from ps2stream.planner import spark as engine
 from ps2stream.planner.cell_terms import HOUR_MS
 from ps2stream.planner.compaction import (
     CompactionOptions,
     CompactionReport,
     advance,
+    choose_settings,
     compact,
     retain,
 )
@@ -152,6 +154,18 @@ def test_nothing_to_compact(tmp_path: Path) -> None:
     with lock_directory(world.limits.path / COMPACTED):
         told = CliRunner().invoke(main, ["archive", "compact", str(world.limits.path)])
     assert "is in use by process" in told.stderr
+    world.writer.close()
+
+
+def test_a_small_archive_is_compacted_by_a_jvm_that_compiles_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = ArchivedWorld(tmp_path / "archive")
+    grow(world, 1)
+    path = world.limits.path
+    assert choose_settings(path) == {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 100)
+    assert choose_settings(path) == {}
     world.writer.close()
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.pipeline_config import PostMapping, build_job
-from ps2stream.errors import FailedPrecondition, InvalidArgument
+from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from tests.support.piped_posts import (
     MAPPING,
     draw_rows,
@@ -32,15 +34,18 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def run(declared: dict[str, Any], target: str) -> dict[str, int]:
-    """Runs a pipeline until it has published what there is; its counts."""
+def run(declared: dict[str, Any], target: str) -> dict[str, Any]:
+    """Runs a pipeline until it has published what there is; its counts, and who read."""
     from ps2stream.connectors.spark_pipeline import COUNTS, run_pipeline
 
     counts = ConnectorCounts(*COUNTS)
     teller = CountsReporter(counts, lambda value, line: None, 0)
     job = build_job({"trigger": "once", **declared})
-    run_pipeline(job, target, {}, counts, teller, threading.Event(), lambda: None)
-    return counts.now()
+    readers: list[str] = []
+    run_pipeline(
+        job, target, {}, counts, teller, threading.Event(), lambda r, reason: readers.append(r)
+    )
+    return counts.now() | {"reader": readers[0]}
 
 
 def arrived(client: Client, session: str, count: int) -> Counter[tuple[str, str]]:
@@ -96,6 +101,144 @@ def test_from_parquet_each_match_once_over_a_crash(
     declared |= {"checkpoint": str(tmp_path / "other"), "name": "other"}
     with pytest.raises(InvalidArgument, match=r"batch 0 other-\w+/\d row \d+: .*(999|null)"):
         run(declared, target)
+
+
+def write_plain(path: Path, first: int, rows: int = 9000, changed: int = -1) -> None:
+    """A file whose columns are posts as they are: row 3 is outside of the world, row 5 has no
+    text; row `changed` has other words."""
+    numbers = np.arange(first, first + rows)
+    lon = np.where(numbers == 3, 999.0, numbers % 90)
+    words = [None if n == 5 else "flood" if n % 100 == 0 or n < 40 else "calm" for n in numbers]
+    if changed >= 0:
+        words[changed] = "calm flood"
+    columns = {
+        "event": pa.array(numbers), "x": pa.array(lon),
+        "lat": pa.array((numbers % 45).astype(np.int16)),
+        "text": pa.array(words).dictionary_encode(), "ts": pa.array(numbers.astype("M8[ms]")),
+        "day": pa.array(numbers.astype("M8[D]")), "mag": pa.array((numbers / 4).astype(np.float32)),
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), path, row_group_size=1000)
+
+
+def test_arrow_publishes_the_same_posts_as_spark(
+    spark: SparkSession,
+    target: str,
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    forget_last: Callable[[Path], None],
+) -> None:
+    from ps2stream.connectors import parquet_parts
+
+    monkeypatch.setattr(parquet_parts, "PART_BYTES", 1000)
+    folder = tmp_path / "some posts%20"
+    folder.mkdir()
+    write_plain(folder / "0.parquet", 0)
+    write_plain(folder / "1.parquet", 9000)
+    (folder / "2.parquet").touch()
+    found: dict[str, list[Any]] = {}
+    for reader in ("auto", "spark"):
+        client.insert(reader, "flood", session=reader)
+        letters = tmp_path / f"{reader}.jsonl"
+        declared = {
+            "name": reader,
+            "source": {"format": "parquet", "path": str(folder), "reader": reader},
+            "posts": {"id": "event", "lon": "x"},
+            "attributes": "day,mag",
+            "checkpoint": str(tmp_path / reader),
+            "partitions": 3,
+            "dead_letters": str(letters),
+        }
+        counts = run(declared, target)
+        assert counts["reader"] == ("arrow" if reader == "auto" else "spark")
+        assert (counts["taken"], counts["done"], counts["bad"]) == (18_000, 17_998, 2)
+        if reader == "auto":
+            forget_last(tmp_path / reader)
+            assert run(declared, target)["done"] == 17_998
+        client.publish([{"lon": 0.0, "lat": 0.0, "text": "flood", "id": "last"}])
+        with client.subscribe(reader) as matches:
+            taken = []
+            for match in matches:
+                if match.object_id == "last":
+                    break
+                taken.append(
+                    (
+                        match.object_id,
+                        match.lon,
+                        match.lat,
+                        match.text,
+                        match.time,
+                        match.attributes,
+                    )
+                )
+        told = [json.loads(line) for line in letters.read_text().splitlines()]
+        reasons = {(t["reason"].partition(" row")[0], json.dumps(t["record"])) for t in told}
+        found[reader] = [sorted(taken, key=str), sorted(reasons)]
+        client.delete(reader)
+    assert found["auto"] == found["spark"]
+    assert len(found["auto"][0]) == len({*range(0, 18_000, 100), *range(40)} - {3, 5})
+    # Other rows than those that are published in part are told.
+    for path in folder.iterdir():
+        path.unlink()
+    write_plain(folder / "0.parquet", 0, 9000, 8000)
+    write_plain(folder / "1.parquet", 9000)
+    forget_last(tmp_path / "auto")
+    declared |= {"name": "auto", "checkpoint": str(tmp_path / "auto")}
+    declared["source"] = {"format": "parquet", "path": str(folder)}
+    with pytest.raises(AlreadyExists, match="has not given the same rows again"):
+        run(declared, target)
+    (folder / "0.parquet").unlink()
+    with pytest.raises(AlreadyExists, match="has not given the same rows again"):
+        run(declared, target)
+
+
+def test_a_jvm_without_rows_compiles_little() -> None:
+    from ps2stream.connectors.spark_pipeline import choose_settings
+
+    name, little = "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"
+    files = {"format": "parquet", "path": "p"}
+    plain = {"source": files, "posts": {"lon": "`a b`"}, "checkpoint": "c"}
+    assert choose_settings(build_job(plain))[name] == little
+    assert choose_settings(build_job(plain | {"spark": {name: "-Xss2m"}}))[name] == "-Xss2m"
+    for more in (
+        {"source": files | {"reader": "spark"}},
+        {"source": files | {"path": "s3a://p"}},
+        {"source": {"format": "delta", "path": "p"}},
+        {"posts": {"lon": "x * 2"}},
+        {"posts": {"dedupe": "1h"}},
+        {"attributes": {"a": "null"}},
+        {"spark": {"spark.sql.files.ignoreCorruptFiles": "true"}},
+    ):
+        assert name not in choose_settings(build_job(plain | more))
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"source": {"format": "json", "schema": "lon DOUBLE, lat DOUBLE, text STRING"}},
+         "json is not Parquet"),
+        ({"posts": {"lon": "x", "where": "x > 0"}}, "posts.where and posts.dedupe need Spark"),
+        ({"posts": {"lon": "x + 1"}}, "lon is an expression"),
+        ({"posts": {"lon": "x", "id": "mag"}}, "id is made of float"),
+        ({"attributes": {"a": "mag * 2"}, "posts": {"lon": "x"}}, "a is an expression"),
+        ({"source": {"format": "parquet", "options": {"mergeSchema": True}}, "posts": {"lon": "x"}},
+         "source.options.mergeSchema needs Spark"),
+    ],
+)  # fmt: skip
+def test_what_arrow_cannot_read_is_said(
+    spark: SparkSession, tmp_path: Path, more: dict[str, Any], problem: str
+) -> None:
+    from ps2stream.connectors.spark_files import plan_reading
+    from ps2stream.connectors.spark_mapping import map_posts, open_source
+
+    write_plain(tmp_path / "0.parquet", 0, 10)
+    declared = {"source": {"format": "parquet"}, "checkpoint": "c", **more}
+    declared["source"] |= {"path": str(tmp_path)}
+    job = build_job(declared)
+    rows = open_source(spark, job)
+    found = plan_reading(spark, job, rows, map_posts(rows, job.mapping))
+    assert isinstance(found, str)
+    assert problem in found
 
 
 def test_rows_of_one_id_are_published_once(

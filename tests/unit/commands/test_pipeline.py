@@ -17,7 +17,7 @@ from ps2stream.connectors.pipeline_config import build_job
 NOTHING: dict[str, Any] = dict.fromkeys(
     (
         "where", "dedupe", "attributes", "name", "checkpoint", "trigger", "partitions", "skip_bad",
-        "dead_letters",
+        "dead_letters", "reader",
     )
 )  # fmt: skip
 
@@ -30,7 +30,14 @@ def test_options_declare_what_a_file_does() -> None:
         ("lon=x", "text=concat(a, '=', b)"),
         ("mag=m * 2",),
         ("spark.master=local[1]",),
-        NOTHING | {"where": "x > 0", "dedupe": "1h", "checkpoint": "c", "partitions": 3},
+        NOTHING
+        | {
+            "where": "x > 0",
+            "dedupe": "1h",
+            "checkpoint": "c",
+            "partitions": 3,
+            "reader": "spark",
+        },
     )
     assert found == {
         "source": {
@@ -38,6 +45,7 @@ def test_options_declare_what_a_file_does() -> None:
             "path": "posts/new",
             "schema": "x DOUBLE",
             "options": {"maxFilesPerTrigger": "5", "a": "b=c"},
+            "reader": "spark",
         },
         "posts": {"lon": "x", "text": "concat(a, '=', b)", "where": "x > 0", "dedupe": "1h"},
         "attributes": {"mag": "m * 2"},

@@ -110,6 +110,10 @@ def test_a_file_declares_all(tmp_path: Path) -> None:
             r"source.options.a: expected a text or number.*a name with dots is put in quotes",
         ),
         ({"source": 5}, r"source: expected a table, got 5"),
+        (
+            {"source": {"format": "parquet", "path": "a", "reader": "jvm"}},
+            r"source.reader: expected one of auto, arrow, spark, got 'jvm'",
+        ),
         ({"posts": {"lng": "x"}}, r"posts.lng: is unknown; expected one of id, time, lon"),
         ({"posts": {"lon": 5}}, r"posts.lon: expected a text that is not empty, got 5"),
         ({"posts": {"dedupe": "400d"}}, r"posts.dedupe: expected a duration.*at most 366d"),

@@ -7,16 +7,18 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from ps2stream.archive.columns import ArchivedBatch, make_table
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.planner import cell_terms
 from ps2stream.planner.cell_terms import (
     CELL_TERMS,
     HOUR_MS,
     PLACED,
+    CellTermCounter,
     count_cell_terms,
     place_objects,
-    sum_cell_terms,
 )
 from ps2stream.space.grid import Grid
 from tests.support.archived import rows_of, some_posts
@@ -56,7 +58,7 @@ def test_objects_are_placed_and_their_words_counted() -> None:
         for hour, cell, text in rows:
             want.update((hour, cell, term) for term in ["", *set(analyzer.tokens(text))])
         found: Counter[tuple[int, int, str]] = Counter()
-        for part in count_cell_terms(ANALYSIS, iter(table.to_batches(max_chunksize=7))):
+        for part in count_cell_terms(Grid(3, 2), ANALYSIS, iter(table.to_batches(max_chunksize=7))):
             assert part.schema == CELL_TERMS
             for row in part.to_pylist():
                 found[row["hour"], row["cell"], row["term"]] += row["objects"]
@@ -66,4 +68,22 @@ def test_objects_are_placed_and_their_words_counted() -> None:
 def test_no_objects_have_no_words() -> None:
     table, _ = placed(1, 3)
     empty = table.slice(0, 0).combine_chunks()
-    assert not len(sum_cell_terms(empty, Analyzer(ANALYSIS)))
+    none = np.zeros(0, np.int64)
+    assert not len(CellTermCounter(Analyzer(ANALYSIS)).count(empty, none, none))
+
+
+def test_words_that_were_forgotten_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    texts = [" ".join(f"w{rng.randrange(60)}" for _ in range(5)) for _ in range(200)]
+    zeros = np.zeros(20, np.int64)
+    sums = []
+    for most in (1 << 20, 0, 30):
+        monkeypatch.setattr(cell_terms, "_MOST_WORDS", most)
+        counter, found = CellTermCounter(Analyzer(ANALYSIS)), Counter[str]()
+        for first in range(0, 200, 20):
+            part = pa.table({"text": texts[first : first + 20]})
+            for row in counter.count(part, zeros, zeros).to_pylist():
+                found[row["term"]] += row["objects"]
+        sums.append(found)
+    want = Counter(term for text in texts for term in ["", *set(text.split())])
+    assert sums == [want] * 3
