@@ -22,6 +22,7 @@ from ps2stream.planner.hits import ObjectSignatures, Vocabulary
 from ps2stream.planner.objects import opaque_of
 from ps2stream.planner.postings import PostingTable
 from ps2stream.planner.statistics import (
+    I32,
     REST_TERMS,
     NumberedSignatures,
     NumberedUnits,
@@ -44,6 +45,7 @@ REST = pa.schema(
 )
 """Sums of the units of a rest; candidates: of objects times live."""
 _CLASSES = 4  # of weights, per doubling
+_ROWS = 1 << 15  # of signatures
 
 
 class RestTable(NamedTuple):
@@ -166,25 +168,53 @@ def _number_signatures(
 ) -> NumberedSignatures:
     """Puts the units of the rest where signatures have words, and leaves out words that are no
     unit's. place: of each unit among all; kept: how many are none of the rest."""
-    span = max(len(rest.words), 1)
-    row = row_of(signatures.unit_off)
-    code = signatures.unit.astype(np.int64)
-    cell, word = signatures.cell[row], -1 - code
-    held = find(np.sort(rest.cell * span + rest.word), cell * span + word)[1]
-    part = (rest.words[np.maximum(word, 0)] & np.uint64(rest.parts - 1)).astype(np.int64)
+    held = np.sort(rest.cell * max(len(rest.words), 1) + rest.word)
     keys = rest.sums["cell"].to_numpy() * rest.parts + rest.sums["part"].to_numpy()
     order = np.argsort(keys)
-    at = find(keys[order], cell * rest.parts + part)[0]
-    summed = place[kept + order[at]]
-    some = (code >= 0) | held
-    unit = np.where(code >= 0, place[np.maximum(code, 0)], summed)[some]
-    hits = np.bincount(row[some], minlength=len(signatures.cell))
-    # An object may have several terms of one part.
-    key = np.unique(row[some] * len(place) + unit)
-    size = np.bincount(key // max(len(place), 1), minlength=len(signatures.cell))
-    rows = np.flatnonzero(size)
-    off = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(size[rows], out=off[1:])
-    return NumberedSignatures(
-        signatures.cell[rows], off, key % max(len(place), 1), hits[rows].astype(np.int64)
+    known = _RestUnits(rest, held, keys[order], place[kept + order], place)
+    off, parts = signatures.unit_off, list[NumberedSignatures]()
+    # Some at a time: on the way, each word takes many times its bytes.
+    for first in range(0, max(len(signatures.cell), 1), _ROWS):
+        rows = slice(first, first + _ROWS)
+        some = off[first : first + _ROWS + 1]
+        unit = signatures.unit[some[0] : some[-1]]
+        parts.append(_replace_words(signatures.cell[rows], some - some[0], unit, known))
+    cell, unit, hits = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("cell", "unit", "hits")
     )
+    found = np.zeros(len(cell) + 1, np.int64)
+    np.cumsum(np.concatenate([np.diff(part.unit_off) for part in parts]), out=found[1:])
+    return NumberedSignatures(cell, found, unit, hits)
+
+
+class _RestUnits(NamedTuple):
+    """What words are looked up in: held, cell * words + word of the rest's units, ascending; part,
+    cell * parts + part of its sums, ascending, and unit, their places; place: of each unit."""
+
+    rest: RestTable
+    held: I64
+    part: I64
+    unit: I64
+    place: I64
+
+
+def _replace_words(cell: I64, off: I64, unit: I64 | I32, known: _RestUnits) -> NumberedSignatures:
+    """Does what _number_signatures says for some rows."""
+    rest, place, span = known.rest, known.place, max(len(known.rest.words), 1)
+    row = row_of(off)
+    code = unit.astype(np.int64)
+    at_cell, word = cell[row], -1 - code
+    held = find(known.held, at_cell * span + word)[1]
+    part = (rest.words[np.maximum(word, 0)] & np.uint64(rest.parts - 1)).astype(np.int64)
+    summed = known.unit[find(known.part, at_cell * rest.parts + part)[0]]
+    some = (code >= 0) | held
+    units = np.where(code >= 0, place[np.maximum(code, 0)], summed)[some]
+    hits = np.bincount(row[some], minlength=len(cell))
+    # An object may have several terms of one part.
+    key = np.unique(row[some] * len(place) + units)
+    size = np.bincount(key // max(len(place), 1), minlength=len(cell))
+    rows = np.flatnonzero(size)
+    found = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(size[rows], out=found[1:])
+    numbers = (key % max(len(place), 1)).astype(np.int32)
+    return NumberedSignatures(cell[rows], found, numbers, hits[rows].astype(np.int64))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.planner import rest
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.job import PlanJob, plan_of
 from ps2stream.planner.load import bound_error, cell_load, worker_loads
@@ -73,6 +74,14 @@ def test_the_sums_of_cells_are_exact(seed: int, limit: int) -> None:
         return classify_units(o, q, inserts, deletes)
 
     assert weight(kept).min() > weight([name for name in before if name not in after]).max()
+
+
+def test_signatures_are_numbered_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = some_units(2, 100).stats
+    monkeypatch.setattr(rest, "_ROWS", 7)
+    parts = some_units(2, 100).stats
+    for name in ("row_off", "row_start", "row_unit", "weight"):
+        assert getattr(parts, name).tolist() == getattr(whole, name).tolist()
 
 
 def units_by_name(sample: PlannerSample) -> dict[tuple[int, str], tuple[float, ...]]:
