@@ -1,11 +1,13 @@
 """The rest: the units of a large sample that the planner's driver holds as sums, not one by one.
 
 Above `max_units` units, those with the most load are kept as they are. All others are summed by
-cell, in up to 16 parts by the hash of their terms; each part is a unit of its own, under a
-term that no query has (REST_TERMS). The sums are exact, so the load of a cell is what it would be
-without a limit. Where a plan divides a cell by terms, a rest's terms belong to the workers of the
-leaf by hash, whereas a plan's prediction takes each part as one term: the load of no worker is
-off by more than that of the rests in such cells (load.bound_error), which the plan states.
+cell, in up to 16 parts by the hash of their terms; each part is a unit of its own, under a term
+that no query has (REST_TERMS). The sums are exact, so the candidates and updates of a cell are what
+they are without a limit; its copies are estimated, as ever, here by those of its SIGNATURES sampled
+objects that meet a unit. Where a plan divides a cell by terms, a rest's terms belong to the workers
+of the leaf by hash, whereas a plan's prediction takes each part as one term: but for that estimate,
+the load of no worker is off by more than that of the rests in such cells (load.bound_error), which
+the plan states.
 """
 
 from __future__ import annotations
