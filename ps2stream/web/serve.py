@@ -21,6 +21,7 @@ from ps2stream.security import is_loopback
 from ps2stream.web.api.callers import Callers
 from ps2stream.web.api.ephemeral import LIMIT, EphemeralQueries
 from ps2stream.web.app import build_application
+from ps2stream.web.connections import IDLE_S, ConnectionWatch
 from ps2stream.web.gate import PageGate
 from ps2stream.web.hub import PageHub
 from ps2stream.web.own import DrawnQueries
@@ -112,19 +113,25 @@ async def open_map(
         if options.session is not None:
             await own.find()
         app = build_application(hub, gate, callers, EphemeralQueries(options.ephemeral_queries))
+        watch = ConnectionWatch()
+        app.middlewares.insert(0, watch.note_request)
         runner = web.AppRunner(
             app,
             access_log=None,
             shutdown_timeout=1.0,
+            keepalive_timeout=IDLE_S,
             auto_decompress=False,  # api.bodies unpacks, and counts
         )
         await runner.setup()
+        assert runner.server is not None
+        watching = asyncio.create_task(watch.end_silent(runner.server))
         try:
             site = web.TCPSite(runner, options.host, options.port, ssl_context=trust)
             await _start_listening(site, options)
             gate.port = runner.addresses[0][1]
             yield ServedMap(_build_url(options.host, gate, trust is not None), hub)
         finally:
+            watching.cancel()
             await runner.cleanup()
             await hub.close()
             await own.leave()
