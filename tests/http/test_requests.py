@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import socket
 import threading
@@ -19,28 +18,15 @@ from ps2stream.limits import BATCH_BYTES, BATCH_ROWS
 from ps2stream.web.api import objects
 from ps2stream.web.api.bodies import BODIES_EACH
 from ps2stream.web.serve import ServedMap
-from tests.http.conftest import Answer, ask
+from tests.http.conftest import LINES, POST, ask, problem
 
 GEOJSON = {"Content-Type": "application/geo+json"}
-LINES = {"Content-Type": "application/x-ndjson"}
 PACKED = {"Content-Encoding": "gzip"}
-POST = {"lon": 8.5, "lat": 47.4, "text": "a flood at the river"}
-numbers = itertools.count()
 
 
 def feature(**properties: Any) -> dict[str, Any]:
     at = {"type": "Point", "coordinates": [8.5, 47.4]}
     return {"type": "Feature", "geometry": at, "properties": {"text": "a flood"} | properties}
-
-
-def problem(answer: Answer, status: int, field: str, words: str) -> None:
-    """The answer is a problem of this status, which names the field and says so much."""
-    assert answer.status == status, answer
-    assert answer.headers["Content-Type"].startswith("application/problem+json")
-    assert {"type", "title", "status", "detail", "instance"} <= answer.body.keys()
-    fields = [v["field"] for v in answer.body["violations"]]
-    assert field in fields or (not field and not fields), answer.body
-    assert words in answer.body["detail"], answer.body
 
 
 def test_a_query_is_inserted_shown_listed_and_deleted(api: str, client: Client) -> None:

@@ -15,8 +15,7 @@ from ps2stream.security import AccessScope
 from ps2stream.store.tokens import FileTokenStore
 from ps2stream.web.api.operations import OPERATIONS
 from ps2stream.web.serve import MapOptions, serving
-from tests.http.conftest import ask
-from tests.http.test_requests import LINES, POST, problem
+from tests.http.conftest import LINES, POST, ask, problem
 
 BEARERS = {
     "acme": ("acme", set(AccessScope)),
