@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import socket
 import threading
@@ -23,7 +22,6 @@ from tests.http.conftest import LINES, POST, ask, problem
 
 GEOJSON = {"Content-Type": "application/geo+json"}
 PACKED = {"Content-Encoding": "gzip"}
-numbers = itertools.count()
 
 
 def feature(**properties: Any) -> dict[str, Any]:
