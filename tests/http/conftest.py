@@ -21,8 +21,6 @@ from tests.http.contract import check_exchange
 LINES = {"Content-Type": "application/x-ndjson"}
 POST = {"lon": 8.5, "lat": 47.4, "text": "a flood at the river"}
 NONE: Mapping[str, str] = {}
-LINES = {"Content-Type": "application/x-ndjson"}
-POST = {"lon": 8.5, "lat": 47.4, "text": "a flood at the river"}
 
 
 class Answer(NamedTuple):
@@ -70,16 +68,6 @@ def _read(status: int, headers: Any, body: bytes) -> Answer:
     return Answer(
         status, dict(headers), json.loads(body) if body and kind.endswith("json") else body
     )
-
-
-def problem(answer: Answer, status: int, field: str, words: str) -> None:
-    """The answer is a problem of this status, which names the field and says so much."""
-    assert answer.status == status, answer
-    assert answer.headers["Content-Type"].startswith("application/problem+json")
-    assert {"type", "title", "status", "detail", "instance"} <= answer.body.keys()
-    fields = [v["field"] for v in answer.body["violations"]]
-    assert field in fields or (not field and not fields), answer.body
-    assert words in answer.body["detail"], answer.body
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,7 @@ def test_lists_come_in_pages(api: str, client: Client) -> None:
         (b'{"expression": "a", "expression": "b"}', "body", "occurs 2 times"),
         (b"[" * 100, "body", "64 nested levels"),
         (b'{"expression": NaN}', "body", "NaN"),
+        (b'{"expression": 1e999}', "body", "64 bits"),
         (b'{"expression": "\xff"}', "body", "UTF-8"),
         (b"[1]", "body", "an object"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -122,7 +123,10 @@ def parse_json(data: bytes, field: str) -> Any:
     _check_nesting(data, field)
     try:
         return json.loads(
-            data.decode(), parse_constant=_refuse_constant, object_pairs_hook=_build_object
+            data.decode(),
+            parse_constant=_refuse_constant,
+            parse_float=_read_float,
+            object_pairs_hook=_build_object,
         )
     except UnicodeDecodeError:
         raise invalid(field, "is not UTF-8") from None
@@ -153,6 +157,13 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice, times = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"the name {short(twice)} occurs {times} times in one object")
     return found
+
+
+def _read_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{short(digits)} is beyond the numbers of 64 bits")
+    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:

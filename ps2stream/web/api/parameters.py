@@ -15,11 +15,11 @@ from ps2stream.errors import InvalidArgument, Violation, invalid, short
 from ps2stream.limits import EXPRESSION_BYTES, SESSION_BYTES
 from ps2stream.space.regions import Circle, Rect, Region
 from ps2stream.web.api.output import FIELDS, FORMATS
+from ps2stream.web.api.query_strings import check_names
 from ps2stream.web.shapes import on_globe
 
 PLACES = ("near", "bbox", "polygon")
 KNOWN = frozenset({"q", *PLACES, "session", "fields", "format", "cursor"})
-SECRET = frozenset({"token", "access_token", "authorization", "key", "api_key"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,13 +52,7 @@ def read_parameters(request: web.Request) -> StreamParameters:
     parameter: a browser that reconnects sends the address it had at first. Raises
     InvalidArgument."""
     given = request.query
-    problems = [Violation(name, _describe_unknown(name)) for name in sorted(set(given) - KNOWN)] + [
-        Violation(name, "is given more than once")
-        for name in sorted(set(given))
-        if len(given.getall(name)) > 1
-    ]
-    if problems:
-        raise InvalidArgument(problems[:8])
+    check_names(request, KNOWN)
     expression, session = given.get("q", ""), given.get("session", "")
     _check_size("q", expression, EXPRESSION_BYTES)
     _check_size("session", session, SESSION_BYTES)
@@ -141,12 +135,6 @@ def _read_format(value: str) -> str:
 def _check_size(name: str, value: str, limit: int) -> None:
     if (size := len(value.encode("utf-8", "replace"))) > limit:
         raise invalid(name, f"has {size} bytes, over the limit {limit}")
-
-
-def _describe_unknown(name: str) -> str:
-    if name.lower() in SECRET:
-        return "is never read from an address; send a token in the Authorization header"
-    return f"is not a parameter; known are {', '.join(sorted(KNOWN))}"
 
 
 def _rename(name: str, field: str) -> str:
