@@ -79,6 +79,7 @@ chaos: $(READY) ## MINUTES of kill -9, stops, restarts and plan changes under lo
 	@$(BIN)/python -m tests.chaos disk
 	@$(BIN)/python -m tests.chaos flips
 	@$(BIN)/python -m tests.chaos pipeline
+	@$(BIN)/python -m tests.chaos pipeline --reader arrow
 	@$(BIN)/python -m pytest $(LONG)
 
 protos: $(READY) ## generate ps2stream/v1 from protos/

@@ -87,12 +87,13 @@ def recovery(queries: int, workers: int, snapshots: bool) -> None:
 @main.command()
 @click.option("--rounds", default=2, show_default=True, help="Of one kill of each kind.")
 @click.option("--seed", default=1, show_default=True)
-def pipeline(rounds: int, seed: int) -> None:
+@click.option("--reader", type=click.Choice(["spark", "arrow"]), default="spark")
+def pipeline(rounds: int, seed: int, reader: str) -> None:
     """kill -9 of all processes of `ps2stream pipeline` amid publishing, and between publishing and
     commit; of the service while the pipeline is away, and while it is at work."""
     from tests.chaos.pipeline import pipeline
 
-    show(pipeline(rounds, seed, teller()), True)
+    show(pipeline(rounds, seed, teller(), reader), True)
 
 
 @main.command()

@@ -27,7 +27,14 @@ from tests.chaos.host import Host, find_session, send
 from tests.chaos.run import Say
 from tests.conftest import ROOT
 from tests.support.doomed import AMID, BEFORE_COMMIT, FOLDER, HALTED
-from tests.support.piped_posts import MAPPING, draw_rows, find_due, insert_queries, write_rows
+from tests.support.piped_posts import (
+    MAPPING,
+    PLAIN,
+    draw_rows,
+    find_due,
+    insert_queries,
+    write_rows,
+)
 from tests.support.spark_options import SETTINGS
 
 FILES = 3
@@ -37,9 +44,9 @@ PATIENCE_S = 300.0
 SESSION = "pipeline"
 
 
-def pipeline(rounds: int, seed: int, say: Say) -> dict[str, Any]:
+def pipeline(rounds: int, seed: int, say: Say, reader: str = "spark") -> dict[str, Any]:
     """Two kills of the pipeline a round, and two of the service; "held" says whether every match
-    came once."""
+    came once. The reader `arrow` has a mapping of columns alone."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as name:
@@ -52,10 +59,12 @@ def pipeline(rounds: int, seed: int, say: Say) -> dict[str, Any]:
             service.start()
             with Client(service.targets[0], timeout=60) as client:
                 insert_queries(client, SESSION)
-            feed = _Feed(folder, service.targets[0])
+            feed = _Feed(folder, service.targets[0], reader)
             for number in range(rounds):
                 for _ in range(FILES):
                     new = draw_rows(rng, len(rows), ROWS)
+                    if reader == "arrow":
+                        new = [row | {"lang": "en"} for row in new]
                     feed.add_file(new)
                     rows += new
                 feed.kill_at(AMID)
@@ -71,6 +80,7 @@ def pipeline(rounds: int, seed: int, say: Say) -> dict[str, Any]:
             lost, more = due - found, found - due
             return {
                 "held": not lost and not more and due.total() > 0,
+                "reader": reader,
                 "rounds": rounds,
                 "pipeline_kills": 2 * rounds,
                 "service_kills": 2 * rounds,
@@ -85,16 +95,18 @@ def pipeline(rounds: int, seed: int, say: Say) -> dict[str, Any]:
 class _Feed:
     """A pipeline over a folder of files, whose processes are a session of their own."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, reader: str) -> None:
         self._folder = folder
         self._doom = folder / "doom"
         self._files = 0
         self._log = folder / "pipeline.log"
         self.published = 0
         settings = SETTINGS | {"spark.python.daemon.module": "tests.support.doomed_daemon"}
-        words = [f"--map={n}={e}" for n, e in MAPPING["posts"].items() if n != "where"]
-        words += [f"--where={MAPPING['posts']['where']}"]
-        words += [f"--attribute={n}={e}" for n, e in MAPPING["attributes"].items()]
+        mapping = PLAIN if reader == "arrow" else MAPPING
+        words = [f"--map={n}={e}" for n, e in mapping["posts"].items() if n != "where"]
+        words += [f"--where={where}"] if (where := mapping["posts"].get("where")) else []
+        words += [f"--attribute={n}={e}" for n, e in mapping["attributes"].items()]
+        words += [f"--reader={reader}"]
         words += [f"--spark={n}={e}" for n, e in settings.items()]
         self._command = [
             sys.executable, "-m", "tests.support.doomed_pipeline", "pipeline", "--json",

@@ -29,6 +29,11 @@ MAPPING: dict[str, Any] = {
     "attributes": {"mag": "size * 1.0"},
 }  # fmt: skip
 """Of the rows to posts, as a pipeline's declaration has it."""
+PLAIN: dict[str, Any] = {
+    "posts": {"id": "event", "lon": "x", "lat": "y", "text": "said"},
+    "attributes": {"mag": "size"},
+}
+"""The same of columns alone, which Arrow can read; posts of another language are wanted too."""
 
 
 def insert_queries(client: Client, session: str) -> None:
@@ -55,7 +60,9 @@ def draw_rows(rng: np.random.Generator, first: int, count: int) -> list[dict[str
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     names = ("event", "x", "y", "title", "body", "lang", "size")
-    table = pa.table({n: pa.array([row[n] for row in rows]) for n in names})
+    columns = {n: pa.array([row[n] for row in rows]) for n in names}
+    said = [r["title"] and f"{r['title']} {r['body']}" for r in rows]
+    table = pa.table(columns | {"said": pa.array(said, pa.string())})
     pq.write_table(table, path, row_group_size=7)
 
 
