@@ -120,10 +120,12 @@ def object_batch(objects: Any) -> object_pb2.ObjectBatch:
     Unix milliseconds or a datetime with a time zone; until may also be a timedelta from now.
 
     Columns of other names than those are attributes. So are the other properties of a Feature,
-    except null, objects and arrays, which are dropped.
+    except null, objects and arrays, which are dropped. A message that is built stays as it is.
 
     Raises InvalidArgument naming the row and field that cannot be taken.
     """
+    if isinstance(objects, object_pb2.ObjectBatch):
+        return objects
     if hasattr(objects, "__arrow_c_stream__"):
         return object_pb2.ObjectBatch(arrow=import_frames().encode_table(objects))
     if isinstance(objects, Mapping):

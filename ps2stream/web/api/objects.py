@@ -9,11 +9,13 @@ from typing import Any
 
 from aiohttp import web
 
+from ps2stream.client.inputs import object_batch
 from ps2stream.errors import AlreadyExists, InvalidArgument, Violation, invalid, short
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, ID_BYTES
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import bad, check_records
 from ps2stream.posts.readers import make_rows, read_feature
+from ps2stream.v1.object_pb2 import ObjectBatch
 from ps2stream.web.api.bodies import BodyRoom, check_type, parse_json, read_body
 from ps2stream.web.api.callers import Callers
 from ps2stream.web.api.operations import GEOJSON, JSON, LEVELS, LINES
@@ -54,11 +56,11 @@ class ObjectHandlers:
             body = await read_body(request, BATCH_BYTES)
             in_lines = kind in LINES
             if len(body) <= AT_ONCE:
-                posts = read_posts(body, in_lines)
+                batch, left_out = _build_batch(body, in_lines)
             else:
-                posts = await asyncio.to_thread(read_posts, body, in_lines)
+                batch, left_out = await asyncio.to_thread(_build_batch, body, in_lines)
             try:
-                receipt = await client.publish(posts.rows, level=level, producer=producer, seq=seq)
+                receipt = await client.publish(batch, level=level, producer=producer, seq=seq)
             except AlreadyExists as error:
                 raise web.HTTPUnprocessableEntity(reason=f"Idempotency-Key: {error}") from None
         return web.json_response(
@@ -68,9 +70,15 @@ class ObjectHandlers:
                 "lsn": receipt.lsn,
                 "partition": receipt.partition,
                 "first_offset": receipt.first_offset,
-                "left_out": posts.left_out,
+                "left_out": left_out,
             }
         )
+
+
+def _build_batch(body: bytes, in_lines: bool) -> tuple[ObjectBatch, list[str]]:
+    """Returns the message of a body's posts, and what was left out of them."""
+    posts = read_posts(body, in_lines)
+    return object_batch(posts.rows), posts.left_out
 
 
 def read_posts(body: bytes, in_lines: bool) -> ReadPosts:
