@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from aiohttp import web
-from multidict import MultiMapping
 
 from ps2stream.client.inputs import region_of_value
 from ps2stream.errors import InvalidArgument, Violation, invalid, short
@@ -69,7 +69,7 @@ def read_parameters(request: web.Request) -> StreamParameters:
     return found
 
 
-def read_region(given: MultiMapping[str]) -> Region | None:
+def read_region(given: Mapping[str, str]) -> Region | None:
     """Reads the place of a query: near=LON,LAT,KM or bbox=WEST,SOUTH,EAST,NORTH or polygon=, which
     is a GeoJSON geometry or LON,LAT;LON,LAT;... Returns None, the world, without any. Raises
     InvalidArgument that names the parameter."""
