@@ -169,7 +169,8 @@ class MergerShell(ActorShell):
             self._changed.notify()
         if self._syncer.is_alive():
             self._syncer.join()
-        self.machine.end()
+        if not self.lapsed:  # else the log may be another incarnation's
+            self.machine.end()
         self._log.sync()
         self._log.close()
 

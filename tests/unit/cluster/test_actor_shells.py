@@ -104,3 +104,14 @@ def test_a_merger_goes_on_while_another_thread_syncs_if_messages_wait(
     merger.shell.stop()
     there = "merger-0-log"
     assert merger.done[2:6] == [("synced", there), ("sent", there)] * 2
+
+
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_a_merger_writes_at_its_end_unless_another_may_have_its_log(
+    merger: RecordedMerger, monkeypatch: pytest.MonkeyPatch, lapsed: bool
+) -> None:
+    monkeypatch.setattr(merger.shell.machine, "end", lambda: merger._note("ended"))
+    merger.shell.lease = 0.0 if lapsed else float("inf")
+    merger.shell.stop()
+    done = [what for what, _ in merger.done]
+    assert ("ended" in done, done[-1]) == (not lapsed, "synced")
