@@ -9,7 +9,6 @@ import json
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +27,7 @@ from ps2stream.protocol.tokens import make
 from ps2stream.security import AccessScope
 from ps2stream.store.tokens import FileTokenStore
 from ps2stream.web.api import ephemeral, sinks
-from ps2stream.web.api.ephemeral import EphemeralQueries, EphemeralQuery
+from ps2stream.web.api.ephemeral import EphemeralQueries, EphemeralQuery, find_queries
 from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.map.conftest import PATIENCE_MS, WINDOW
 from tests.map.stream_reader import SentEvent, StreamReader
@@ -245,16 +244,21 @@ def test_an_identity_has_so_many_queries_and_no_more(
 
 def test_a_query_ends_after_its_last_reader(target: str) -> None:
     async def leave() -> None:
-        queries = EphemeralQueries(1, lease_s=1.0, renew_s=0.3)
+        queries = EphemeralQueries(1, lease_s=3.0, renew_s=0.2)
         async with AsyncClient(target) as client:
             async with queries.claim(client, "me", "0" * 16) as query:
                 assert await queries.insert(client, query, "flood", None) is not None
+                ends = {(await client.get(query.id)).until}
                 renewing = asyncio.create_task(queries.keep_renewing(client, query))
-                await asyncio.sleep(2.0)  # longer than it lives by itself
-                assert (await client.get(query.id)).expression == "flood"
+                async with asyncio.timeout(60):
+                    while len(ends) < 4:  # it is put off again and again
+                        await asyncio.sleep(0.05)
+                        ends.add((await client.get(query.id)).until)
                 renewing.cancel()
                 await queries.leave(client, query)
-            await asyncio.sleep(1.5)
+            async with asyncio.timeout(60):
+                while await find_queries(client, query.session):
+                    await asyncio.sleep(0.05)
             with pytest.raises(NotFound):
                 await client.get(query.id)
             async with queries.claim(client, "me", "1" * 16) as again:
@@ -341,9 +345,17 @@ def test_a_reader_that_takes_nothing_is_disconnected(
     reader = reading(live.url, "/v1/stream?q=flood")
     last = read_ready(reader).id
     posts = [post(f"p{i}", "flood " + "x" * 60_000) for i in range(200)]
+    ended = threading.Event()
+    abort = sinks.EventStreamSink.abort
+
+    def note_end(sink: sinks.EventStreamSink) -> None:
+        abort(sink)
+        ended.set()
+
+    monkeypatch.setattr(sinks.EventStreamSink, "abort", note_end)
     for i in range(0, len(posts), 10):
         client.publish(posts[i : i + 10])
-    time.sleep(2.0)
+    assert ended.wait(60)
     found: list[str] = []
 
     def read_all() -> None:
