@@ -257,7 +257,7 @@ def test_a_query_ends_after_its_last_reader(target: str) -> None:
                 renewing.cancel()
                 await queries.leave(client, query)
             async with asyncio.timeout(60):
-                while await find_queries(client, query.session):
+                while await find_queries(client, query.session):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             with pytest.raises(NotFound):
                 await client.get(query.id)
