@@ -107,6 +107,10 @@ class DeliverStream(Protocol):
     def epoch(self) -> int:
         """The number of this stream's epoch, which grows with every stream of the session."""
 
+    @property
+    def acked(self) -> int:
+        """The number of the last pair that was acknowledged when the stream was opened."""
+
     def credit(self, batches: int, size: int, ack: int) -> None:
         """Notes that the client took `batches` batches of `size` bytes and acknowledges `ack`."""
 

@@ -29,12 +29,13 @@ class RefuseCall(NamedTuple):
 
 
 class OpenStream(NamedTuple):
-    """Inform the client that its stream is open, with the session's number and the stream's
-    epoch."""
+    """Inform the client that its stream is open, with the session's number, the stream's epoch and
+    the number of the last pair that was acknowledged."""
 
     stream: Any
     session: int
     epoch: int
+    acked: int
 
 
 class DeliverBatch(NamedTuple):

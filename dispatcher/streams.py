@@ -289,7 +289,7 @@ class SessionStreams:
         stream.attached = True
         if not stream.opened:
             stream.opened = True
-            self._out.append(OpenStream(stream.handle, stream.session, stream.epoch))
+            self._out.append(OpenStream(stream.handle, stream.session, stream.epoch, frame.acked))
         if frame.sent > stream.number:
             self._renew_stream(stream)
 

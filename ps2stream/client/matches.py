@@ -278,6 +278,8 @@ class MatchReceiver:
         self._bytes = 0
         self.missed = 0
         """The number of pairs that gaps stand for."""
+        self.acked = 0
+        """The last pair that was acknowledged when the stream was opened."""
 
     def start(self) -> bytes:
         """Returns the first message of a new stream."""
@@ -347,6 +349,7 @@ class MatchReceiver:
                 raise FailedPrecondition("the session is of another service than it was")
             self._last = 0
         self._of = started.incarnation, started.session
+        self.acked = started.acked
 
 
 def read_batch(

@@ -62,6 +62,12 @@ class Subscription:
         """The number of pairs that the service dropped because nobody took them in time."""
         return self._receiver.missed
 
+    @property
+    def acked(self) -> int:
+        """The session_seq of the last match that had been acknowledged when the stream was opened;
+        the stream begins after it."""
+        return self._receiver.acked
+
     def open(self) -> None:
         """Opens the stream. Raises Unavailable when the service cannot be reached, and
         FailedPrecondition when the cursor comes from another service."""

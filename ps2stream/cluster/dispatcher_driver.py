@@ -98,8 +98,9 @@ class DispatcherDriver:
 
     def _carry_out_rare(self, each: Any, found: list[Event]) -> None:
         match each:
-            case OpenStream(stream, session, epoch):
-                stream.open(session, epoch) if not self._lapsed() else stream.end(replaced())
+            case OpenStream(stream, session, epoch, acked):
+                numbers = session, epoch, acked
+                stream.open(*numbers) if not self._lapsed() else stream.end(replaced())
             case EndStream(stream, error):
                 stream.end(error if not self._lapsed() else replaced())
             case ReopenInbox(stream):

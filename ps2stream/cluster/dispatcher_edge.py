@@ -82,6 +82,7 @@ class EdgeStream:
         self.opening: Future[DeliverStream] = begin_call()
         self.session = 0
         self.epoch = 0
+        self.acked = 0
         self._put = put
         self._go_on: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
@@ -95,9 +96,9 @@ class EdgeStream:
     def close(self) -> None:
         self._put(StreamClosed(self))
 
-    def open(self, session: int, epoch: int) -> None:
+    def open(self, session: int, epoch: int, acked: int) -> None:
         """Lets the service have the stream."""
-        self.session, self.epoch = session, epoch
+        self.session, self.epoch, self.acked = session, epoch, acked
         self.opening.set_result(self)
 
     def reopen(self) -> tuple[int, int]:

@@ -58,6 +58,7 @@ class DeliverStreams:
                         session=stream.session,
                         epoch=stream.epoch,
                         incarnation=self._gateway.incarnation,
+                        acked=stream.acked,
                     )
                 )
             finally:

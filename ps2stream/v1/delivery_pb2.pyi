@@ -216,6 +216,7 @@ class Started(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    ACKED_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     """Service's number of the session."""
     epoch: _builtins.int
@@ -224,16 +225,19 @@ class Started(_message.Message):
     """Identity of the service's data. While it stays the same, also over restarts, a match keeps its
     number; under another one, numbers begin again from 1.
     """
+    acked: _builtins.int
+    """Number of the session's last match that was acknowledged; the stream begins after it. 0: none."""
     def __init__(
         self,
         *,
         session: _builtins.int = ...,
         epoch: _builtins.int = ...,
         incarnation: _builtins.int = ...,
+        acked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "incarnation", b"incarnation", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acked", b"acked", "epoch", b"epoch", "incarnation", b"incarnation", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

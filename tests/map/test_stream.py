@@ -26,7 +26,7 @@ from ps2stream.errors import NotFound
 from ps2stream.protocol.tokens import make
 from ps2stream.security import AccessScope
 from ps2stream.store.tokens import FileTokenStore
-from ps2stream.web.api import ephemeral, sinks
+from ps2stream.web.api import ephemeral, feed, sinks
 from ps2stream.web.api.ephemeral import EphemeralQueries, EphemeralQuery, find_queries
 from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.map.conftest import PATIENCE_MS, WINDOW
@@ -184,6 +184,30 @@ def test_another_map_of_the_service_goes_on(
     reader = reading(live.url, f"/v1/stream?cursor={last}")
     read_ready(reader)
     assert reader.next().data["object_id"] == "p1"
+    reader.cut()
+
+
+def test_a_cursor_of_an_empty_stream_notices_what_is_gone(
+    reading: Reading, live: ServedMap, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reading(live.url, "/v1/stream?q=flood")
+    begin = read_ready(reader).id
+    reader.cut()
+    monkeypatch.setattr(feed, "KEEP_S", 0.0)
+    reader = reading(live.url, f"/v1/stream?cursor={begin}")
+    read_ready(reader)
+    client.publish([post(f"p{i}") for i in range(3)])
+    first = reader.next()
+    for number in range(20):  # until what was written is acknowledged
+        reader.cut()
+        reader = reading(live.url, f"/v1/stream?cursor={begin}")
+        assert read_ready(reader).id == begin
+        client.publish([post(f"again-{number}")])
+        if (found := reader.next()).event == "gap":
+            break
+    assert found.event == "gap"
+    assert found.data["from"] == first.data["seq"]
+    assert reader.next().data["seq"] == found.data["to"] + 1
     reader.cut()
 
 

@@ -34,13 +34,13 @@ class WrittenPart(NamedTuple):
 
 
 class SessionFeed:
-    """Reads the batches of `subscription`. `after` is the number behind which it goes on, 0 where
-    that is not known; `clock` is in seconds."""
+    """Reads the batches of `subscription`. `after` is the number behind which the reader goes on,
+    None: behind what was acknowledged; `clock` is in seconds."""
 
     def __init__(
         self,
         subscription: AsyncSubscription,
-        after: int = 0,
+        after: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._subscription = subscription
@@ -53,8 +53,8 @@ class SessionFeed:
 
     @property
     def last(self) -> int:
-        """The number of the last match that was taken, 0 where that is not known."""
-        return self._last
+        """The number of the last match that was taken, or acknowledged before."""
+        return self._subscription.acked if self._last is None else self._last
 
     async def take(self, wait: float) -> Matches | None:
         """Returns the next batch, None after `wait` seconds, and while the service is away. Raises
@@ -79,8 +79,8 @@ class SessionFeed:
         """Returns what is missing before a batch, as it was acknowledged too long ago: a reader
         with an old cursor wants it, and the service has it no more."""
         first = batch.first if batch.gap is None else batch.gap.first
-        before, self._last = self._last, batch.last
-        return Gap(before + 1, first - 1, 0) if before and first > before + 1 else None
+        before, self._last = self.last, batch.last
+        return Gap(before + 1, first - 1, 0) if first > before + 1 else None
 
     def note_written(self, last: int, size: int) -> None:
         """Notes that everything up to this number was written, in so many bytes."""

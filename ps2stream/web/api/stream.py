@@ -285,7 +285,7 @@ async def _subscribe(
     }
     place = b"" if cursor is None else cursor.place
     subscription = client.subscribe(session, cursor=place, **wanted)
-    feed = SessionFeed(subscription, 0 if cursor is None else cursor.number)
+    feed = SessionFeed(subscription, None if cursor is None else cursor.number)
     try:
         try:
             await subscription.open()

@@ -91,7 +91,7 @@ class Play:
     def attach(self, stream: str, epoch: int = 4) -> None:
         self(StreamRequested(stream, "s", 0, 8, 1 << 20))
         self(SessionGrant(self.last_number, 9, epoch))
-        assert self(StreamAttached(9, epoch, 0, 0, 0, 0)) == [OpenStream(stream, 9, epoch)]
+        assert self(StreamAttached(9, epoch, 0, 8, 7, 0)) == [OpenStream(stream, 9, epoch, 7)]
 
     @property
     def last_number(self) -> int:

@@ -172,6 +172,7 @@ class StandInSubscription:
     def __init__(self, *items: Matches | Exception) -> None:
         self.items = list(items)
         self.acknowledged: list[int] = []
+        self.acked = 0
         self.cursor = PLACE
 
     async def batches(self, *, manual: bool) -> AsyncIterator[Matches]:
@@ -190,7 +191,9 @@ class StandInSubscription:
         self.items.clear()
 
 
-def build_feed(stand_in: StandInSubscription, after: int = 0, **options: Any) -> SessionFeed:
+def build_feed(
+    stand_in: StandInSubscription, after: int | None = None, **options: Any
+) -> SessionFeed:
     return SessionFeed(cast(AsyncSubscription, stand_in), after, **options)
 
 
@@ -239,8 +242,18 @@ def test_what_is_missing_behind_a_cursor_is_found() -> None:
     assert feed.find_lost(build_batch(12, [(0, 0)], 1)) == Gap(9, 11, 0)
     assert feed.find_lost(build_gap(Gap(13, 20, 8))) is None
     assert feed.find_lost(build_gap(Gap(25, 26, 2))) == Gap(21, 24, 0)
-    fresh = build_feed(StandInSubscription())
-    assert fresh.find_lost(build_batch(500, [(0, 0)], 1)) is None
+    assert build_feed(StandInSubscription(), 0).find_lost(build_batch(3, [(0, 0)], 1)) == Gap(
+        1, 2, 0
+    )
+
+
+def test_a_reader_without_a_cursor_begins_behind_what_was_acknowledged() -> None:
+    stand_in = StandInSubscription()
+    stand_in.acked = 499
+    feed = build_feed(stand_in)
+    assert feed.last == 499
+    assert feed.find_lost(build_batch(500, [(0, 0)], 1)) is None
+    assert feed.find_lost(build_batch(502, [(0, 0)], 1)) == Gap(501, 501, 0)
 
 
 # --- callers -----------------------------------------------------------------------
