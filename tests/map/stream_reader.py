@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 NONE: Mapping[str, str] = {}
+PATIENCE_S = 60.0
+"""How long an event is waited for, though beats come."""
 
 
 class SentEvent(NamedTuple):
@@ -37,6 +40,7 @@ class StreamReader:
         lines = {"Host": place.netloc, "Accept": "text/event-stream", **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         self._socket.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode())
+        self._deadline = time.monotonic() + PATIENCE_S
         self._raw, self._text = b"", b""
         self.comments = 0
         self.retry = 0
@@ -54,7 +58,9 @@ class StreamReader:
         return json.loads(self._raw[:size])
 
     def next(self) -> SentEvent:
-        """The next event. Raises EOFError at the end of the stream."""
+        """The next event. Raises EOFError at the end of the stream, and TimeoutError if none comes
+        in time, whatever else keeps the stream alive."""
+        self._deadline = time.monotonic() + PATIENCE_S
         while True:
             while b"\n\n" not in self._text:
                 self._read_chunk()
@@ -93,6 +99,8 @@ class StreamReader:
         return found
 
     def _receive(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise TimeoutError("no event came in time")
         data = self._socket.recv(1 << 14)
         if not data:
             raise EOFError

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +27,7 @@ from ps2stream.errors import NotFound
 from ps2stream.protocol.tokens import make
 from ps2stream.security import AccessScope
 from ps2stream.store.tokens import FileTokenStore
-from ps2stream.web.api import ephemeral, feed, sinks
+from ps2stream.web.api import ephemeral, feed, sinks, stream
 from ps2stream.web.api.ephemeral import EphemeralQueries, EphemeralQuery, find_queries
 from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.map.conftest import PATIENCE_MS, WINDOW
@@ -216,7 +217,12 @@ def test_a_forged_cursor_is_unknown(reading: Reading, live: ServedMap, client: C
     ready = read_ready(reader)
     client.publish([post("p1")])
     cursor = reader.next().id
+    ends = client.get(ready.data["query_id"]).until
     reader.cut()
+    patience = time.monotonic() + 30
+    while client.get(ready.data["query_id"]).until == ends:  # until the reader has left
+        assert time.monotonic() < patience
+        time.sleep(0.02)
     other = "A" if cursor[20] != "A" else "B"
     for forged in ("x", "AAAA", cursor[:-4], cursor[:20] + other + cursor[21:], "é", "=" * 600):
         answer = reading(live.url, "/v1/stream?q=flood", {"Last-Event-ID": forged})
@@ -365,18 +371,20 @@ def test_the_newest_reader_of_a_session_wins(reading: Reading, live: ServedMap) 
 def test_a_reader_that_takes_nothing_is_disconnected(
     reading: Reading, live: ServedMap, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ended = threading.Event()
+
+    class NotedSink(sinks.EventStreamSink):
+        """Tells when it is dropped, and not when one of an earlier test is."""
+
+        def abort(self) -> None:
+            super().abort()
+            ended.set()
+
     monkeypatch.setattr(sinks, "WRITE_S", 0.5)
+    monkeypatch.setattr(stream, "EventStreamSink", NotedSink)
     reader = reading(live.url, "/v1/stream?q=flood")
     last = read_ready(reader).id
     posts = [post(f"p{i}", "flood " + "x" * 60_000) for i in range(200)]
-    ended = threading.Event()
-    abort = sinks.EventStreamSink.abort
-
-    def note_end(sink: sinks.EventStreamSink) -> None:
-        abort(sink)
-        ended.set()
-
-    monkeypatch.setattr(sinks.EventStreamSink, "abort", note_end)
     for i in range(0, len(posts), 10):
         client.publish(posts[i : i + 10])
     assert ended.wait(60)
