@@ -24,7 +24,7 @@ _PACKAGES = {
     "mqtt": "paho",
     "notebook": "folium",
     "otel": "opentelemetry",
-    "lab": "matplotlib pymetis rtree",
+    "lab": "matplotlib pymetis redis rtree",
 }
 EXTRAS = {package: extra for extra, names in _PACKAGES.items() for package in names.split()}
 """The smallest extra that installs each package that the bare distribution lacks."""

@@ -19,6 +19,7 @@ from ps2stream.commands.bench_options import (
     storage_options,
     workload_options,
 )
+from ps2stream.commands.bench_peers import peers
 from ps2stream.commands.bench_service import ingest, pipeline, single, steps
 from ps2stream.commands.output import CommandOutput, FiniteRange, json_option, pass_output
 from ps2stream.commands.plan_limits import max_units_option
@@ -365,5 +366,5 @@ def metering(output: CommandOutput, /, batch: int, seconds: float, watched: bool
     show_result(output, run_metering(batch=batch, seconds=seconds, watched=watched))
 
 
-for command in (ingest, pipeline, single, steps):
+for command in (ingest, peers, pipeline, single, steps):
     bench.add_command(command)

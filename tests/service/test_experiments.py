@@ -85,10 +85,11 @@ def test_an_experiment_on_keyed_streams_prints_rows_and_verdicts(
     assert found["rows"]
     assert found["verdicts"]
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    code, out, err = run(name, *more, "--posts", "none")
-    assert code == 0, err
-    streams = {row.get("stream", "Zipf") for row in json.loads(out)["rows"]}
-    assert not streams & {"tweet words", "tweet words, no stop words", "git paths", "flights"}
+    if name == KEYED[0]:  # they all open their streams in the same way
+        code, out, err = run(name, *more, "--posts", "none")
+        assert code == 0, err
+        streams = {row.get("stream", "Zipf") for row in json.loads(out)["rows"]}
+        assert not streams & {"tweet words", "tweet words, no stop words", "git paths", "flights"}
 
 
 CALM = 1_000.0
