@@ -11,7 +11,17 @@ from mkdocs.config import load_config
 from scripts import site as hooks
 from tests.support import built_site
 
-HOSTS = {"github.com", "keepachangelog.com", "www.ray.io", "www.unicode.org"}
+HOSTS = {
+    "docs.kuzzle.io",
+    "github.com",
+    "kafka.apache.org",
+    "keepachangelog.com",
+    "tile38.com",
+    "www.elastic.co",
+    "www.postgresql.org",
+    "www.ray.io",
+    "www.unicode.org",
+}
 """Other sites that a page may lead to."""
 
 
