@@ -6,6 +6,8 @@ import click
 
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mqtt import mqtt_source
+from ps2stream.commands.connect_ntfy import ntfy
+from ps2stream.commands.connect_slack import slack
 from ps2stream.commands.connect_webhook import webhook
 
 
@@ -20,5 +22,5 @@ def connect() -> None:
     """
 
 
-for command in (kafka_source, kafka_sink, mqtt_source, webhook):
+for command in (kafka_source, kafka_sink, mqtt_source, webhook, slack, ntfy):
     connect.add_command(command)

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from ps2stream.client.inputs import object_batch
 from ps2stream.client.matches import read_batch
+from ps2stream.connectors.addresses import AddressReach, check_url
 from ps2stream.connectors.deliveries import DeliveryItem, encode_items
+from ps2stream.connectors.http_poster import retry_after
 from ps2stream.connectors.kafka_config import read_config
 from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
@@ -24,7 +26,7 @@ from ps2stream.connectors.mqtt_broker import BrokerAddress, MqttSession, where
 from ps2stream.connectors.offsets import OffsetFlight
 from ps2stream.connectors.retry import RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
-from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
+from ps2stream.connectors.sink_loop import MOST_BYTES, parts
 from ps2stream.errors import InvalidArgument
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import nest_attributes, read_rows
@@ -298,13 +300,13 @@ def test_signatures_are_those_of_standard_webhooks(tmp_path: Path) -> None:
 )
 def test_a_url_that_would_show_matches_to_others_is_refused(url: str, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem) as caught:
-        check_url(url)
+        check_url(url, AddressReach.USUAL)
     assert "secret" not in str(caught.value)
 
 
 def test_urls_that_are_fit() -> None:
     for url in ("https://example.org/hook", "http://127.0.0.1:80/", "http://localhost/x"):
-        check_url(url)
+        check_url(url, AddressReach.USUAL)
 
 
 def test_retry_after_is_a_number_or_a_date() -> None:
