@@ -6,6 +6,7 @@ import click
 
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mqtt import mqtt_source
+from ps2stream.commands.connect_mqtt_sink import mqtt_sink
 from ps2stream.commands.connect_ntfy import ntfy
 from ps2stream.commands.connect_slack import slack
 from ps2stream.commands.connect_webhook import webhook
@@ -22,5 +23,5 @@ def connect() -> None:
     """
 
 
-for command in (kafka_source, kafka_sink, mqtt_source, webhook, slack, ntfy):
+for command in (kafka_source, kafka_sink, mqtt_source, mqtt_sink, webhook, slack, ntfy):
     connect.add_command(command)
