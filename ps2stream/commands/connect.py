@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ps2stream.commands.connect_feed import feed
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mqtt import mqtt_source
 from ps2stream.commands.connect_mqtt_sink import mqtt_sink
@@ -23,5 +24,5 @@ def connect() -> None:
     """
 
 
-for command in (kafka_source, kafka_sink, mqtt_source, mqtt_sink, webhook, slack, ntfy):
+for command in (kafka_source, kafka_sink, mqtt_source, mqtt_sink, webhook, slack, ntfy, feed):
     connect.add_command(command)
