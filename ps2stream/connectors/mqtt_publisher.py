@@ -74,6 +74,8 @@ class MqttPublisher:
         self._answers: dict[int, BrokerAnswer] = {}
         self._connected = False
         self._failed: Exception | None = None
+        self.window = IN_FLIGHT
+        """How many messages the broker takes before it acknowledges the first."""
         self.most_bytes = 0
         """The largest packet that the broker takes; 0: it named no limit."""
 
@@ -98,7 +100,8 @@ class MqttPublisher:
         self._client.loop_stop()
 
     def send(self, message: OutgoingMessage) -> int:
-        """Hands a message over to be sent; returns the number under which `wait` knows it."""
+        """Hands a message over to be sent; returns the number under which `wait` knows it. No more
+        than `window` are to be under way."""
         properties: Any = self._make_properties()
         properties.PayloadFormatIndicator = 1
         properties.ContentType = "application/json"
@@ -132,9 +135,8 @@ class MqttPublisher:
             else:
                 log.warning("the MQTT broker refused the connection: %s", reason)
             return
-        window = getattr(properties, "ReceiveMaximum", IN_FLIGHT)
-        self._client.max_inflight_messages_set(min(window, IN_FLIGHT))
         with self._changed:
+            self.window = min(getattr(properties, "ReceiveMaximum", IN_FLIGHT), IN_FLIGHT)
             self.most_bytes = getattr(properties, "MaximumPacketSize", 0)
             self._connected = True
             self._changed.notify_all()

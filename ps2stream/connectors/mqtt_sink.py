@@ -71,15 +71,15 @@ class MqttMessages:
     refused: list[tuple[OutgoingMessage, str]] = field(default_factory=list)
 
     def settle(self, answers: list[BrokerAnswer]) -> str:
-        """Takes the answers to all that are left. What follows on a failure that may pass is left
-        with it, as it would come before it otherwise; returns that failure, empty without one."""
-        for i, (message, answer) in enumerate(zip(self.left, answers, strict=True)):
+        """Takes the answers to the first that are left. What follows on a failure that may pass is
+        left with it, as it would come before it otherwise; returns that failure, or nothing."""
+        for i, (message, answer) in enumerate(zip(self.left, answers, strict=False)):
             if answer.code in PASSING:
                 self.left = self.left[i:]
                 return answer.reason
             if answer.code >= FAILURE:
                 self.refused.append((message, answer.reason))
-        self.left = []
+        self.left = self.left[len(answers) :]
         return ""
 
 
@@ -114,15 +114,18 @@ class MqttReceiver:
 
     async def attempt(self, name: str, body: MqttMessages) -> SinkAttempt:
         """Publishes what is left, or waits on for the answers to what was published before."""
-        if not body.numbers:
-            body.numbers = self._send_messages(body)
-        answers = await asyncio.to_thread(self._publisher.wait, body.numbers, ATTEMPT_S)
-        if answers is None:
-            problem = f"the broker did not acknowledge within {ATTEMPT_S:g} s"
-            return SinkAttempt(SinkVerdict.AGAIN, problem)
-        body.numbers = []
-        if failure := body.settle(answers):
-            return SinkAttempt(SinkVerdict.AGAIN, f"answered {failure}")
+        self._refuse_large(body)
+        while body.left:
+            if not body.numbers:
+                sent = body.left[: self._publisher.window]
+                body.numbers = [self._publisher.send(message) for message in sent]
+            answers = await asyncio.to_thread(self._publisher.wait, body.numbers, ATTEMPT_S)
+            if answers is None:
+                problem = f"the broker did not acknowledge within {ATTEMPT_S:g} s"
+                return SinkAttempt(SinkVerdict.AGAIN, problem)
+            body.numbers = []
+            if failure := body.settle(answers):
+                return SinkAttempt(SinkVerdict.AGAIN, f"answered {failure}")
         if body.refused:
             return SinkAttempt(SinkVerdict.REFUSED, f"answered {body.refused[0][1]}")
         return SinkAttempt(SinkVerdict.ACCEPTED)
@@ -136,14 +139,13 @@ class MqttReceiver:
             for message, reason in found
         ]
 
-    def _send_messages(self, body: MqttMessages) -> list[int]:
-        """Sends what is left. A message that the broker would drop the connection for is refused
-        here."""
+    def _refuse_large(self, body: MqttMessages) -> None:
+        """Refuses messages for which the broker would drop the connection."""
         most = self._publisher.most_bytes
-        large = [message for message in body.left if most and message.size > most]
-        body.refused += [(message, TOO_LARGE.reason) for message in large]
-        body.left = [message for message in body.left if message not in large]
-        return [self._publisher.send(message) for message in body.left]
+        if body.numbers or not most:
+            return
+        body.refused += [(m, TOO_LARGE.reason) for m in body.left if m.size > most]
+        body.left = [m for m in body.left if m.size <= most]
 
     def _build_message(self, item: DeliveryItem) -> OutgoingMessage:
         properties = [("ps2stream-seq", str(item.number)), ("ps2stream-session", self._session)]

@@ -46,6 +46,7 @@ def test_a_killed_feed_has_each_match_once_and_in_order(world: World, tmp_path: 
     world.kill()
     world.start()
     connector = feed(world, "fed", file)
+    connector.ready()
     deadline = time.monotonic() + 60
     while numbers_in(file)[:1] != [29]:
         assert time.monotonic() < deadline, numbers_in(file)

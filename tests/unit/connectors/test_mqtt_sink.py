@@ -47,7 +47,7 @@ class ScriptedPublisher(MqttPublisher):
     def __init__(self, *answers: list[BrokerAnswer] | None) -> None:
         self.answers = list(answers)
         self.sent: list[OutgoingMessage] = []
-        self.most_bytes = 0
+        self.most_bytes, self.window = 0, 20
 
     def send(self, message: OutgoingMessage) -> int:
         self.sent.append(message)
@@ -64,7 +64,7 @@ def attempts_with(publisher: ScriptedPublisher) -> tuple[list[SinkVerdict], Mqtt
     receiver = MqttReceiver(publisher, MqttTopics("{query}", "s"), "s")
     items = [DeliveryItem(n, "q", json.dumps({"seq": n, "text": "x" * n})) for n in (1, 2, 3)]
     body = receiver.prepare(SinkPart("p", items, delivery_pb2.Cursor()))
-    verdicts = []
+    verdicts: list[SinkVerdict] = []
     while not verdicts or verdicts[-1] is SinkVerdict.AGAIN:
         verdicts.append(asyncio.run(receiver.attempt("p", body)).verdict)
     return verdicts, body
@@ -88,6 +88,14 @@ def test_only_what_was_refused_is_put_away() -> None:
     receiver = MqttReceiver(publisher, MqttTopics("t", "s"), "s")
     [letter] = receiver.describe(body)
     assert (letter["match"]["seq"], letter["reason"]) == (1, "no")
+
+
+def test_no_more_are_under_way_than_the_broker_wants() -> None:
+    publisher = ScriptedPublisher([FINE, FINE], [QUOTA], [FINE])
+    publisher.window = 2
+    verdicts, _ = attempts_with(publisher)
+    assert verdicts == [SinkVerdict.AGAIN, SinkVerdict.ACCEPTED]
+    assert numbers_of(publisher) == [1, 2, 3, 3]
 
 
 def test_a_packet_that_the_broker_does_not_take_is_not_sent() -> None:
