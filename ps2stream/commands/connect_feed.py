@@ -63,7 +63,7 @@ def feed(
     """Keep the newest matches of a session in a file, as a feed that readers subscribe to.
 
     The file is replaced as a whole, and is on the disk before its matches are acknowledged. A
-    match that comes again after a crash replaces itself, as it has the same id. The connector
+    match that comes again after a crash is in it once, as it has the same id. The connector
     continues a feed that it finds, and never overwrites a file that is something else. Serve
     the file by any web server.
 

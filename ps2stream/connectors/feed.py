@@ -18,6 +18,7 @@ GEORSS = "http://www.georss.org/georss"
 FEED_BYTES = 64 << 20
 """The largest file that is read as a feed."""
 _NAMESPACE = uuid.UUID("7c4c2a4e-6f0b-5d7e-9d0a-3f6c1f2b8e55")
+_MOST_SEQ = (1 << 62) - 1
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _DECLARATION = b"<!DOCTYPE"
 
@@ -51,6 +52,14 @@ def make_id(*names: object) -> str:
     return f"urn:uuid:{uuid.uuid5(_NAMESPACE, repr(names))}"
 
 
+def make_entry_id(service: int, session: int, seq: int) -> str:
+    """Returns the URN of a match: a UUID of version 8, whose second half is its number, so that a
+    feed can be ordered by the ids in it. service: its incarnation; session: the number there."""
+    first = uuid.uuid5(_NAMESPACE, f"{service}/{session}").int >> 64
+    first = first & ~0xF000 | 0x8000
+    return f"urn:uuid:{uuid.UUID(int=first << 64 | 0b10 << 62 | seq & _MOST_SEQ)}"
+
+
 def read_entries(data: bytes, kind: str) -> list[ET.Element]:
     """Returns the entries of a feed of this kind, `atom` or `rss`, which has been written before;
     none of an empty file. Raises InvalidArgument for any other file."""
@@ -74,13 +83,19 @@ def read_entries(data: bytes, kind: str) -> list[ET.Element]:
 def add_entries(
     before: list[ET.Element], found: list[FeedEntry], kind: str, most: int
 ) -> list[ET.Element]:
-    """Returns the newest `most` entries: what was found, the last first, then those of before. One
-    that comes again replaces itself."""
+    """Returns the newest `most` entries, the newest first. One that comes again stays where it was,
+    and entries of other sessions or services stay behind those of this one."""
     make = _make_atom_entry if kind == "atom" else _make_rss_item
     name = _atom("id") if kind == "atom" else "guid"
-    new = {entry.id: make(entry) for entry in found}
-    kept = [entry for entry in before if entry.findtext(name) not in new]
-    return [*reversed(new.values()), *kept][:most]
+    known = {entry.findtext(name) for entry in before}
+    new = [make(entry) for entry in found if entry.id not in known]
+    stream = _split_id(found[-1].id)[0] if found else ""
+
+    def place(entry: ET.Element) -> tuple[bool, int]:
+        of, seq = _split_id(entry.findtext(name) or "")
+        return (False, -seq) if of == stream else (True, 0)
+
+    return sorted([*new, *before], key=place)[:most]
 
 
 def write_feed(head: FeedHead, entries: list[ET.Element], kind: str, now: datetime) -> bytes:
@@ -92,6 +107,15 @@ def write_feed(head: FeedHead, entries: list[ET.Element], kind: str, now: dateti
         ET.register_namespace("", ATOM)
     made: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return made + b"\n"
+
+
+def _split_id(id: str) -> tuple[str, int]:
+    """Returns what an entry's id has of its session, and its number."""
+    try:
+        made = uuid.UUID(id.removeprefix("urn:uuid:"))
+    except ValueError:
+        return "", 0
+    return f"{made.int >> 64:x}", made.int & _MOST_SEQ
 
 
 def _make_atom(head: FeedHead, now: datetime) -> ET.Element:

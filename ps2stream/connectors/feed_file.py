@@ -16,6 +16,7 @@ from ps2stream.connectors.feed import (
     FeedEntry,
     FeedHead,
     add_entries,
+    make_entry_id,
     make_id,
     read_entries,
     write_feed,
@@ -39,7 +40,7 @@ class FeedOptions:
 
 class FeedReceiver:
     """A file that is replaced as a whole, and on the disk before its matches are acknowledged.
-    After a kill, a match that comes again replaces itself: the feed has it once. Raises
+    After a kill, a match that comes again is known by its id: the feed has it once. Raises
     InvalidArgument."""
 
     def __init__(self, options: FeedOptions, style: MessageStyle) -> None:
@@ -94,7 +95,7 @@ class FeedReceiver:
 
     def _build_entry(self, item: DeliveryItem, part: SinkPart) -> FeedEntry:
         place = part.place
-        id = make_id(f"{place.incarnation:016x}", place.session, item.number)
+        id = make_entry_id(place.incarnation, place.session, item.number)
         if item.query_id is None:
             gap = read_gap(item, self._style.session_name)
             return FeedEntry(id, gap.title, gap.text, datetime.now(UTC))

@@ -65,7 +65,8 @@ def run(*words: str, given: str = "") -> tuple[int, dict[str, Any]]:
 
 
 def numbers_in(box: MailBox) -> list[int]:
-    return [int(n) for m in box.mails for n in re.findall(r"^\w+: flat (\d+)", m.text, re.M)]
+    line = re.compile(r"^\w+: flat (\d+)", re.MULTILINE)
+    return [int(n) for m in box.mails for n in line.findall(m.text)]
 
 
 def test_killed_mail_loses_nothing_and_keeps_the_order(
@@ -106,7 +107,7 @@ def test_only_who_confirms_gets_mail(world: World, box: MailBox, tmp_path: Path)
         assert (code, told["address"]) == (0, address)
     mine = box.until(2)[0]
     assert mine.recipients == ["me@example.org"]
-    [token] = re.findall(r"^\S+\.\S+$", mine.text, re.M)
+    [token] = re.findall(r"^\S+\.\S+$", mine.text, re.MULTILINE)
     accept = ("mail-confirm", *secret, "--confirmed", str(confirmed))
     code, error = run(*accept, given=token[:-4])
     assert (code, error["error"]["violations"][0]["field"]) == (2, "token")

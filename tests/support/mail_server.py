@@ -34,7 +34,7 @@ class ReceivedMail(NamedTuple):
 
     @property
     def text(self) -> str:
-        return str(self.message.get_content())
+        return str(self.message.get_content()).replace("\r\n", "\n")
 
 
 class MailBox:

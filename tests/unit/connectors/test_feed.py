@@ -61,7 +61,28 @@ def test_any_text_makes_a_feed_that_a_parser_reads_back(title: str, text: str, k
 
 
 @pytest.mark.parametrize("kind", ["atom", "rss"])
-def test_the_newest_stay_and_a_repeat_replaces_itself(
+def test_repeats_change_nothing_and_another_service_goes_on(
+    tmp_path: Path, kind: Literal["atom", "rss"]
+) -> None:
+    file = tmp_path / "feed.xml"
+    name = "description" if kind == "rss" else f"{{{ATOM}}}content"
+
+    def numbers() -> list[str]:
+        return [str(e.text).split("\n")[0] for e in ET.parse(file).iter(name)][-3:]
+
+    for number in range(1, 7):
+        add(receiver_of(file, kind), item_of(number, str(number)))
+    for number in range(1, 7):  # also those that are not in it any more
+        add(receiver_of(file, kind), item_of(number, str(number)))
+        assert numbers() == ["6", "5", "4"]
+    later = receiver_of(file, kind)
+    body = later.prepare(SinkPart("p", [item_of(1, "new")], delivery_pb2.Cursor(incarnation=8)))
+    assert asyncio.run(later.attempt("p", body)).verdict is SinkVerdict.ACCEPTED
+    assert numbers() == ["new", "6", "5"]
+
+
+@pytest.mark.parametrize("kind", ["atom", "rss"])
+def test_the_newest_stay_and_a_repeat_is_there_once(
     tmp_path: Path, kind: Literal["atom", "rss"]
 ) -> None:
     file = tmp_path / "feed.xml"
