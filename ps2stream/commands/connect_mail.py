@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -189,24 +188,28 @@ def mail_invite(
     help="File to which the address is added.",
 )
 @json_option
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @pass_output
 def mail_confirm(
-    output: CommandOutput, /, session: str, secret_file: Path, confirmed: Path
+    output: CommandOutput, /, session: str, secret_file: Path, confirmed: Path, file: str
 ) -> None:
     """Add the address of a token to the recipients of a session.
 
-    The token, which mail-invite has mailed, is read from standard input, where other users
-    cannot see it.
+    FILE contains the token, which mail-invite has mailed; - reads standard input.
 
     \b
       ps2stream connect mail-confirm --session alerts --secret-file ~/.ps2s-invite \\
-        --confirmed confirmed.txt < token
+        --confirmed confirmed.txt token
     """
     from ps2stream.connectors.mail_recipients import TOKEN_BYTES, add_confirmed, read_token
     from ps2stream.connectors.signature import read_secrets
     from ps2stream.errors import invalid
 
-    token = sys.stdin.read(TOKEN_BYTES + 1)
+    try:
+        with click.open_file(file, errors="replace") as tokens:
+            token = tokens.read(TOKEN_BYTES + 1)
+    except OSError as error:
+        raise invalid("file", f"cannot read {file}: {error.strerror}") from None
     found = read_token(read_secrets(secret_file), token, time.time())
     if found.session != session:
         raise invalid("session", "is not the one that the token was mailed for")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -59,7 +58,10 @@ class MqttPublisher:
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
-        self._make_properties = lambda: Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        def make_properties() -> Any:
+            return Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+
+        self._make_properties = make_properties
         self.host, self.port = where(address)
         self._client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv5
@@ -112,15 +114,14 @@ class MqttPublisher:
     def wait(self, numbers: Sequence[int], limit_s: float) -> list[BrokerAnswer] | None:
         """Returns the answers to all these messages, None if some are missing after `limit_s`
         seconds. Raises what ended the connection for good."""
-        deadline = time.monotonic() + limit_s
         with self._changed:
-            for number in numbers:
-                left = deadline - time.monotonic()
-                self._changed.wait_for(lambda n=number: n in self._answers or self._failed, left)
-                if self._failed is not None:
-                    raise self._failed
-                if number not in self._answers:
-                    return None
+            self._changed.wait_for(
+                lambda: self._failed or all(number in self._answers for number in numbers), limit_s
+            )
+            if self._failed is not None:
+                raise self._failed
+            if any(number not in self._answers for number in numbers):
+                return None
             return [self._answers.pop(number) for number in numbers]
 
     # --- on paho's thread ---------------------------------------------------------

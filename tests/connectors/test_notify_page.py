@@ -54,14 +54,9 @@ class ConnectedDesk(Desk):
         words = shlex.split(command)[1:]
         words += self.more.get(words[1], [])
         if words[1] in ("mail-invite", "mail-confirm"):
-            given = ""
-            if "<" in words:
-                at = words.index("<")
-                given = Path(words[at + 1]).read_text("utf-8")
-                words = words[:at] + words[at + 2 :]
             done = subprocess.run(
                 [sys.executable, "-m", "ps2stream", *words],
-                input=given, capture_output=True, text=True, env=self._environment, check=False,
+                capture_output=True, text=True, env=self._environment, check=False,
             )  # fmt: skip
             return done.stdout + done.stderr
         return self._begin([*words, "--server", f"localhost:{self.port}"])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
@@ -30,7 +30,7 @@ class ReceivedMail(NamedTuple):
 
     @property
     def message(self) -> EmailMessage:
-        return cast(EmailMessage, email.message_from_bytes(self.data, policy=default))
+        return email.message_from_bytes(self.data, policy=default)
 
     @property
     def text(self) -> str:
