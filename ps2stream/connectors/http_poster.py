@@ -21,12 +21,15 @@ from ps2stream.connectors.addresses import (
     check_url,
     names_this_machine,
 )
+from ps2stream.connectors.readable import clean_text
 from ps2stream.connectors.sink_loop import SinkAttempt, SinkVerdict
 from ps2stream.errors import Ps2StreamError, invalid
 
 ATTEMPT_S = 15.0
 AGAIN = frozenset({408, 425, 429, *range(500, 600)})
 GONE = 410
+REASON_CHARACTERS = 200
+"""Most characters that are shown of what a receiver says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,7 @@ class HttpPoster:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if self._refused is not None:
                 raise self._refused from None
-            outcome = f"{type(error).__name__}: {error}".rstrip(": ")
-            return SinkAttempt(SinkVerdict.AGAIN, outcome)
+            return SinkAttempt(SinkVerdict.AGAIN, describe_failure(error))
 
     def _open_socket(self, found: tuple[Any, ...]) -> socket.socket:
         """Returns a socket for a resolved address. Raises OSError for one that is excluded, which
@@ -110,7 +112,7 @@ class HttpPoster:
 def judge_answer(status: int, reason: str, wanted_s: float) -> SinkAttempt:
     """Returns what an answer of HTTP means: 2xx accepts, 408, 425, 429 and 5xx ask for another
     attempt, 410 ends, and anything else refuses."""
-    outcome = f"answered {status} {reason}".rstrip()
+    outcome = f"answered {status} {clean_text(reason, REASON_CHARACTERS)}".rstrip()
     if 200 <= status < 300:
         return SinkAttempt(SinkVerdict.ACCEPTED, outcome)
     if 300 <= status < 400:
@@ -119,6 +121,15 @@ def judge_answer(status: int, reason: str, wanted_s: float) -> SinkAttempt:
         return SinkAttempt(SinkVerdict.AGAIN, outcome, wanted_s)
     verdict = SinkVerdict.ENDED if status == GONE else SinkVerdict.REFUSED
     return SinkAttempt(verdict, outcome)
+
+
+def describe_failure(error: Exception) -> str:
+    """Returns what is said of an attempt without an answer: one line, and never the URL, which
+    errors about a malformed answer contain."""
+    what = str(error)
+    if isinstance(error, aiohttp.ClientResponseError):
+        what = f"{error.status} {error.message}"
+    return f"{type(error).__name__}: {clean_text(what, REASON_CHARACTERS)}".rstrip(": ")
 
 
 def retry_after(value: str, now: datetime) -> float:

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from ps2stream.connectors.readable import clean_text
 from ps2stream.errors import Unauthenticated, invalid
 from ps2stream.security import is_loopback
 
 PORTS = {"smtp": 587, "smtps": 465}
+REASON_CHARACTERS = 200
+"""Most characters that are shown of what the server says."""
 ANSWER_S = 15.0
 """Longest time in seconds for which the server may be silent."""
 
@@ -79,7 +82,7 @@ class MailSender:
         except smtplib.SMTPResponseException as error:
             return f"answered {error.smtp_code} {_show_reason(error.smtp_error)}"
         except (smtplib.SMTPException, OSError) as error:
-            return f"{type(error).__name__}: {error}".rstrip(": ")
+            return f"{type(error).__name__}: {_show_reason(str(error))}".rstrip(": ")
         return ""
 
     def _connect(self) -> smtplib.SMTP:
@@ -133,7 +136,7 @@ def find_server(server: MailServer) -> tuple[str, int]:
 
 def _show_reason(reason: bytes | str) -> str:
     text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
-    return " ".join(text[:200].split())
+    return clean_text(text, REASON_CHARACTERS)
 
 
 def _read_password(path: Path | None) -> str:

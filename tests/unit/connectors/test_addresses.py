@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -95,6 +98,42 @@ def test_a_name_that_leads_into_our_network_is_not_connected_to(
             with pytest.raises((PermissionDenied, InvalidArgument)):
                 post_to(HttpTarget(f"https://{literal}:{port}", reach=reach))
         assert not channel.requests
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[int]:
+    """A server that answers each connection with these bytes, whatever it is sent."""
+
+    def serve() -> None:
+        for answer in answers:
+            came, _ = server.accept()
+            with came:
+                came.recv(1 << 16)
+                came.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def test_no_outcome_shows_the_url_or_what_a_terminal_would_obey() -> None:
+    answers = (
+        b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
+        b"no http at all\r\n\r\n",
+        b"",
+        b"HTTP/1.1 400 \x1b[31m" + b"x" * 4000 + b"\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 204 OK\r\n" + b"a: " + b"y" * 100_000 + b"\r\n\r\n",
+    )
+    with answering(*answers) as port:
+        target = HttpTarget(f"http://127.0.0.1:{port}/services/hidden")
+        for _ in answers:
+            found = post_to(target)
+            assert found.verdict is not SinkVerdict.ACCEPTED
+            assert len(found.outcome) < 300
+            assert "hidden" not in found.outcome
+            assert "\x1b" not in found.outcome
 
 
 def test_this_machine_is_reached_where_the_url_names_it() -> None:
