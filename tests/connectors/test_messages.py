@@ -96,6 +96,21 @@ def test_ntfy_gets_one_notification_for_matches_of_one_moment(world: World, tmp_
     assert len({message["sequence_id"] for message in server.accepted}) == 3
 
 
+def test_matches_that_wait_for_others_stay_when_the_sink_is_stopped(
+    world: World, tmp_path: Path
+) -> None:
+    publish(world, "patient", "flat one")
+    with serving(NtfyServer()) as server:
+        connector = to_ntfy(world, "patient", server, tmp_path, "--interval", "3600")
+        connector.until(lambda line: line.get("waiting") == 1)
+        assert connector.stop()["waiting"] == 1
+        assert not server.requests
+        connector = to_ntfy(world, "patient", server, tmp_path)
+        connector.until(lambda line: line.get("done") == 1)
+        connector.stop()
+        assert len(server.requests) == 1
+
+
 def test_a_killed_sink_loses_nothing_and_keeps_the_order(world: World, tmp_path: Path) -> None:
     publish(world, "doomed", *(f"flat {n}" for n in range(6)))
     with serving(NtfyServer()) as server:

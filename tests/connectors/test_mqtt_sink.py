@@ -135,6 +135,27 @@ def test_kills_and_a_broker_that_is_away_lose_nothing(world: World, broker: Mosq
     assert sum(b <= a for a, b in pairwise(numbers)) <= 3, "once for each that was killed"
 
 
+def test_messages_that_the_broker_refuses_are_put_away(
+    world: World, broker: Mosquitto, tmp_path: Path
+) -> None:
+    letters = tmp_path / "letters"
+    publish(world, "large", "flat a", "flat " + "\x01" * 60_000, "flat b")
+    away = ("--dead-letters", str(letters))
+    with subscribing(broker, "ps2stream/large/#") as subscriber:
+        connector = sink(world, broker, "large", *away)
+        assert subscriber.until_last("flat b") == [1, 3]
+        connector.until(lambda line: line.get("done") == 3)
+        assert connector.stop()["bad"] == 1
+    [letter] = map(json.loads, letters.read_text().splitlines())
+    assert letter["reason"] == "answered Packet too large"
+    assert [(m["match"]["seq"], m["reason"]) for m in letter["body"]] == [(2, "Packet too large")]
+    publish(world, "denied", "flat a")
+    connector = sink(world, broker, "denied", "--topic", "denied/{query}")
+    code, error = connector.failed()
+    assert (code, error["code"]) == (7, "failed_precondition")
+    assert "answered Not authorized" in error["message"]
+
+
 def test_what_the_broker_refuses_ends_the_sink(
     world: World, broker: Mosquitto, tmp_path: Path
 ) -> None:
