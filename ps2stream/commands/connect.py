@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ps2stream.commands.connect_feed import feed
+from ps2stream.commands.connect_atom import atom
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mail import mail, mail_confirm, mail_invite
 from ps2stream.commands.connect_mqtt import mqtt_source
@@ -27,6 +27,6 @@ def connect() -> None:
 
 for command in (
     *(kafka_source, kafka_sink, mqtt_source, mqtt_sink, webhook),
-    *(slack, ntfy, feed, mail, mail_invite, mail_confirm),
+    *(slack, ntfy, atom, mail, mail_invite, mail_confirm),
 ):
     connect.add_command(command)

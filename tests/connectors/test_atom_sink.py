@@ -31,7 +31,7 @@ def numbers_in(file: Path) -> list[int]:
 
 def feed(world: World, session: str, file: Path) -> Program:
     where = ["--session", session, "--file", str(file), "--entries", "20", "--batch", "1"]
-    return world.connect("feed", *where)
+    return world.connect("atom", *where)
 
 
 def test_a_killed_feed_has_each_match_once_and_in_order(world: World, tmp_path: Path) -> None:

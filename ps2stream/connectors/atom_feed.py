@@ -25,7 +25,7 @@ _DECLARATION = b"<!DOCTYPE"
 ET.register_namespace("georss", GEORSS)
 
 
-class FeedEntry(NamedTuple):
+class AtomEntry(NamedTuple):
     """A match or a gap of a feed. id: a URN. place: latitude and longitude in degrees."""
 
     id: str
@@ -37,7 +37,7 @@ class FeedEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FeedHead:
+class AtomHead:
     """What a feed says of itself. id: a URN. page: the URL of a page about it, self_url: its own;
     both may be empty."""
 
@@ -81,7 +81,7 @@ def read_entries(data: bytes, kind: str) -> list[ET.Element]:
 
 
 def add_entries(
-    before: list[ET.Element], found: list[FeedEntry], kind: str, most: int
+    before: list[ET.Element], found: list[AtomEntry], kind: str, most: int
 ) -> list[ET.Element]:
     """Returns the newest `most` entries, the newest first. One that comes again stays where it was,
     and entries of other sessions or services stay behind those of this one."""
@@ -98,7 +98,7 @@ def add_entries(
     return sorted([*new, *before], key=place)[:most]
 
 
-def write_feed(head: FeedHead, entries: list[ET.Element], kind: str, now: datetime) -> bytes:
+def write_feed(head: AtomHead, entries: list[ET.Element], kind: str, now: datetime) -> bytes:
     """Returns the feed as a document in UTF-8."""
     root = (_make_atom if kind == "atom" else _make_rss)(head, now)
     (root if kind == "atom" else root[0]).extend(entries)
@@ -118,7 +118,7 @@ def _split_id(id: str) -> tuple[str, int]:
     return f"{made.int >> 64:x}", made.int & _MOST_SEQ
 
 
-def _make_atom(head: FeedHead, now: datetime) -> ET.Element:
+def _make_atom(head: AtomHead, now: datetime) -> ET.Element:
     root = ET.Element(_atom("feed"))
     _add_text(root, _atom("id"), head.id)
     _add_text(root, _atom("title"), head.title)
@@ -132,7 +132,7 @@ def _make_atom(head: FeedHead, now: datetime) -> ET.Element:
     return root
 
 
-def _make_atom_entry(entry: FeedEntry) -> ET.Element:
+def _make_atom_entry(entry: AtomEntry) -> ET.Element:
     made = ET.Element(_atom("entry"))
     _add_text(made, _atom("id"), entry.id)
     _add_text(made, _atom("title"), entry.title)
@@ -144,7 +144,7 @@ def _make_atom_entry(entry: FeedEntry) -> ET.Element:
     return made
 
 
-def _make_rss(head: FeedHead, now: datetime) -> ET.Element:
+def _make_rss(head: AtomHead, now: datetime) -> ET.Element:
     root = ET.Element("rss", version="2.0")
     channel = ET.SubElement(root, "channel")
     _add_text(channel, "title", head.title)
@@ -155,7 +155,7 @@ def _make_rss(head: FeedHead, now: datetime) -> ET.Element:
     return root
 
 
-def _make_rss_item(entry: FeedEntry) -> ET.Element:
+def _make_rss_item(entry: AtomEntry) -> ET.Element:
     made = ET.Element("item")
     _add_text(made, "guid", entry.id).set("isPermaLink", "false")
     _add_text(made, "title", entry.title)
@@ -169,7 +169,7 @@ def _make_rss_item(entry: FeedEntry) -> ET.Element:
     return made
 
 
-def _add_place(made: ET.Element, entry: FeedEntry) -> None:
+def _add_place(made: ET.Element, entry: AtomEntry) -> None:
     if entry.place is not None:
         lat, lon = entry.place
         _add_text(made, f"{{{GEORSS}}}point", f"{lat:.7f} {lon:.7f}")

@@ -1,4 +1,4 @@
-"""`ps2stream connect feed`."""
+"""`ps2stream connect atom`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ps2stream.commands.sink_options import message_options, message_style
 from ps2stream.extras import name_missing_extra
 
 
-@click.command("feed")
+@click.command("atom")
 @click.option("--file", type=FILE, required=True, metavar="FILE", help="File that holds the feed.")
 @click.option(
     "--format",
@@ -41,7 +41,7 @@ from ps2stream.extras import name_missing_extra
 @message_options(most=1000, interval=0.0)
 @running_options
 @pass_output
-def feed(
+def atom(
     output: CommandOutput,
     /,
     server: str,
@@ -68,15 +68,15 @@ def feed(
     the file by any web server.
 
     \b
-      ps2stream connect feed --session alerts --file /srv/www/alerts.xml \\
+      ps2stream connect atom --session alerts --file /srv/www/alerts.xml \\
         --self-url https://example.org/alerts.xml
     """
-    with name_missing_extra("ps2stream connect feed", "webhook"):
-        from ps2stream.connectors.feed_file import FeedOptions, FeedReceiver
+    with name_missing_extra("ps2stream connect atom", "webhook"):
+        from ps2stream.connectors.atom_file import AtomOptions, AtomReceiver
         from ps2stream.connectors.sink_loop import SinkLoop, SinkOptions
 
         style = message_style(session, link, show, cut)
-    receiver = FeedReceiver(FeedOptions(file, kind, entries, page_url, self_url), style)
+    receiver = AtomReceiver(AtomOptions(file, kind, entries, page_url, self_url), style)
     options = SinkOptions(
         session,
         batch,
@@ -86,7 +86,7 @@ def feed(
         payload=False,
     )
     with (
-        run_connector(output, "feed", SINK, how) as run,
+        run_connector(output, "atom", SINK, how) as run,
         connect_patiently(output, server) as to,
     ):
         SinkLoop(to, options, receiver, run.counts, run.teller).run(

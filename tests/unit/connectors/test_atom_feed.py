@@ -1,4 +1,4 @@
-"""ps2stream/connectors/feed.py and feed_file.py: well-formed whatever the posts are."""
+"""ps2stream/connectors/atom_feed.py and atom_file.py: well-formed whatever the posts are."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ps2stream.connectors.atom_feed import (
+    ATOM,
+    AtomEntry,
+    AtomHead,
+    add_entries,
+    make_id,
+    write_feed,
+)
+from ps2stream.connectors.atom_file import AtomOptions, AtomReceiver
 from ps2stream.connectors.deliveries import DeliveryItem
-from ps2stream.connectors.feed import ATOM, FeedEntry, FeedHead, add_entries, make_id, write_feed
-from ps2stream.connectors.feed_file import FeedOptions, FeedReceiver
 from ps2stream.connectors.readable import MessageStyle
 from ps2stream.connectors.sink_loop import SinkPart, SinkVerdict
 from ps2stream.errors import InvalidArgument
@@ -33,7 +40,7 @@ def item_of(number: int, text: str) -> DeliveryItem:
     return DeliveryItem(number, "flats & <b>", json.dumps(row | {"time": 1767600000000}))
 
 
-def add(receiver: FeedReceiver, *items: DeliveryItem) -> SinkVerdict:
+def add(receiver: AtomReceiver, *items: DeliveryItem) -> SinkVerdict:
     async def run() -> SinkVerdict:
         async with receiver:
             body = receiver.prepare(SinkPart("p", list(items), PLACE))
@@ -42,14 +49,14 @@ def add(receiver: FeedReceiver, *items: DeliveryItem) -> SinkVerdict:
     return asyncio.run(run())
 
 
-def receiver_of(file: Path, kind: Literal["atom", "rss"] = "atom", most: int = 3) -> FeedReceiver:
-    return FeedReceiver(FeedOptions(file, kind, most, "https://example.org/?a&b"), STYLE)
+def receiver_of(file: Path, kind: Literal["atom", "rss"] = "atom", most: int = 3) -> AtomReceiver:
+    return AtomReceiver(AtomOptions(file, kind, most, "https://example.org/?a&b"), STYLE)
 
 
 @given(st.text(), st.text(), st.sampled_from(["atom", "rss"]))
 def test_any_text_makes_a_feed_that_a_parser_reads_back(title: str, text: str, kind: str) -> None:
-    entry = FeedEntry(make_id(title), title, text, NOW, "https://example.org/?a&b", (1, 2))
-    head = FeedHead(make_id("feed"), title, "https://example.org/", "https://example.org/x")
+    entry = AtomEntry(make_id(title), title, text, NOW, "https://example.org/?a&b", (1, 2))
+    head = AtomHead(make_id("feed"), title, "https://example.org/", "https://example.org/x")
     data = write_feed(head, add_entries([], [entry], kind, 5), kind, NOW)
     minidom.parseString(data)
     root = ET.fromstring(data)
@@ -131,7 +138,7 @@ def test_an_rss_channel_has_what_the_standard_requires(tmp_path: Path) -> None:
     assert str(item.findtext("description")).startswith("&lt;b&gt;bold"), "as HTML it is text"
     assert parsedate_to_datetime(str(item.findtext("pubDate"))) == NOW
     with pytest.raises(InvalidArgument, match="page_url"):
-        FeedReceiver(FeedOptions(file, "rss"), STYLE)
+        AtomReceiver(AtomOptions(file, "rss"), STYLE)
 
 
 @pytest.mark.parametrize(

@@ -10,24 +10,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ps2stream.connectors.deliveries import DeliveryItem
-from ps2stream.connectors.feed import (
+from ps2stream.connectors.atom_feed import (
     FEED_BYTES,
-    FeedEntry,
-    FeedHead,
+    AtomEntry,
+    AtomHead,
     add_entries,
     make_entry_id,
     make_id,
     read_entries,
     write_feed,
 )
+from ps2stream.connectors.deliveries import DeliveryItem
 from ps2stream.connectors.readable import MessageStyle, read_gap
 from ps2stream.connectors.sink_loop import SinkAttempt, SinkPart, SinkVerdict
 from ps2stream.errors import invalid
 
 
 @dataclass(frozen=True, slots=True)
-class FeedOptions:
+class AtomOptions:
     """Options of a feed: its file, format and most entries, the URL of a page about it, and its
     own."""
 
@@ -38,12 +38,12 @@ class FeedOptions:
     self_url: str = ""
 
 
-class FeedReceiver:
+class AtomReceiver:
     """A file that is replaced as a whole, and on the disk before its matches are acknowledged.
     After a kill, a match that comes again is known by its id: the feed has it once. Raises
     InvalidArgument."""
 
-    def __init__(self, options: FeedOptions, style: MessageStyle) -> None:
+    def __init__(self, options: AtomOptions, style: MessageStyle) -> None:
         for field, url in (("page_url", options.page), ("self_url", options.self_url)):
             if url and not url.startswith(("https://", "http://")):
                 raise invalid(field, "expected a URL that begins with https:// or http://")
@@ -53,7 +53,7 @@ class FeedReceiver:
         self._style = style
         self._entries = read_entries(_read_file(options.file), options.kind)
         title = f"Matches of {style.session_name}"
-        self._head = FeedHead(make_id(style.session), title, options.page, options.self_url)
+        self._head = AtomHead(make_id(style.session), title, options.page, options.self_url)
 
     async def __aenter__(self) -> Self:
         try:
@@ -75,11 +75,11 @@ class FeedReceiver:
         """Returns the length of the item's JSON."""
         return len(item.body)
 
-    def prepare(self, part: SinkPart) -> list[FeedEntry]:
+    def prepare(self, part: SinkPart) -> list[AtomEntry]:
         """Returns an entry for each match or gap."""
         return [self._build_entry(item, part) for item in part.items]
 
-    async def attempt(self, name: str, body: list[FeedEntry]) -> SinkAttempt:
+    async def attempt(self, name: str, body: list[AtomEntry]) -> SinkAttempt:
         """Adds the entries and replaces the file."""
         options = self._options
         self._entries = add_entries(self._entries, body, options.kind, options.most)
@@ -89,20 +89,20 @@ class FeedReceiver:
             return SinkAttempt(SinkVerdict.AGAIN, f"{options.file}: {error.strerror}")
         return SinkAttempt(SinkVerdict.ACCEPTED)
 
-    def describe(self, body: list[FeedEntry]) -> Any:
+    def describe(self, body: list[AtomEntry]) -> Any:
         """Returns the ids and texts of the entries."""
         return [{"id": entry.id, "title": entry.title, "text": entry.text} for entry in body]
 
-    def _build_entry(self, item: DeliveryItem, part: SinkPart) -> FeedEntry:
+    def _build_entry(self, item: DeliveryItem, part: SinkPart) -> AtomEntry:
         place = part.place
         id = make_entry_id(place.incarnation, place.session, item.number)
         if item.query_id is None:
             gap = read_gap(item, self._style.session_name)
-            return FeedEntry(id, gap.title, gap.text, datetime.now(UTC))
+            return AtomEntry(id, gap.title, gap.text, datetime.now(UTC))
         match = self._style.read(item)
         details = "".join(f"\n{detail}" for detail in match.details)
         at = match.at or datetime.now(UTC)
-        return FeedEntry(
+        return AtomEntry(
             id, match.query_id or "-", f"{match.text}{details}", at, match.link, match.place
         )
 
