@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import smtplib
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
@@ -20,6 +21,8 @@ REASON_CHARACTERS = 200
 """Most characters that are shown of what the server says."""
 ANSWER_S = 15.0
 """Longest time in seconds for which the server may be silent."""
+ATTEMPT_S = 60.0
+"""Seconds after which no further message is begun on a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,12 @@ class MailSender:
     ) -> str:
         """Sends messages by recipient and calls `took` with each answer, in order. Returns what
         ended that early, empty if nothing did. Raises Unauthenticated."""
+        began = time.monotonic()
         try:
             with self._connect() as smtp:
                 for address, message in messages.items():
+                    if time.monotonic() - began > ATTEMPT_S:
+                        return f"the mail server took more than {ATTEMPT_S:g} s"
                     took(address, self._send_one(smtp, address, message))
         except smtplib.SMTPAuthenticationError as error:
             if 500 <= error.smtp_code < 600:

@@ -22,6 +22,8 @@ FIELDS = frozenset({"object_id", "query_id", "session", "seq", "lat", "lon"})
 """What a link may contain."""
 NAME_CHARACTERS = 80
 """Most characters of an id or an attribute's value."""
+DETAILS_CHARACTERS = 300
+"""Most characters of all details on one line."""
 LINK_CHARACTERS = 1000
 """Most characters of a link; a match whose link would be longer has none."""
 MOST_SHOWN = 10
@@ -57,7 +59,8 @@ class ReadableMatch(NamedTuple):
     ) -> str:
         """Returns all of it on one line, but the time."""
         start = f"{escape(self.query_id)}: " if with_query else ""
-        details = f" ({escape(', '.join(self.details))})" if self.details else ""
+        shown = clean_text(", ".join(self.details), DETAILS_CHARACTERS)
+        details = f" ({escape(shown)})" if shown else ""
         link = f" {escape_link(self.link)}" if self.link else ""
         return f"{start}{escape(self.text)}{details}{link}"
 

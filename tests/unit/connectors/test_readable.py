@@ -81,6 +81,16 @@ def test_parts_of_messages_fit_into_a_message() -> None:
         assert len(text.encode()) <= MESSAGE_BYTES + 200
 
 
+def test_the_longest_match_fits_into_a_notification() -> None:
+    names = tuple(f"{n}" + "𝔞" * 79 for n in range(10))
+    style = MessageStyle("alerts", STYLE.link, names, 500)
+    item = item_of(1, "𝔞" * 600, attributes=dict.fromkeys(names, "𝔟" * 200))
+    item = item._replace(query_id="𝔮" * 100)
+    message = json.loads(NtfyReceiver(HERE, style, NtfyTopic("t")).prepare(part_of(item)))
+    assert len(message["message"].encode()) <= 4096
+    assert message["click"]
+
+
 def test_gaps_are_told() -> None:
     gap = {"from": 1, "to": 3, "count": 3}
     item = DeliveryItem(3, None, json.dumps({"seq": 1, "gap": gap}))
