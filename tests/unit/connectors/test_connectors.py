@@ -30,7 +30,7 @@ from ps2stream.connectors.sink_loop import MOST_BYTES, parts
 from ps2stream.errors import InvalidArgument
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import nest_attributes, read_rows
-from ps2stream.v1 import delivery_pb2
+from ps2stream.v1 import delivery_pb2, object_pb2
 
 
 def convert(fields: RecordFields, *records: Any) -> ConvertedPosts:
@@ -179,6 +179,38 @@ def test_a_feature_has_its_properties_as_a_file_has_them(tmp_path: Path) -> None
     assert (row["text"], row["lat"], row["attributes"]) == ("quake", 1.0, {"mag": 1.5, "net": "us"})
     bad = features[0] | {"geometry": {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}}
     assert "lon" in convert(RecordFields(), bad).bad[0]
+
+
+@pytest.mark.parametrize(
+    ("payload", "found"),
+    [
+        ('{"a": "\\ud800"}', {"a": "\ud800"}),
+        ('{"a": 1e999}', '{"a": Infinity}'),
+        ('{"a": ["\\udc00", -1e999]}', '{"a": ["\\udc00", -Infinity]}'),
+        ("NaN", "NaN"),
+        ("[" * 990 + "]" * 990, "[" * 990 + "]" * 990),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_no_payload_keeps_a_sink_from_writing(payload: str, found: Any) -> None:
+    batch = delivery_pb2.DeliverBatch(
+        session_seq=1,
+        new_handles=[7],
+        new_query_ids=["q"],
+        pair_handles=[7],
+        pair_objects=[0],
+        object_ids=["a"],
+        object_offsets=[1],
+        payloads=[object_pb2.Payload(json=payload)],
+    )
+    data = delivery_pb2.DeliverResponse(batch=batch).SerializeToString()
+    fields = delivery_pb2.DeliverFields(payload=True)
+    [item] = encode_items(read_batch(data, {}, fields))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    assert json.loads(item.body.encode(), parse_constant=refuse)["payload"] == found
 
 
 def test_sinks_write_attributes_and_payloads() -> None:
