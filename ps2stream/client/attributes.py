@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import numbers
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,10 @@ from ps2stream.v1 import object_pb2
 AttributeScalar = int | float | str | bool | datetime
 """A value of an attribute, as matches have it."""
 EXPECTED = "a number, text, a boolean or a datetime with a time zone"
+MOST_NESTED = 500
+"""Most levels of a payload of JSON that is read."""
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_MARKS = re.compile(r"[\[\]{}]")
 _INT_BITS = 63
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -145,17 +150,32 @@ def write_time(time: datetime) -> str:
 
 def read_payload(message: object_pb2.Payload) -> Any:
     """Returns the bytes, or what the JSON text says, or None where there is none. Text that Python
-    does not parse, as it is nested too deeply, is returned as it is."""
+    does not parse, and text nested deeper than MOST_NESTED, is returned as it is."""
     match message.WhichOneof("content"):
         case "bytes":
             return message.bytes
         case "json":
+            if _is_nested_deeply(message.json):
+                return message.json
             try:
                 return json.loads(message.json)
             except (ValueError, RecursionError):
                 return message.json
         case _:
             return None
+
+
+def _is_nested_deeply(text: str) -> bool:
+    """Returns whether JSON has more levels than MOST_NESTED. Python parses some more, but what it
+    has parsed it may not be able to write: that depends on who calls."""
+    if text.count("[") + text.count("{") <= MOST_NESTED:
+        return False
+    level = 0
+    for mark in _MARKS.findall(_STRING.sub("", text)):
+        level += 1 if mark in "[{" else -1
+        if level > MOST_NESTED:
+            return True
+    return False
 
 
 # --- as JSON ------------------------------------------------------------------

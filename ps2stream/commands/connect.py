@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ps2stream.commands.connect_atom import atom
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
+from ps2stream.commands.connect_mail import mail, mail_confirm, mail_invite
 from ps2stream.commands.connect_mqtt import mqtt_source
+from ps2stream.commands.connect_mqtt_sink import mqtt_sink
+from ps2stream.commands.connect_ntfy import ntfy
+from ps2stream.commands.connect_slack import slack
 from ps2stream.commands.connect_webhook import webhook
 
 
@@ -20,5 +25,8 @@ def connect() -> None:
     """
 
 
-for command in (kafka_source, kafka_sink, mqtt_source, webhook):
+for command in (
+    *(kafka_source, kafka_sink, mqtt_source, mqtt_sink, webhook),
+    *(slack, ntfy, atom, mail, mail_invite, mail_confirm),
+):
     connect.add_command(command)

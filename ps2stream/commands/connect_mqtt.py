@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ps2stream.commands.broker_options import broker_options
 from ps2stream.commands.connecting import (
     FILE,
     SOURCE,
@@ -20,12 +21,7 @@ from ps2stream.extras import name_missing_extra
 
 
 @click.command("mqtt-source")
-@click.option(
-    "--broker",
-    required=True,
-    metavar="URL",
-    help="URL of the broker: mqtt://HOST[:PORT], or mqtts:// for TLS.",
-)
+@broker_options
 @click.option(
     "--topic",
     "topics",
@@ -41,13 +37,6 @@ from ps2stream.extras import name_missing_extra
     help="Name of the session that the broker keeps; each connector needs its own.",
 )
 @source_options
-@click.option("--username", help="User name at the broker.")
-@click.option("--password-file", type=FILE, metavar="FILE", help="File that contains the password.")
-@click.option("--broker-ca", type=FILE, metavar="FILE", help="CA certificate of the broker in PEM.")
-@click.option("--broker-cert", type=FILE, metavar="FILE", help="Client certificate in PEM.")
-@click.option(
-    "--broker-key", type=FILE, metavar="FILE", help="Private key of the client certificate in PEM."
-)
 @click.option(
     "--window",
     type=click.IntRange(1, 65535),

@@ -15,14 +15,18 @@ from ps2stream.commands.connecting import (
     run_connector,
     running_options,
 )
-from ps2stream.commands.output import CommandOutput, FiniteRange, pass_output
+from ps2stream.commands.output import CommandOutput, pass_output
+from ps2stream.commands.sink_options import (
+    http_target,
+    reach_options,
+    refusal_options,
+    session_option,
+)
 from ps2stream.extras import name_missing_extra
 
 
 @click.command("webhook")
-@click.option(
-    "--session", default="default", show_default=True, help="Session whose matches are posted."
-)
+@session_option
 @click.option(
     "--url",
     required=True,
@@ -43,23 +47,8 @@ from ps2stream.extras import name_missing_extra
     show_default=True,
     help="Largest number of matches in a request body.",
 )
-@click.option(
-    "--give-up",
-    type=FiniteRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="Seconds after which a body that was not accepted counts as refused; 0: never.",
-)
-@click.option(
-    "--dead-letters",
-    type=FILE,
-    metavar="FILE",
-    help="File to which refused bodies are appended; without it, the first refused body ends the "
-    "connector.",
-)
-@click.option(
-    "--receiver-ca", type=FILE, metavar="FILE", help="CA certificate of the receiver in PEM."
-)
+@refusal_options
+@reach_options
 @running_options
 @pass_output
 def webhook(
@@ -73,6 +62,8 @@ def webhook(
     give_up: float,
     dead_letters: Path | None,
     receiver_ca: Path | None,
+    allow_private: bool,
+    public_only: bool,
     **how: Any,
 ) -> None:
     """Post the matches of a session to a URL, in order and signed.
@@ -88,9 +79,12 @@ def webhook(
         --secret-file ~/.ps2s-hook
     """
     with name_missing_extra("ps2stream connect webhook", "webhook"):
+        from ps2stream.connectors.sink_loop import SinkOptions
         from ps2stream.connectors.webhook import WebhookOptions, WebhookSink
 
-    options = WebhookOptions(session, url, secret_file, batch, give_up, dead_letters, receiver_ca)
+        target = http_target(url, "url", receiver_ca, allow_private, public_only)
+    sink = SinkOptions(session, batch, give_up_s=give_up, dead_letters=dead_letters)
+    options = WebhookOptions(sink, target, secret_file)
     with (
         run_connector(output, "webhook", SINK, how) as run,
         connect_patiently(output, server) as to,

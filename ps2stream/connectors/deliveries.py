@@ -151,4 +151,13 @@ def _build_rows(batch: Matches) -> Iterator[dict[str, Any]]:
 
 
 def _encode_row(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False)[1:-1]
+    """Returns the members of a row as JSON that has an encoding in UTF-8, whatever its payload is.
+    One with a number that JSON does not have becomes text; other rows have none of these."""
+    try:
+        made = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        made.encode()
+    except UnicodeEncodeError:  # half of a character, which JSON can only escape
+        made = json.dumps(row)
+    except ValueError:
+        return _encode_row(row | {"payload": json.dumps(row["payload"])})
+    return made[1:-1]

@@ -78,7 +78,7 @@ class MqttSession:
         self._client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv5, manual_ack=True
         )
-        _secure_client(self._client, address)
+        secure_client(self._client, address)
         self._client.reconnect_delay_set(1, 30)
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
@@ -210,7 +210,7 @@ def where(address: BrokerAddress) -> tuple[str, int]:
     return url.hostname, port
 
 
-def _secure_client(client: Any, address: BrokerAddress) -> None:
+def secure_client(client: Any, address: BrokerAddress) -> None:
     if address.url.startswith("mqtts:"):
         try:
             context = ssl.create_default_context(cafile=address.ca and str(address.ca))

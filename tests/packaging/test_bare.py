@@ -93,6 +93,8 @@ def test_a_client_command_has_help(bare: Environment, command: str) -> None:
         ("connect kafka-source --bootstrap localhost:1 --topic t", "kafka"),
         ("connect mqtt-source --broker mqtt://localhost --topic t", "mqtt"),
         ("connect webhook --session s --url http://localhost --secret-file s", "webhook"),
+        ("connect slack --session s --url-file u", "webhook"),
+        ("connect ntfy --session s --url http://localhost --topic t", "webhook"),
     ],
 )  # fmt: skip
 def test_a_command_names_the_extra_that_it_lacks(

@@ -45,7 +45,8 @@ def test_connectors_need_no_service_here(
 ) -> None:
     made = make_environment(tmp_path_factory.mktemp("connectors"))
     made.install(f"{wheel}[kafka,mqtt,webhook]", pins=root / "requirements.txt")
-    for module in ("kafka_source", "kafka_sink", "mqtt_source", "webhook"):
+    modules = "kafka_source kafka_sink mqtt_source mqtt_sink webhook slack ntfy atom_file mail_sink"
+    for module in modules.split():
         done = made.run("python", "-c", f"import ps2stream.connectors.{module}")
         assert done.code == 0, done
     libraries = "confluent_kafka, paho.mqtt.client, prometheus_client"

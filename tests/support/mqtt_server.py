@@ -20,6 +20,9 @@ from tests.support.certificates import Authority
 from tests.support.kafka_broker import free_port
 
 USER, PASSWORD = "feed", "only-for-tests"
+DENIED = "denied"
+"""The topics below which nobody may publish."""
+PACKET_BYTES = 200_000
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 
 
@@ -39,10 +42,13 @@ class Mosquitto:
             [shutil.which("mosquitto_passwd", path=_PATH) or "", "-b", "-c", users, USER, PASSWORD],
             check=True,
         )
+        (folder / "acl").write_text(f"user {USER}\ntopic readwrite #\ntopic deny {DENIED}/#\n")
         (folder / "mosquitto.conf").write_text(
             f"""user {getpass.getuser()}
 allow_anonymous false
 password_file {users}
+acl_file {folder}/acl
+max_packet_size {PACKET_BYTES}
 persistence true
 persistence_location {folder}/
 max_inflight_messages 100

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 KEY = bytes(range(32))
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -63,10 +63,19 @@ class Receiver:
             return list(self.requests)
 
 
+R = TypeVar("R", bound=Receiver)
+
+
 @contextmanager
 def receiving(cert: Path | None = None, key: Path | None = None) -> Iterator[Receiver]:
     """At a port of its own, with TLS if there is a certificate."""
-    receiver = Receiver()
+    with serving(Receiver(), cert, key) as receiver:
+        yield receiver
+
+
+@contextmanager
+def serving(receiver: R, cert: Path | None = None, key: Path | None = None) -> Iterator[R]:
+    """Serves such a receiver."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.client.attributes import read_attributes, read_payload
+from ps2stream.client.attributes import MOST_NESTED, read_attributes, read_payload
 from ps2stream.client.inputs import object_batch
 from ps2stream.client.matches import Matches, MatchReceiver, read_batch
 from ps2stream.errors import InvalidArgument
@@ -151,6 +151,11 @@ def test_payloads_come_back_as_they_were_sent() -> None:
     deep = "[" * 100_000 + "]" * 100_000
     assert read_payload(object_pb2.Payload(json=deep)) == deep
     assert read_payload(object_pb2.Payload()) is None
+    for levels, read in ((MOST_NESTED, True), (MOST_NESTED + 1, False)):
+        text = "[" * levels + "]" * levels
+        assert isinstance(read_payload(object_pb2.Payload(json=text)), list) is read
+    words = json.dumps(["[" * 600, '\\"{' * 600, *([] for _ in range(600))])
+    assert read_payload(object_pb2.Payload(json=words)) == json.loads(words)
     with pytest.raises(InvalidArgument, match="is not JSON"):
         object_batch([PLACE | {"payload": nested}])
 

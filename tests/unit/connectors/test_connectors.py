@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from ps2stream.client.inputs import object_batch
 from ps2stream.client.matches import read_batch
+from ps2stream.connectors.addresses import AddressReach, check_url
 from ps2stream.connectors.deliveries import DeliveryItem, encode_items
+from ps2stream.connectors.http_poster import retry_after
 from ps2stream.connectors.kafka_config import read_config
 from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
@@ -24,11 +26,11 @@ from ps2stream.connectors.mqtt_broker import BrokerAddress, MqttSession, where
 from ps2stream.connectors.offsets import OffsetFlight
 from ps2stream.connectors.retry import RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
-from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
+from ps2stream.connectors.sink_loop import MOST_BYTES, parts
 from ps2stream.errors import InvalidArgument
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import nest_attributes, read_rows
-from ps2stream.v1 import delivery_pb2
+from ps2stream.v1 import delivery_pb2, object_pb2
 
 
 def convert(fields: RecordFields, *records: Any) -> ConvertedPosts:
@@ -179,6 +181,38 @@ def test_a_feature_has_its_properties_as_a_file_has_them(tmp_path: Path) -> None
     assert "lon" in convert(RecordFields(), bad).bad[0]
 
 
+@pytest.mark.parametrize(
+    ("payload", "found"),
+    [
+        ('{"a": "\\ud800"}', {"a": "\ud800"}),
+        ('{"a": 1e999}', '{"a": Infinity}'),
+        ('{"a": ["\\udc00", -1e999]}', '{"a": ["\\udc00", -Infinity]}'),
+        ("NaN", "NaN"),
+        ("[" * 990 + "]" * 990, "[" * 990 + "]" * 990),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_no_payload_keeps_a_sink_from_writing(payload: str, found: Any) -> None:
+    batch = delivery_pb2.DeliverBatch(
+        session_seq=1,
+        new_handles=[7],
+        new_query_ids=["q"],
+        pair_handles=[7],
+        pair_objects=[0],
+        object_ids=["a"],
+        object_offsets=[1],
+        payloads=[object_pb2.Payload(json=payload)],
+    )
+    data = delivery_pb2.DeliverResponse(batch=batch).SerializeToString()
+    fields = delivery_pb2.DeliverFields(payload=True)
+    [item] = encode_items(read_batch(data, {}, fields))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    assert json.loads(item.body.encode(), parse_constant=refuse)["payload"] == found
+
+
 def test_sinks_write_attributes_and_payloads() -> None:
     at = datetime(2026, 11, 24, 10, tzinfo=UTC)
     rows: list[dict[str, Any]] = [
@@ -298,13 +332,13 @@ def test_signatures_are_those_of_standard_webhooks(tmp_path: Path) -> None:
 )
 def test_a_url_that_would_show_matches_to_others_is_refused(url: str, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem) as caught:
-        check_url(url)
+        check_url(url, AddressReach.USUAL)
     assert "secret" not in str(caught.value)
 
 
 def test_urls_that_are_fit() -> None:
     for url in ("https://example.org/hook", "http://127.0.0.1:80/", "http://localhost/x"):
-        check_url(url)
+        check_url(url, AddressReach.USUAL)
 
 
 def test_retry_after_is_a_number_or_a_date() -> None:
