@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ps2stream.commands.connect_feeds import geojson_source
+from ps2stream.commands.connect_file import file_source
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mqtt import mqtt_source
 from ps2stream.commands.connect_webhook import webhook
@@ -21,5 +22,5 @@ def connect() -> None:
     """
 
 
-for command in (kafka_source, kafka_sink, mqtt_source, webhook, geojson_source):
+for command in (kafka_source, kafka_sink, mqtt_source, webhook, geojson_source, file_source):
     connect.add_command(command)

@@ -158,9 +158,8 @@ def _take_row(area: AreaShape, lat: float, spacing_km: float) -> tuple[F64, list
         near |= _distances_km(lon, lat, circle) <= circle.radius_km + margin
     if area.geometry is not None:
         for shift in (-360.0, 0.0, 360.0):
-            boxes = shapely.box(
-                lon + shift - half_lon, lat - half_lat, lon + shift + half_lon, lat + half_lat
-            )
+            low, high = np.full_like(lon, lat - half_lat), np.full_like(lon, lat + half_lat)
+            boxes = shapely.box(lon + shift - half_lon, low, lon + shift + half_lon, high)
             near |= shapely.intersects(area.geometry, boxes)
     return lon[near], numbers[near].astype(np.int64).tolist()
 
