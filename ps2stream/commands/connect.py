@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ps2stream.commands.connect_feeds import geojson_source
+from ps2stream.commands.connect_feeds import cap_source, geojson_source
 from ps2stream.commands.connect_file import file_source
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mqtt import mqtt_source
@@ -22,5 +22,13 @@ def connect() -> None:
     """
 
 
-for command in (kafka_source, kafka_sink, mqtt_source, webhook, geojson_source, file_source):
+for command in (
+    kafka_source,
+    kafka_sink,
+    mqtt_source,
+    webhook,
+    geojson_source,
+    cap_source,
+    file_source,
+):
     connect.add_command(command)

@@ -227,3 +227,61 @@ def geojson_source(
         how,
         lambda counts: GeoJsonFeed(records, version_name, spacing_km, most_objects, counts),
     )
+
+
+@click.command("cap-source")
+@click.option(
+    "--places",
+    type=FILE,
+    metavar="FILE",
+    help="GeoJSON of the areas that alerts name by a code, such as zones or counties, for alerts "
+    "without a polygon or circle.",
+)
+@click.option(
+    "--places-key",
+    default="id",
+    show_default=True,
+    metavar="NAME",
+    help="Property of a Feature of --places that is its code.",
+)
+@feed_options
+@running_options
+@pass_output
+def cap_source(
+    output: CommandOutput,
+    /,
+    server: str,
+    places: Path | None,
+    places_key: str,
+    spacing_km: float,
+    most_objects: int,
+    **rest: Any,
+) -> None:
+    """Publish the alerts of a feed: CAP 1.2, Atom or RSS with links to it, or NWS GeoJSON.
+
+    An alert has an area, and an object one position. So an alert becomes several objects, spread
+    over its area and up to 1.4 times --spacing-km beyond it: no query at least --spacing-km wide
+    misses an alert whose area it touches. Updates and cancellations also go where the messages
+    went that they refer to. An alert that has expired is not published.
+
+    \b
+      ps2stream connect cap-source --state alerts.state --dead-letters alerts.bad \\
+        --url https://api.weather.gov/alerts/active --contact me@example.org
+    """
+    words, how = split_words(rest)
+    with name_missing_extra("ps2stream connect cap-source", "feeds"):
+        from ps2stream.connectors.alert_places import AlertPlaces
+        from ps2stream.connectors.alert_posts import AlertOptions, AlertPosts
+        from ps2stream.connectors.cap_feed import CapFeed
+
+        options = words.to_options()
+    found = AlertOptions(spacing_km, most_objects, AlertPlaces(places, places_key))
+    run_feed(
+        output,
+        "cap-source",
+        (*FEED, "expired"),
+        server,
+        options,
+        how,
+        lambda counts: CapFeed(options.url, AlertPosts(found, counts)),
+    )

@@ -75,6 +75,8 @@ def place_area(area: AreaShape, spacing_km: float, most: int) -> AreaPositions:
             raise ValueError(f"has {len(points)} points, more than the limit --most-objects {most}")
         names = [str(i) for i in range(len(points))]
         return AreaPositions(points[:, 0], points[:, 1], [True] * len(points), names, 0.0)
+    if area.geometry is not None:
+        shapely.prepare(area.geometry)
     while True:
         rows = _find_rows(area, spacing_km)
         if _bound_count(rows, area, spacing_km) <= 64 * most + 4096:

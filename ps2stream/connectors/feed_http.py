@@ -72,6 +72,7 @@ class FeedFetcher:
     def __init__(self, url: str, limits: FetchLimits) -> None:
         home = check_feed_url(url)
         self._limits = limits
+        self._is_secure = home.scheme == "https"
         self._hosts = {home.hostname, *(host.lower() for host in limits.hosts)}
         self._tls = _build_tls(limits.ca)
 
@@ -97,20 +98,28 @@ class FeedFetcher:
         if known.modified:
             headers["if-modified-since"] = known.modified
         for _ in range(REDIRECTS + 1):
-            self._check_host(url)
+            self._check_target(url)
             try:
                 async with self._http.get(url, headers=headers, allow_redirects=False) as answer:
                     if answer.status not in (301, 302, 303, 307, 308):
                         return await self._read_answer(url, answer)
-                    url = _follow_redirect(url, answer.headers.get("location", ""))
+                    url = _join_url(url, answer.headers.get("location", ""))
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise FeedUnavailable(f"{_name(url)}: {type(error).__name__}: {error}") from None
         raise FailedPrecondition(f"{_name(url)}: more than {REDIRECTS} redirects")
 
-    def _check_host(self, url: str) -> None:
-        if (host := urlsplit(url).hostname) not in self._hosts:
+    def _check_target(self, url: str) -> None:
+        """Raises FailedPrecondition for a URL that is not requested."""
+        try:
+            parts = check_feed_url(url)
+        except InvalidArgument as error:
+            problem = "; ".join(v.description for v in error.violations)
+            raise FailedPrecondition(f"a link or redirect is no URL: {problem}") from None
+        if (host := parts.hostname) not in self._hosts:
             problem = f"a link or redirect leads to the host {host}, which is not allowed"
             raise FailedPrecondition(f"{problem}; to allow it: --allow-host {host}")
+        if self._is_secure and parts.scheme != "https":
+            raise FailedPrecondition(f"{_name(url)}: no link or redirect from https to http")
 
     async def _read_answer(self, url: str, answer: aiohttp.ClientResponse) -> FeedDocument:
         version = FeedVersion(_short_header(answer, "etag"), _short_header(answer, "last-modified"))
@@ -209,16 +218,11 @@ def read_retry_after(value: str, now: datetime) -> float:
         return 0.0
 
 
-def _follow_redirect(url: str, location: str) -> str:
-    """Returns where a redirect leads. Raises FailedPrecondition."""
+def _join_url(url: str, location: str) -> str:
     try:
-        target = urljoin(url, location)
-        parts = check_feed_url(target)
-    except (ValueError, InvalidArgument) as error:
-        raise FailedPrecondition(f"{_name(url)}: a redirect leads to no URL: {error}") from None
-    if urlsplit(url).scheme == "https" and parts.scheme == "http":
-        raise FailedPrecondition(f"{_name(url)}: a redirect from https to http is not followed")
-    return target
+        return urljoin(url, location)
+    except ValueError:
+        raise FailedPrecondition(f"{_name(url)}: a redirect leads to no URL") from None
 
 
 def _name(url: str) -> str:
