@@ -10,6 +10,7 @@ import click
 
 from ps2stream.commands.connecting import (
     FILE,
+    area_options,
     exclusion_error,
     run_connector,
     running_options,
@@ -49,21 +50,6 @@ def feed_options(command: F) -> F:
         ),
         click.option("--once", is_flag=True, help="Poll once, and end when all is published."),
         click.option(
-            "--spacing-km",
-            type=FiniteRange(min=0.1, max=1000),
-            default=10.0,
-            show_default=True,
-            help="Spacing of the objects that an area becomes. Queries at least this wide miss no "
-            "area that they touch.",
-        ),
-        click.option(
-            "--most-objects",
-            type=click.IntRange(1, 100_000),
-            default=2000,
-            show_default=True,
-            help="Largest number of objects of an area; a larger area has them farther apart.",
-        ),
-        click.option(
             "--max-bytes",
             type=click.IntRange(1, 1 << 30),
             default=64 << 20,
@@ -98,7 +84,7 @@ def feed_options(command: F) -> F:
         ),
     ):
         command = option(command)
-    return command
+    return area_options(command)
 
 
 class FeedWords(NamedTuple):

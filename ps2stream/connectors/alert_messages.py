@@ -27,6 +27,8 @@ INFOS = 64
 AREAS = 4096
 KINDS = ("Alert", "Update", "Cancel", "Ack", "Error")
 CODES = 10_000
+END_MS = 253_402_300_800_000
+"""The end of the year 9999."""
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ def read_cap_alert(root: Element) -> AlertMessage:
     return AlertMessage(
         _need(child_text(root, "identifier"), "identifier"),
         child_text(root, "sender"),
-        _read_time(_need(child_text(root, "sent"), "sent"), "sent"),
+        read_moment(_need(child_text(root, "sent"), "sent"), "sent"),
         _need(child_text(root, "status"), "status"),
         _check_kind(child_text(root, "msgType"), "msgType"),
         references,
@@ -94,9 +96,9 @@ def read_nws_feature(feature: Any) -> AlertMessage:
     found = feature.get("properties") if isinstance(feature, dict) else None
     if not isinstance(found, dict):
         raise ValueError("properties: expected an object")
-    sent = _read_time(found.get("sent"), "sent")
+    sent = read_moment(found.get("sent"), "sent")
     words = {name: _read_word(found, name) for name in WORDS}
-    times = {name: _read_time(found[name], name) for name in (*TIMES, "ends") if found.get(name)}
+    times = {name: read_moment(found[name], name) for name in (*TIMES, "ends") if found.get(name)}
     area = AlertArea(_read_word(found, "areaDesc"), codes=_read_nws_codes(found))
     if feature.get("geometry") is not None:
         area.shapes.append(read_geometry_area(feature["geometry"]).geometry)
@@ -121,7 +123,7 @@ def read_nws_feature(feature: Any) -> AlertMessage:
 
 def _read_info(info: Element) -> AlertInfo:
     words = {name: child_text(info, name) for name in WORDS}
-    times = {name: _read_time(text, name) for name in TIMES if (text := child_text(info, name))}
+    times = {name: read_moment(text, name) for name in TIMES if (text := child_text(info, name))}
     areas = list_children(info, "area")
     if len(areas) > AREAS:
         raise ValueError(f"area: has {len(areas)}, more than the limit {AREAS}")
@@ -197,11 +199,14 @@ def _check_kind(value: Any, name: str) -> str:
     return str(value)
 
 
-def _read_time(value: Any, name: str) -> int:
+def read_moment(value: Any, name: str) -> int:
+    """Returns Unix ms of an ISO 8601 time. Raises ValueError that names the member."""
     try:
-        return check_time(value)
+        if isinstance(value, str) and 0 <= (at_ms := check_time(value)) < END_MS:
+            return at_ms
     except (ValueError, OverflowError):
-        raise ValueError(f"{name}: expected an ISO 8601 time, got {short(value)}") from None
+        pass
+    raise ValueError(f"{name}: expected an ISO 8601 time from 1970, got {short(value)}")
 
 
 def _read_word(found: Mapping[str, Any], name: str) -> str:

@@ -113,7 +113,7 @@ def test_lines_beyond_the_limit_take_no_memory_and_hide_no_other(
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="cannot read .*No such file"):
+    with pytest.raises(InvalidArgument, match="No such file"):
         FileTail(tmp_path / "none", FilePlace(), ends_partial=True)
 
 
