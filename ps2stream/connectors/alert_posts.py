@@ -22,7 +22,13 @@ from ps2stream.connectors.alert_messages import (
     describe_shape,
 )
 from ps2stream.connectors.alert_places import AlertPlaces
-from ps2stream.connectors.area_positions import AreaCircle, AreaShape, join_shapes, place_area
+from ps2stream.connectors.area_positions import (
+    AreaCircle,
+    AreaShape,
+    find_inside,
+    join_shapes,
+    place_area,
+)
 from ps2stream.connectors.counts import ConnectorCounts
 from ps2stream.connectors.feed_source import EntryPosts
 from ps2stream.connectors.geojson_feed import cut_text, make_id
@@ -109,12 +115,13 @@ class AlertPosts:
         places = place_area(whole, options.spacing_km, options.most)
         if places.spacing_km > options.spacing_km:
             self._counts.add("coarse")
+        inside = places.inside if own is None else find_inside(own, places.lon, places.lat)
         post = _make_post(alert, info, own or whole)
         version = f"{alert.sent_ms}.{number}"
-        for lon, lat, inside, name in zip(
-            places.lon.tolist(), places.lat.tolist(), places.inside, places.names, strict=True
+        for lon, lat, is_inside, name in zip(
+            places.lon.tolist(), places.lat.tolist(), inside, places.names, strict=True
         ):
-            more = {"inside": inside, "spacing_km": places.spacing_km}
+            more = {"inside": is_inside, "spacing_km": places.spacing_km}
             attributes = post["attributes"] | more
             id = make_id(alert.id, version, name)
             yield {**post, "id": id, "lon": lon, "lat": lat, "attributes": attributes}

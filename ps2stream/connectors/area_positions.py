@@ -129,7 +129,7 @@ def _width_degrees(area: AreaShape) -> float:
 
 
 def _place_rows(area: AreaShape, spacing_km: float, rows: F64) -> AreaPositions:
-    lons, lats, inside, names = [], [], list[bool](), list[str]()
+    lons, lats, names = [], [], list[str]()
     step = REACH * ROW * spacing_km / KM_PER_DEGREE
     for row in rows.tolist():
         lat = max(-90.0, min(90.0, row * step))
@@ -138,11 +138,10 @@ def _place_rows(area: AreaShape, spacing_km: float, rows: F64) -> AreaPositions:
             continue
         lons.append(lon)
         lats.append(np.full(len(lon), lat))
-        inside += _find_inside(area, lon, lat)
         names += [f"{row:.0f}.{i}" for i in at]
     empty = np.zeros(0)
     lon, lat_all = (np.concatenate(found) if found else empty for found in (lons, lats))
-    return AreaPositions(lon, lat_all, inside, names, spacing_km)
+    return AreaPositions(lon, lat_all, find_inside(area, lon, lat_all), names, spacing_km)
 
 
 def _take_row(area: AreaShape, lat: float, spacing_km: float) -> tuple[F64, list[int]]:
@@ -156,12 +155,13 @@ def _take_row(area: AreaShape, lat: float, spacing_km: float) -> tuple[F64, list
     numbers = _number_candidates(area, count, half_lon)
     lon = -180.0 + 360.0 / count * numbers
     near = np.zeros(len(lon), np.bool_)
+    lats = np.full_like(lon, lat)
     for circle in area.circles:
-        near |= _distances_km(lon, lat, circle) <= circle.radius_km + margin
+        near |= _distances_km(lon, lats, circle) <= circle.radius_km + margin
     if area.geometry is not None:
         for shift in (-360.0, 0.0, 360.0):
-            low, high = np.full_like(lon, lat - half_lat), np.full_like(lon, lat + half_lat)
-            boxes = shapely.box(lon + shift - half_lon, low, lon + shift + half_lon, high)
+            sides = lon + shift - half_lon, lats - half_lat, lon + shift + half_lon
+            boxes = shapely.box(*sides, lats + half_lat)
             near |= shapely.intersects(area.geometry, boxes)
     return lon[near], numbers[near].astype(np.int64).tolist()
 
@@ -187,21 +187,21 @@ def _reach_longitude(km: float, lat: float) -> float:
     return math.degrees(math.asin(math.sin(angle) / math.cos(math.radians(lat))))
 
 
-def _find_inside(area: AreaShape, lon: F64, lat: float) -> list[bool]:
+def find_inside(area: AreaShape, lon: F64, lat: F64) -> list[bool]:
+    """Returns of each position whether the area has it."""
     found = np.zeros(len(lon), np.bool_)
     for circle in area.circles:
         found |= _distances_km(lon, lat, circle) <= circle.radius_km
     if area.geometry is not None:
         for shift in (-360.0, 0.0, 360.0):
-            points = shapely.points(lon + shift, np.full(len(lon), lat))
-            found |= shapely.intersects(area.geometry, points)
+            found |= shapely.intersects(area.geometry, shapely.points(lon + shift, lat))
     return [bool(each) for each in found]
 
 
-def _distances_km(lon: F64, lat: float, circle: AreaCircle) -> F64:
+def _distances_km(lon: F64, lat: F64, circle: AreaCircle) -> F64:
     north = np.sin(np.radians(lat - circle.lat) / 2) ** 2
     east = np.sin(np.radians(lon - circle.lon) / 2) ** 2
-    cosines = math.cos(math.radians(lat)) * math.cos(math.radians(circle.lat))
+    cosines = np.cos(np.radians(lat)) * math.cos(math.radians(circle.lat))
     root = np.sqrt(np.minimum(1.0, north + cosines * east))
     return np.asarray(2 * EARTH_KM * np.arcsin(root), np.float64)
 

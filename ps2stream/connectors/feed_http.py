@@ -104,6 +104,8 @@ class FeedFetcher:
                     if answer.status not in (301, 302, 303, 307, 308):
                         return await self._read_answer(url, answer)
                     url = _join_url(url, answer.headers.get("location", ""))
+            except aiohttp.InvalidURL:
+                raise FailedPrecondition("a link or redirect is no URL") from None
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise FeedUnavailable(f"{_name(url)}: {type(error).__name__}: {error}") from None
         raise FailedPrecondition(f"{_name(url)}: more than {REDIRECTS} redirects")
@@ -136,8 +138,8 @@ class FeedFetcher:
 
     async def _read_body(self, url: str, answer: aiohttp.ClientResponse) -> bytes:
         coding = answer.headers.get("content-encoding", "identity").strip().lower()
-        unpacker = BoundedUnpacker(coding, self._limits.most_bytes)
         try:
+            unpacker = BoundedUnpacker(coding, self._limits.most_bytes)
             async for chunk in answer.content.iter_chunked(CHUNK):
                 unpacker.add(chunk)
             return unpacker.finish()
