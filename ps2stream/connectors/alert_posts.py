@@ -39,6 +39,12 @@ GEOMETRY_BYTES = 16 << 10
 KEPT_BYTES = 64 << 10
 KEPT_MS = 7 * 86_400_000
 KEPT_MOST = 10_000
+KEPT_WORDS = {
+    "language": 100, "event": 200, "urgency": 100, "severity": 100, "certainty": 100,
+    "headline": 400, "description": 2000,
+}  # fmt: skip
+"""What is kept of an alert, at most so many bytes of each: a cancellation that repeats nothing must
+satisfy the queries that the alert satisfied."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -219,7 +225,8 @@ def _keep_area(
         "shape": data,
         "circles": [list(circle) for circle in shape.circles[:1000]],
         "until": until,
-        "words": {n: cut_text(info.words[n], 200) for n in ("event", "language")},
+        "words": {name: cut_text(info.words[name], most) for name, most in KEPT_WORDS.items()},
+        "categories": info.categories[:10],
     }
     if len(kept) > KEPT_MOST or len(kept) % 100 == 0:
         for id in [id for id, each in kept.items() if each["until"] < now_ms]:
@@ -234,9 +241,10 @@ def _read_kept(value: Mapping[str, Any]) -> AreaShape:
 
 
 def _make_bare_info(alert: AlertMessage, kept: Mapping[str, Any]) -> AlertInfo:
-    """Returns what a message without an info is about: the events of those that it refers to."""
+    """Returns what a message without an info is about: what the one said that it refers to."""
     words = dict.fromkeys(WORDS, "")
-    known = [kept[id]["words"]["event"] for id in alert.references if id in kept]
-    words["event"] = known[0] if known else ""
-    words["headline"] = f"{alert.kind}: {words['event'] or 'an earlier message'}"
-    return AlertInfo(words, [], {}, [])
+    known = [kept[id] for id in alert.references if id in kept]
+    if known:
+        words |= known[-1]["words"]
+    words["headline"] = f"{alert.kind}: {words['headline'] or words['event']}"
+    return AlertInfo(words, known[-1]["categories"] if known else [], {}, [])

@@ -51,19 +51,23 @@ class CapFeed:
                 raise ValueError(f"{expected}, got the element {short(other)}")
         if len(found) > ENTRIES:
             raise ValueError(f"has more than {ENTRIES} entries")
-        return found
+        return found[::-1]  # feeds begin with the newest, which may refer to the others
 
     def convert(
         self, entries: Sequence[FeedEntry], bodies: Sequence[bytes | None], kept: dict[str, Any]
     ) -> list[EntryPosts]:
-        """Returns the posts of each alert."""
-        out = []
-        for entry, body in zip(entries, bodies, strict=True):
+        """Returns the posts of each alert. Those sent first are kept first, as later ones refer to
+        them."""
+        out = [EntryPosts() for _ in entries]
+        alerts: list[tuple[int, int, AlertMessage]] = []
+        for number, (entry, body) in enumerate(zip(entries, bodies, strict=True)):
             try:
                 alert = _read_alert(entry, body)
-                out.append(self._posts.make_posts(alert, kept, self._now_ms()))
+                alerts.append((alert.sent_ms, number, alert))
             except ValueError as error:
-                out.append(EntryPosts(problems=[str(error)]))
+                out[number].problems.append(str(error))
+        for _, number, alert in sorted(alerts, key=lambda each: each[:2]):
+            out[number] = self._posts.make_posts(alert, kept, self._now_ms())
         return out
 
     def _make_link_entry(self, item: Element, id_name: str, time_name: str) -> FeedEntry:
@@ -120,7 +124,7 @@ def _list_features(body: bytes) -> list[FeedEntry]:
         named = isinstance(id, str) and bool(id)
         version = sent if isinstance(sent, str) and named else digest
         out.append(FeedEntry(str(id)[:1000] if named else digest, version[:200], feature))
-    return out
+    return out[::-1]
 
 
 def _read_alert(entry: FeedEntry, body: bytes | None) -> AlertMessage:

@@ -93,9 +93,21 @@ def test_updates_and_cancellations_reach_all_that_got_the_alert(made: CapWorld) 
     reference = "<references>s,a1,x s,a2,x</references>"
     cancel = made.convert(alert("", id="a3", kind="Cancel", more=reference))
     assert spots(cancel) >= spots(first)
-    assert "Cancel: Flood Warning" in cancel.posts[0]["text"]
+    for word in ("Flood Warning", "Cancel: River rises", "It rises & rises."):
+        assert word in cancel.posts[0]["text"]  # whoever got the alert gets this
+    assert cancel.posts[0]["attributes"]["severity_level"] == 3
     assert cancel.posts[0]["attributes"]["message"] == "Cancel"
     assert cancel.posts[0]["attributes"]["replaces"] == "a1 a2"
+
+
+def test_a_feed_that_begins_with_the_newest_is_read_from_the_oldest(made: CapWorld) -> None:
+    more = "<references>s,a1,x</references>"
+    cancel = alert("", id="a2", kind="Cancel", more=more, sent="2026-01-01T11:30:00Z")
+    entries = made.entries(atom(("e2", "b.xml"), ("e1", "a.xml")))
+    first = alert(info(area(SQUARE)))
+    bodies = [(cancel if e.id == "e2" else first).encode() for e in entries[::-1]]
+    found = made.feed.convert(entries[::-1], bodies, made.kept)
+    assert all(each.posts and not each.problems for each in found)
 
 
 def test_a_cancellation_of_what_is_not_known_is_reported(made: CapWorld) -> None:
@@ -167,8 +179,8 @@ def test_places_that_are_none_are_refused(tmp_path: Path, path: str, problem: st
 
 def test_feeds_lead_to_their_alerts(made: CapWorld) -> None:
     entries = made.entries(atom(("e1", "a.xml"), ("e2", "https://a.example/b.xml")))
-    assert [(e.id, e.link) for e in entries] == [
-        ("e1", "https://a.example/feeds/a.xml"), ("e2", "https://a.example/b.xml"),
+    assert [(e.id, e.link) for e in entries] == [  # the oldest first
+        ("e2", "https://a.example/b.xml"), ("e1", "https://a.example/feeds/a.xml"),
     ]  # fmt: skip
     [item] = made.entries(rss(("g1", "https://a.example/c.xml")))
     assert (item.id, item.version, item.link) == (
