@@ -44,8 +44,11 @@ def test_connectors_need_no_service_here(
     root: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     made = make_environment(tmp_path_factory.mktemp("connectors"))
-    made.install(f"{wheel}[kafka,mqtt,webhook]", pins=root / "requirements.txt")
-    for module in ("kafka_source", "kafka_sink", "mqtt_source", "webhook"):
+    made.install(f"{wheel}[kafka,mqtt,webhook,feeds]", pins=root / "requirements.txt")
+    for module in (
+        "kafka_source", "kafka_sink", "mqtt_source", "webhook", "cap_feed", "feed_source",
+        "file_source", "wis2_notices",
+    ):  # fmt: skip
         done = made.run("python", "-c", f"import ps2stream.connectors.{module}")
         assert done.code == 0, done
     libraries = "confluent_kafka, paho.mqtt.client, prometheus_client"
