@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ps2stream.client.matches import Match
 from ps2stream.space.regions import Circle
 from tests.connectors.conftest import Program, World, arrived
 from tests.support.alerts import SQUARE, alert, area, atom, info
@@ -48,6 +49,15 @@ def poll(world: World, served: FeedServer, state: Path, *more: str, path: str = 
     return world.connect("geojson-source", *words)
 
 
+def attribute(match: Match, name: str) -> Any:
+    assert match.attributes is not None
+    return match.attributes[name]
+
+
+def payload(match: Match) -> Any:
+    return match.payload
+
+
 def test_a_feed_is_polled_and_changes_are_published(
     world: World, served: FeedServer, tmp_path: Path
 ) -> None:
@@ -64,9 +74,10 @@ def test_a_feed_is_polled_and_changes_are_published(
             served.documents["/f"] = quakes(quake(1, 1_767_700_000_000, mag=5.5), quake(2), bad)
             changed = next(iter(matches))
     assert {m.object_id for m in found} == {"us1/1767600000000", "us2/1767600000000"}
-    assert (changed.object_id, changed.attributes["mag"]) == ("us1/1767700000000", 5.5)
-    assert changed.attributes["feature"] == "us1"
-    assert changed.payload["geometry"]["coordinates"] == [142.1, 39.8, 41.2]
+    assert changed.object_id == "us1/1767700000000"
+    assert attribute(changed, "mag") == 5.5
+    assert attribute(changed, "feature") == "us1"
+    assert payload(changed)["geometry"]["coordinates"] == [142.1, 39.8, 41.2]
     connector.until(lambda line: line.get("done") == 3)
     last = connector.stop()
     assert (last["taken"], last["done"], last["bad"], last["retries"]) == (4, 3, 1, 1)
@@ -152,8 +163,8 @@ def test_alerts_reach_who_lives_at_their_edge_and_so_does_the_cancellation(
         )
         with client.subscribe("alerts", payload=True) as matches:
             first = next(iter(matches))
-            assert first.attributes["message"] == "Alert"
-            assert first.payload["identifier"] == "a1"
+            assert attribute(first, "message") == "Alert"
+            assert payload(first)["identifier"] == "a1"
             reference = f"<references>s,a1,{sent}</references>"
             served.documents["/c.xml"] = alert(
                 "", id="a2", kind="Cancel", more=reference, sent=sent
@@ -162,7 +173,7 @@ def test_alerts_reach_who_lives_at_their_edge_and_so_does_the_cancellation(
             queries = {first.query_id}
             for match in matches:
                 queries.add(match.query_id)
-                if match.attributes["message"] == "Cancel":
+                if attribute(match, "message") == "Cancel":
                     break
     assert queries == {"near"}
     connector.stop()
