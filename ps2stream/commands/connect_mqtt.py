@@ -11,6 +11,7 @@ from ps2stream.commands.broker_options import broker_options
 from ps2stream.commands.connecting import (
     FILE,
     SOURCE,
+    area_options,
     exclusion_error,
     run_connector,
     running_options,
@@ -36,6 +37,16 @@ from ps2stream.extras import name_missing_extra
     show_default=True,
     help="Name of the session that the broker keeps; each connector needs its own.",
 )
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["json", "wis2"]),
+    default="json",
+    show_default=True,
+    help="Format of the messages: objects of JSON, or the notifications of WMO's WIS2, whose "
+    "geometry may be an area or absent.",
+)
+@area_options
 @source_options
 @click.option(
     "--window",
@@ -72,6 +83,9 @@ def mqtt_source(
     broker: str,
     topics: tuple[str, ...],
     client_id: str,
+    kind: str,
+    spacing_km: float,
+    most_objects: int,
     fields: str,
     attributes: str | None,
     time_unit: Any,
@@ -86,7 +100,7 @@ def mqtt_source(
     skip_bad: bool,
     **how: Any,
 ) -> None:
-    """Publish the messages of MQTT topics: JSON objects with lat, lon and text.
+    """Publish the messages of MQTT topics: JSON objects with lat, lon and text, or WIS2.
 
     The connector uses MQTT 5 with QoS 1 and a session that outlives the connection: a message
     is acknowledged once the service has stored its post durably. Messages that were not
@@ -95,17 +109,26 @@ def mqtt_source(
 
     \b
       ps2stream connect mqtt-source --broker mqtt://localhost --topic 'posts/#'
+      ps2stream connect mqtt-source --broker mqtts://globalbroker.example.org --format wis2 \\
+        --topic 'cache/a/wis2/+/data/core/weather/#' --username everyone \\
+        --password-file everyone.password --dead-letters wis2.bad
     """
     with name_missing_extra("ps2stream connect mqtt-source", "mqtt"):
         from ps2stream.connectors.mapping import RecordFields
         from ps2stream.connectors.mqtt_broker import BrokerAddress
-        from ps2stream.connectors.mqtt_source import MqttSource, MqttSourceOptions
+        from ps2stream.connectors.mqtt_source import JsonMessages, MqttSource, MqttSourceOptions
         from ps2stream.posts.members import AttributeChoice
 
     if dead_letters is not None and skip_bad:
         raise exclusion_error("--dead-letters", "--skip-bad")
     address = BrokerAddress(broker, username, password_file, broker_ca, broker_cert, broker_key)
-    records = RecordFields(fields, time_unit, AttributeChoice(attributes))
+    records: Any = JsonMessages(RecordFields(fields, time_unit, AttributeChoice(attributes)))
+    if kind == "wis2":
+        if fields or attributes is not None:
+            raise exclusion_error("--format wis2", "--fields and --attributes")
+        with name_missing_extra("ps2stream connect mqtt-source --format wis2", "feeds"):
+            from ps2stream.connectors.wis2_notices import Wis2Notices
+        records = Wis2Notices(spacing_km, most_objects)
     options = MqttSourceOptions(
         address,
         topics,

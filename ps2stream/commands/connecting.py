@@ -82,6 +82,29 @@ def source_options(command: F) -> F:
     )(command)
 
 
+def area_options(command: F) -> F:
+    """Adds the options of areas, which become several objects."""
+    for option in (
+        click.option(
+            "--spacing-km",
+            type=FiniteRange(min=0.1, max=1000),
+            default=10.0,
+            show_default=True,
+            help="Spacing of the objects that an area becomes. Queries at least this wide miss no "
+            "area that they touch.",
+        ),
+        click.option(
+            "--most-objects",
+            type=click.IntRange(1, 100_000),
+            default=2000,
+            show_default=True,
+            help="Largest number of objects of an area; a larger area has them farther apart.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 class ConnectorRun(NamedTuple):
     """A running connector: its counts, the event that stops it, and what reports that it is
     ready."""

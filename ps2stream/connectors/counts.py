@@ -27,6 +27,10 @@ TOTALS = {
     "repeats": "Records that the deduplication dropped.",
     "batches": "Micro-batches that are committed.",
     "missed": "Matches that the service dropped because they were not taken in time.",
+    "polls": "Requests for the feed that were answered.",
+    "objects": "Objects that the records became; an area becomes several.",
+    "expired": "Alerts that had expired before they came, which are not published.",
+    "coarse": "Areas with positions farther apart than --spacing-km, as they are too large.",
 }
 
 

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
-from ps2stream.connectors.mapping import RecordFields
+from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
 from ps2stream.connectors.mqtt_broker import BrokerAddress, BrokerMessage, MqttSession
 from ps2stream.connectors.publisher import SourcePublisher
 from ps2stream.connectors.rejected_file import append_records
@@ -42,6 +42,29 @@ class MqttSourceOptions:
     expiry_s: int = 7 * 86_400
 
 
+class MessageFields(Protocol):
+    """What makes posts of messages. topics, payloads and ids are of the same messages; a message
+    without an id of its own gets the one of `ids`."""
+
+    def convert_messages(
+        self, topics: Sequence[str], payloads: Sequence[bytes], ids: Sequence[str]
+    ) -> ConvertedPosts:
+        """Returns the posts, and what is wrong with messages that are none."""
+
+
+class JsonMessages:
+    """Messages that are posts as objects of JSON, wherever they come from."""
+
+    def __init__(self, fields: RecordFields) -> None:
+        self._fields = fields
+
+    def convert_messages(
+        self, topics: Sequence[str], payloads: Sequence[bytes], ids: Sequence[str]
+    ) -> ConvertedPosts:
+        """Returns the posts of messages."""
+        return self._fields.convert(payloads, ids)
+
+
 class MqttSource:
     """Publishes until `stop` is set. What was published with QoS 1 or 2 is published at least
     once here; after a lost connection or a crash, what was not acknowledged comes again. A
@@ -50,7 +73,7 @@ class MqttSource:
     def __init__(
         self,
         client: Client,
-        fields: RecordFields,
+        fields: MessageFields,
         options: MqttSourceOptions,
         counts: ConnectorCounts,
         teller: CountsReporter,
@@ -97,7 +120,9 @@ class MqttSource:
     def _publish_messages(self, taken: list[BrokerMessage]) -> None:
         messages = [came.message for came in taken]
         ids = [_make_id(message) for message in messages]
-        found = self._fields.convert([bytes(m.payload) for m in messages], ids)
+        topics = [message.topic for message in messages]
+        payloads = [bytes(message.payload) for message in messages]
+        found = self._fields.convert_messages(topics, payloads, ids)
         bad = found.bad
         if bad and self._options.bad == "stop":
             first = min(bad)

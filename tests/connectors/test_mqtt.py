@@ -87,6 +87,45 @@ def test_a_session_outlives_connector_broker_and_service(world: World, broker: M
     connector.stop()
 
 
+def test_notifications_of_wis2_are_objects_where_their_data_are(
+    world: World, broker: Mosquitto, tmp_path: Path
+) -> None:
+    letters = tmp_path / "letters"
+    notice = {
+        "id": "31e9d66a-cd83-4174-9429-b932f1abe1be", "type": "Feature",
+        "conformsTo": ["http://wis.wmo.int/spec/wnm/1/conf/core"],
+        "geometry": {"type": "Point", "coordinates": [6.15, 46.2, 400]},
+        "properties": {
+            "data_id": "ch-meteoswiss/data/core/synop/x_1", "pubtime": "2026-01-05T08:00:00Z",
+            "datetime": "2026-01-05T07:50:00Z", "wigos_station_identifier": "0-20000-0-06700",
+        },
+        "links": [{"rel": "canonical", "href": "https://example.org/x", "length": 99}],
+    }  # fmt: skip
+    area = {"type": "Polygon", "coordinates": [[[6, 46], [7, 46], [7, 47], [6, 46]]]}
+    with world.client() as client:
+        client.insert("synop", 'synop AND centre = "wis2"', session="wis2")
+        connector = source(
+            world, broker, "cache", "--format", "wis2", "--dead-letters", str(letters)
+        )
+        connector.ready()
+        everywhere = notice | {"id": "no-place", "geometry": None}
+        region = notice | {"id": "area", "geometry": area}
+        sent = [json.dumps(each).encode() for each in (notice, everywhere, region)]
+        broker.publish("cache/a/b/wis2/x", sent)
+        with client.subscribe("wis2", payload=True) as matches:
+            found = list(islice(matches, 50))
+    [first] = [match for match in found if match.object_id == notice["id"]]
+    assert (first.lon, first.lat, first.time) == (6.15, 46.2, 1767600000000)
+    assert first.payload == notice
+    assert first.attributes is not None
+    assert first.attributes["wigos_station_identifier"] == "0-20000-0-06700"
+    assert all(match.object_id.startswith("area/") for match in found if match is not first)
+    connector.until(lambda line: line.get("done") == 2)
+    assert connector.stop()["bad"] == 1
+    [letter] = map(json.loads, letters.read_text().splitlines())
+    assert letter["reason"] == "geometry: is null, so the notification has no position"
+
+
 def test_refusals_end_the_connector_and_tell_why(
     world: World, broker: Mosquitto, tmp_path: Path
 ) -> None:

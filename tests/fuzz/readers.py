@@ -3,6 +3,7 @@ errors that it promises, or not at all; `SEEDS` are sound inputs to begin with."
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import tempfile
@@ -34,6 +35,7 @@ from ps2stream.web.api.cursors import CursorWriter, read_cursor
 from ps2stream.web.api.objects import read_posts
 from ps2stream.web.api.parameters import read_region
 from ps2stream.web.api.queries import read_page, read_query, write_page
+from tests.fuzz import feed_readers
 from tests.fuzz.damage import TEXTS
 
 _SHM = Path("/dev/shm")
@@ -280,5 +282,10 @@ TARGETS = {
         ],
     ),
     "cursor": Target(cursor, [CURSOR.encode(), PAGE.encode(), b"-"]),
+    "cap": Target(feed_readers.cap, feed_readers.CAP_SEEDS),
+    "geojson-feed": Target(feed_readers.geojson_feed, feed_readers.GEOJSON_SEEDS),
+    "wis2": Target(feed_readers.wis2, feed_readers.WIS2_SEEDS),
+    "gzip": Target(feed_readers.gzip_body, [gzip.compress(b"x" * n) for n in (9, 1000, 9999)]),
+    "file": Target(feed_readers.grown_file, feed_readers.FILE_SEEDS),
     "mark": Target(mark, [(LOG / "mark").read_bytes()]),
 }

@@ -92,6 +92,7 @@ def test_a_client_command_has_help(bare: Environment, command: str) -> None:
         ("experiment f7", "lab"), ("bench engine", "server"), ("map", "local"),
         ("connect kafka-source --bootstrap localhost:1 --topic t", "kafka"),
         ("connect mqtt-source --broker mqtt://localhost --topic t", "mqtt"),
+        ("connect geojson-source --url http://localhost/", "feeds"),
         ("connect webhook --session s --url http://localhost --secret-file s", "webhook"),
         ("connect slack --session s --url-file u", "webhook"),
         ("connect ntfy --session s --url http://localhost --topic t", "webhook"),

@@ -44,8 +44,11 @@ def test_connectors_need_no_service_here(
     root: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     made = make_environment(tmp_path_factory.mktemp("connectors"))
-    made.install(f"{wheel}[kafka,mqtt,webhook]", pins=root / "requirements.txt")
-    modules = "kafka_source kafka_sink mqtt_source mqtt_sink webhook slack ntfy atom_file mail_sink"
+    made.install(f"{wheel}[kafka,mqtt,webhook,feeds]", pins=root / "requirements.txt")
+    modules = (
+        "kafka_source kafka_sink mqtt_source mqtt_sink webhook slack ntfy atom_file mail_sink "
+        "cap_feed feed_source file_source wis2_notices"
+    )
     for module in modules.split():
         done = made.run("python", "-c", f"import ps2stream.connectors.{module}")
         assert done.code == 0, done
