@@ -23,6 +23,7 @@ _PACKAGES = {
     "kafka": "confluent_kafka",
     "mqtt": "paho",
     "notebook": "folium",
+    "mcp": "mcp starlette uvicorn",
     "otel": "opentelemetry",
     "lab": "matplotlib pymetis rtree",
 }
@@ -35,6 +36,7 @@ _COMMANDS = {
     "local": "map match",
     "planner": "plan replan pipeline",
     "lab": "experiment",
+    "mcp": "mcp",
 }
 COMMAND_EXTRAS = {command: extra for extra, names in _COMMANDS.items() for command in names.split()}
 """The extra that a command is used with, so that its packages need not be installed one by one."""
