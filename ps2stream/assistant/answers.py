@@ -18,7 +18,9 @@ class AddAnswer(ToolAnswer):
 
     id: str
     query: str = Field(description="The query as the service understood it.")
-    area: dict[str, Any] | None = Field(description="Size of the place and the nearest town; null: the world.")
+    area: dict[str, Any] | None = Field(
+        description="Size of the place, and the nearest town; null: the world."
+    )
     warnings: list[str] = Field(description="What looks like a mistake.")
 
 

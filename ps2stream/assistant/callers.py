@@ -47,12 +47,12 @@ class AssistantCaller:
         self.key = derive_key(secret)
         self.changing = asyncio.Lock()
         """Held by whoever counts subscriptions and adds one."""
-        self.inbox = MatchInbox(session, self._open_stream, self._tell_listeners)
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(
             self._bus, max_subscriptions=MAX_LISTENERS, max_buffered_events=MAX_EVENTS
         )
         """Serves subscriptions/listen of the protocol of 2026."""
+        self.inbox = MatchInbox(session, self._open_stream, self._tell_listeners, self.listen.close)
         self._watchers: OrderedDict[str, ServerSession] = OrderedDict()
 
     def watch(self, connection: str, session: ServerSession) -> None:
@@ -121,17 +121,17 @@ class CallerTable:
         if token is None and not self._open:
             raise Unauthenticated(NOBODY)
         name = LOCAL if token is None else name_token(token)
-        known = self._known.get(name)
-        if known is None:
-            known = await self._admit(name, token)
-        else:
-            await check_access(known.caller)
+        is_new = name not in self._known
+        while (known := self._known.get(name)) is None:
+            await self._admit(name, token)
         if known.uses >= MAX_REQUESTS:
             problem = f"{MAX_REQUESTS} requests are under way, the limit of one caller (requests)"
             raise ResourceExhausted(problem, 1000)
-        known.uses += 1
+        known.uses += 1  # from here on nobody drops it
         self._known.move_to_end(name)
         try:
+            if not is_new:
+                await check_access(known.caller)
             yield name, known.caller
         finally:
             known.uses -= 1
@@ -149,8 +149,9 @@ class CallerTable:
         for name in tuple(self._known):
             await self._drop(name)
 
-    async def _admit(self, name: str, token: str | None) -> KnownCaller:
-        """Makes the caller of a token, once the service has let it in."""
+    async def _admit(self, name: str, token: str | None) -> None:
+        """Makes the caller of a token, once the service has let it in, unless another request has
+        made it meanwhile."""
         client = self._make_client(token)
         session = self._session if token is None else f"{self._session}-{name}"
         caller = AssistantCaller(client, session, token or LOCAL)
@@ -160,12 +161,11 @@ class CallerTable:
         except BaseException:
             await client.close()
             raise
-        if (other := self._known.get(name)) is not None:  # made meanwhile
+        if name in self._known:
             await client.close()
-            return other
-        known = self._known[name] = KnownCaller(caller)
-        known.idle_since = self._clock()
-        return known
+        else:
+            self._known[name] = KnownCaller(caller)
+            self._known[name].idle_since = self._clock()
 
     async def _make_room(self) -> None:
         """Drops the caller that has been idle longest if there is no room for one more."""

@@ -37,9 +37,14 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
 )
 
 
+class SlowBody(Exception):
+    """The body of a request did not arrive within BODY_S."""
+
+
 class AssistantGate:
-    """The ASGI application that sees each request before `app`. `hosts` are the values of Host that
-    are served, None for any; `origins` are the origins whose pages are served."""
+    """The ASGI application that sees each request before `app`, which reads the whole body before
+    it answers. `hosts` are the values of Host that are served, None for any; `origins` are the
+    origins whose pages are served."""
 
     def __init__(
         self,
@@ -71,7 +76,10 @@ class AssistantGate:
             # The protocol's sessions belong to the user that began them.
             user = AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[]))
             scope = {**scope, "user": user, SCOPE: caller}
-            await self._app(scope, limit_time(receive), send)
+            try:
+                await self._app(scope, limit_time(receive), send)
+            except SlowBody as error:
+                await build_problem(408, "Request Timeout", str(error))(scope, receive, send)
 
     def _refuse_foreign(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
@@ -98,7 +106,8 @@ def read_token(request: Request) -> str | None:
 
 
 def limit_time(receive: Receive) -> Receive:
-    """Returns what receives the body of a request within BODY_S, and then waits for its end."""
+    """Returns what receives a request: its body within BODY_S, else it raises SlowBody, and then
+    its end whenever that comes."""
     deadline = asyncio.get_running_loop().time() + BODY_S
     is_complete = False
 
@@ -110,7 +119,7 @@ def limit_time(receive: Receive) -> Receive:
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            return {"type": "http.disconnect"}
+            raise SlowBody(f"the body did not arrive within {BODY_S:g} s") from None
         is_complete = not message.get("more_body", False)
         return message
 

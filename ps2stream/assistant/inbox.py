@@ -52,18 +52,22 @@ class InboxPage(NamedTuple):
 
 
 class MatchInbox:
-    """Receives the matches of `session` by what `subscribe` opens, while it is started. `tell` is
-    called after each batch."""
+    """Receives the matches of `session` by what `subscribe` opens, while it is started.
+
+    `tell` is called after each batch, and `end` when the stream ends for good, as another reader
+    has the session or the token is no longer valid; the next read opens it again."""
 
     def __init__(
         self,
         session: str,
         subscribe: Callable[[], AsyncSubscription],
         tell: Callable[[], Awaitable[None]],
+        end: Callable[[], None],
     ) -> None:
         self._session = session
         self._subscribe = subscribe
         self._tell = tell
+        self._end = end
         self._changed = asyncio.Condition()
         self._entries: deque[InboxEntry] = deque()
         self._size = 0
@@ -179,9 +183,9 @@ class MatchInbox:
                 await self._note_problem(error)
             except FailedPrecondition as error:
                 problem = FailedPrecondition(_OTHER.format(self._session, error))
-                return await self._note_problem(problem)
+                return await self._note_problem(problem, is_last=True)
             except Ps2StreamError as error:
-                return await self._note_problem(error)
+                return await self._note_problem(error, is_last=True)
             finally:
                 await subscription.close()
             await asyncio.sleep(AGAIN_S)
@@ -194,11 +198,13 @@ class MatchInbox:
             self._open, self._problem = subscription, None
             self._changed.notify_all()
 
-    async def _note_problem(self, problem: Exception) -> None:
+    async def _note_problem(self, problem: Exception, is_last: bool = False) -> None:
         async with self._changed:
             self._open, self._problem = None, problem
             self._entries.clear()
             self._changed.notify_all()
+        if is_last:
+            self._end()
 
     async def _keep_batch(self, batch: Matches) -> None:
         async with self._changed:

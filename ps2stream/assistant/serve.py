@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 from mcp.server.stdio import stdio_server
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
@@ -126,7 +126,6 @@ def build_application(callers: CallerTable, options: McpOptions, port: int) -> A
     app: ASGIApp = server.streamable_http_app(
         streamable_http_path=PATH,
         host=options.host,
-        max_request_body_size=BODY_BYTES,
         session_idle_timeout=PROTOCOL_SESSION_IDLE_S,
         max_sessions=PROTOCOL_SESSIONS,
         transport_security=TransportSecuritySettings(
@@ -135,6 +134,8 @@ def build_application(callers: CallerTable, options: McpOptions, port: int) -> A
             allowed_origins=origins,
         ),
     )
+    # It reads the body, so that nothing has been answered when one does not arrive.
+    app = RequestBodyLimitMiddleware(app, BODY_BYTES)
     app = AssistantGate(app, callers, hosts, origins)
     if origins:
         app = CORSMiddleware(

@@ -15,11 +15,13 @@ import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from ps2stream.assistant import callers as callers_module
+from ps2stream.assistant import gate as gate_module
 from ps2stream.assistant.callers import MATCHES
 from ps2stream.assistant.serve import BODY_BYTES, McpOptions, open_http
 from ps2stream.client.client import Client
@@ -224,6 +226,26 @@ def test_bodies_are_bounded_and_broken_ones_refused(target: str) -> None:
         assert (await asyncio.to_thread(post, url, large))[0] == 413
         for broken in (b"", b"{", b"[]", b'"a"', b"[" * 10_000):
             assert 400 <= (await asyncio.to_thread(post, url, broken))[0] < 500
+
+    serve(target, talk)
+
+
+def test_a_body_that_does_not_arrive_holds_nothing(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_module, "BODY_S", 0.2)
+
+    async def talk(url: str) -> None:
+        at = urlsplit(url)
+        reading, writing = await asyncio.open_connection(at.hostname, at.port)
+        lines = (f"{name}: {value}\r\n" for name, value in ACCEPT.items())
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Length: 9\r\n{''.join(lines)}\r\n"
+        )
+        writing.write(f"{head}{{".encode())
+        async with asyncio.timeout(TIMEOUT_S):
+            assert (await reading.readline()).startswith(b"HTTP/1.1 408 ")
+        writing.close()
 
     serve(target, talk)
 
