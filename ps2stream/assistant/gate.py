@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ps2stream.assistant.callers import NOBODY, SCOPE, CallerTable
+from ps2stream.assistant.sessions import ProtocolSessions
 from ps2stream.errors import (
     PermissionDenied,
     Ps2StreamError,
@@ -57,6 +58,7 @@ class AssistantGate:
         self._callers = callers
         self._hosts = None if hosts is None else frozenset(hosts)
         self._origins = frozenset(origins)
+        self._sessions = ProtocolSessions()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,6 +72,7 @@ class AssistantGate:
             try:
                 held = self._callers.hold(read_token(request))
                 name, caller = await stack.enter_async_context(held)
+                self._sessions.check_room(name, request)
             except (Ps2StreamError, TimeoutError) as error:
                 await describe_error(error)(scope, receive, send)
                 return
@@ -77,7 +80,8 @@ class AssistantGate:
             user = AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[]))
             scope = {**scope, "user": user, SCOPE: caller}
             try:
-                await self._app(scope, limit_time(receive), send)
+                sending = self._sessions.watch_answer(name, request, send)
+                await self._app(scope, limit_time(receive), sending)
             except SlowBody as error:
                 await build_problem(408, "Request Timeout", str(error))(scope, receive, send)
 

@@ -18,9 +18,10 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportS
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from ps2stream.assistant.callers import CallerTable, build_own_caller
+from ps2stream.assistant.callers import MAX_CALLERS, CallerTable, build_own_caller
 from ps2stream.assistant.gate import AssistantGate
 from ps2stream.assistant.server import build_server
+from ps2stream.assistant.sessions import EACH, IDLE_S
 from ps2stream.assistant.tools import SUBSCRIPTIONS, AssistantTools
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import PermissionDenied, Ps2StreamError, Unauthenticated, Unavailable, invalid
@@ -31,9 +32,8 @@ PATH = "/mcp"
 BODY_BYTES = 256 << 10
 """Bytes of a request over HTTP."""
 CONNECTIONS = 256
-PROTOCOL_SESSIONS = 256
+PROTOCOL_SESSIONS = MAX_CALLERS * EACH
 """Sessions of the protocol of 2025; a request of the protocol of 2026 needs none."""
-PROTOCOL_SESSION_IDLE_S = 600.0
 SWEEP_S = 30.0
 STOP_S = 2
 NAME_BYTES = SESSION_BYTES - 48
@@ -126,7 +126,7 @@ def build_application(callers: CallerTable, options: McpOptions, port: int) -> A
     app: ASGIApp = server.streamable_http_app(
         streamable_http_path=PATH,
         host=options.host,
-        session_idle_timeout=PROTOCOL_SESSION_IDLE_S,
+        session_idle_timeout=IDLE_S,
         max_sessions=PROTOCOL_SESSIONS,
         transport_security=TransportSecuritySettings(
             enable_dns_rebinding_protection=hosts is not None,

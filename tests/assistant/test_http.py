@@ -24,6 +24,7 @@ from ps2stream.assistant import callers as callers_module
 from ps2stream.assistant import gate as gate_module
 from ps2stream.assistant.callers import MATCHES
 from ps2stream.assistant.serve import BODY_BYTES, McpOptions, open_http
+from ps2stream.assistant.sessions import EACH
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
@@ -81,11 +82,13 @@ def serve(
     asyncio.run(run())
 
 
-def post(url: str, body: Any = PING, **headers: str) -> tuple[int, dict[str, str], str]:
+def post(
+    url: str, body: Any = PING, method: str = "POST", **headers: str
+) -> tuple[int, dict[str, str], str]:
     """Sends a request as any program could."""
     sent = ACCEPT | {name.replace("_", "-"): value for name, value in headers.items()}
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, sent)
+    request = urllib.request.Request(url, data, sent, method=method)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, dict(answer.headers), answer.read().decode()
@@ -284,6 +287,30 @@ def test_a_session_of_the_protocol_is_of_its_token(tokens: tuple[str, dict[str, 
         session = {"Mcp_Session_Id": sent["mcp-session-id"]}
         assert (await asyncio.to_thread(post, url, PING, **own, **session))[0] == 200
         assert (await asyncio.to_thread(post, url, PING, **foreign, **session))[0] == 404
+
+    serve(target, talk)
+
+
+def test_one_caller_cannot_take_all_sessions_of_the_protocol(
+    tokens: tuple[str, dict[str, str]],
+) -> None:
+    target, of = tokens
+
+    async def talk(url: str) -> None:
+        own = {"Authorization": f"Bearer {of['acme']}"}
+        other = {"Authorization": f"Bearer {of['other']}"}
+        for _ in range(EACH):
+            status, sent, _ = await asyncio.to_thread(post, url, INITIALIZE, **own)
+            assert status == 200
+        status, _, body = await asyncio.to_thread(post, url, INITIALIZE, **own)
+        assert (status, "(sessions)" in body) == (429, True)
+        assert (await asyncio.to_thread(post, url, INITIALIZE, **other))[0] == 200
+        session = {"Mcp_Session_Id": sent["mcp-session-id"]}
+        assert (await asyncio.to_thread(post, url, PING, **own, **session))[0] == 200
+        async with connect(url, of["acme"]) as assistant:  # in 2026 there are no sessions
+            await call(assistant, "list_subscriptions")
+        assert (await asyncio.to_thread(post, url, method="DELETE", **own, **session))[0] == 200
+        assert (await asyncio.to_thread(post, url, INITIALIZE, **own))[0] == 200
 
     serve(target, talk)
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from ps2stream.assistant import inbox as inbox_module
+from ps2stream.assistant.arguments import ReadArguments
 from ps2stream.assistant.callers import AssistantCaller
 from ps2stream.assistant.inbox import InboxEntry, InboxPage, MatchInbox
+from ps2stream.assistant.tools import AssistantTools
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
@@ -22,6 +24,7 @@ from tests.assistant.conftest import POST, TIMEOUT_S
 
 KEY = b"k" * 32
 ALL_BYTES = 1 << 20
+QUOTA = 64 << 10
 
 
 class CallerDesk:
@@ -195,3 +198,29 @@ async def read_patiently(desk: CallerDesk, after: StreamCursor) -> InboxPage:
             continue
         if page.entries:
             return page
+
+
+def test_what_the_service_dropped_is_told(tmp_path: Path) -> None:
+    """Nobody has read for so long that the backlog of the session was full."""
+    settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path, session_quota=QUOTA)
+
+    async def work(desk: CallerDesk) -> None:
+        await desk.subscribe_to("lost")
+        for i in range(64):
+            await desk.publish(f"lost {i} " + "x" * (QUOTA // 16))
+        page = await desk.read()
+        tools = AssistantTools()
+        answer = await tools.read_matches(desk.caller, ReadArguments())
+        gap = answer.gaps[0]
+        assert gap.count == gap.last - gap.first + 1 > 0
+        assert "dropped" in gap.problem
+        assert page.entries[0].is_gap
+        numbers = [match.seq for match in answer.matches]
+        assert not numbers or numbers[0] == gap.last + 1
+        rest = ReadArguments(cursor=answer.cursor, wait_s=5)
+        following = await tools.read_matches(desk.caller, rest)
+        assert following.gaps == []
+        assert following.matches[0].seq == max([gap.last, *numbers]) + 1
+
+    with start(settings) as running:
+        run_desk(running.targets[0], "lost", work)
