@@ -37,6 +37,7 @@ COMMANDS = {
     "migrations": ("migrations", "migrations"),
     "calibrate": ("calibrate", "calibrate"),
     "map": ("map", "live_map"),
+    "mcp": ("mcp", "mcp"),
     "archive": ("archive", "archive"),
     "backup": ("backup", "backup"),
     "restore": ("backup", "restore"),
@@ -73,6 +74,7 @@ SUMMARIES = {
     "migrations": "List the plan changes that ended, oldest first, and the one in progress.",
     "calibrate": "Measure the costs that plans are made with, on this machine.",
     "map": "Serve a live map of the running service, until interrupted.",
+    "mcp": "Serve the Model Context Protocol (MCP) to an assistant, as a client of the service.",
     "archive": (
         "Look at the archive of a service, which `serve` writes if archive is set, and compact it."
     ),

@@ -24,6 +24,7 @@ _PACKAGES = {
     "mqtt": "paho",
     "feeds": "defusedxml",
     "notebook": "folium",
+    "mcp": "mcp starlette uvicorn",
     "otel": "opentelemetry",
     "lab": "matplotlib pymetis redis rtree",
 }
@@ -36,6 +37,7 @@ _COMMANDS = {
     "local": "map match",
     "planner": "plan replan pipeline",
     "lab": "experiment",
+    "mcp": "mcp",
 }
 COMMAND_EXTRAS = {command: extra for extra, names in _COMMANDS.items() for command in names.split()}
 """The extra that a command is used with, so that its packages need not be installed one by one."""

@@ -31,10 +31,10 @@ from ps2stream.space.grid import Grid
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.tokens import NAME, read, write
 from ps2stream.web.api.bodies import parse_json
-from ps2stream.web.api.cursors import CursorWriter, read_cursor
+from ps2stream.web.api.cursors import CursorWriter, read_cursor, read_page, write_page
 from ps2stream.web.api.objects import read_posts
 from ps2stream.web.api.parameters import read_region
-from ps2stream.web.api.queries import read_page, read_query, write_page
+from ps2stream.web.api.queries import read_query
 from tests.fuzz import feed_readers
 from tests.fuzz.damage import TEXTS
 

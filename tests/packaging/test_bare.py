@@ -90,6 +90,7 @@ def test_a_client_command_has_help(bare: Environment, command: str) -> None:
     [
         ("serve", "server"), ("demo --runtime local", "server"), ("plan --workers 2", "planner"),
         ("experiment f7", "lab"), ("bench engine", "server"), ("map", "local"),
+        ("mcp", "mcp"),
         ("connect kafka-source --bootstrap localhost:1 --topic t", "kafka"),
         ("connect mqtt-source --broker mqtt://localhost --topic t", "mqtt"),
         ("connect geojson-source --url http://localhost/", "feeds"),

@@ -8,22 +8,19 @@ everybody who reaches it, or where the browser has the map's key.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import InvalidArgument, ResourceExhausted, Unauthenticated
+from ps2stream.web.api.identities import derive_key, name_access, name_token
 from ps2stream.web.gate import PageGate
 
 MAX_CLIENTS = 64
 """Identities that have a connection at a time; the one that was idle longest goes first."""
-LOCAL = "local"
-"""The identity of a map that has no credential, and of all who use it."""
 _NOBODY = "send a token in the Authorization header (Bearer ...)"
 
 
@@ -47,7 +44,7 @@ class Callers:
         self._access = dict(access)
         self._own = own
         self._gate = gate
-        self._own_name = _name_own(access)
+        self._own_name = name_access(access)
         self._own_secret = str(access.get("token") or self._own_name)
         self._clients: OrderedDict[str, CallerClient] = OrderedDict()
         self._using: dict[int, CallerClient] = {}  # by request that is under way
@@ -72,8 +69,7 @@ class Callers:
         the token knows it. Raises Unauthenticated as `identify`."""
         token = self._find_token(request)
         secret = self._own_secret if token is None else token
-        data = secret.encode("utf-8", "surrogateescape")
-        return hashlib.blake2b(data, digest_size=32, person=b"ps2s-cursor-key").digest()
+        return derive_key(secret)
 
     async def find_client(self, request: web.Request) -> AsyncClient:
         """Returns the client that acts for the request's identity, until the request has been
@@ -141,18 +137,3 @@ class Callers:
         if self._gate.has_key(request):
             return None
         raise Unauthenticated(_NOBODY)
-
-
-def name_token(token: str) -> str:
-    """Returns the name of a token's bearer: 16 hexadecimal digits that do not reveal the token."""
-    data = token.encode("utf-8", "surrogateescape")
-    return hashlib.blake2b(data, digest_size=8, person=b"ps2s-caller").hexdigest()
-
-
-def _name_own(access: Mapping[str, Any]) -> str:
-    if token := access.get("token"):
-        return name_token(token)
-    if certificate := access.get("tls_cert"):
-        data = Path(certificate).read_bytes()
-        return hashlib.blake2b(data, digest_size=8, person=b"ps2s-cert").hexdigest()
-    return LOCAL

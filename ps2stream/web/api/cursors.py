@@ -1,4 +1,4 @@
-"""The cursors of streams over HTTP: opaque, and of one identity and one session.
+"""The cursors of streams and pages over HTTP: opaque, and of one identity and one session.
 
 A cursor is the place in a session that the service's own cursors name, the name of the session or
 of the query that was made for the stream, and a keyed digest of all that. The key comes from the
@@ -79,6 +79,24 @@ def read_cursor(key: bytes, text: str) -> StreamCursor:
     except (binascii.Error, struct.error, UnicodeError, ValueError, DecodeError):
         raise NotFound(UNKNOWN) from None
     return StreamCursor(name, kind == _EPHEMERAL, place.SerializeToString())
+
+
+def write_page(key: bytes, session: str, token: str) -> str:
+    """Returns the cursor of a page of a session's queries, "" for those of all sessions: the
+    service's token, and a digest by the key of the identity."""
+    data = f"{session}\n{token}".encode("utf-8", "replace")
+    digest = hashlib.blake2b(data, digest_size=12, key=key, person=b"ps2s-page")
+    return f"{token}-{digest.hexdigest()}"
+
+
+def read_page(key: bytes, session: str, cursor: str) -> str:
+    """Returns the service's token of a cursor, "" of an empty one. Raises NotFound for any that
+    `write_page` did not write with this key and session."""
+    token = cursor.rpartition("-")[0]
+    written = write_page(key, session, token).encode("utf-8", "replace")
+    if cursor and not hmac.compare_digest(written, cursor.encode("utf-8", "replace")):
+        raise NotFound("the cursor (after) is not known here; begin anew without it")
+    return token
 
 
 def _digest(key: bytes, data: bytes) -> bytes:

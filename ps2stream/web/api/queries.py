@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import secrets
 from typing import Any
 from urllib.parse import quote
@@ -11,11 +9,12 @@ from urllib.parse import quote
 from aiohttp import web
 
 from ps2stream.client.requests import Query
-from ps2stream.errors import InvalidArgument, NotFound, Violation, invalid, short
+from ps2stream.errors import InvalidArgument, Violation, invalid, short
 from ps2stream.limits import QUERY_BYTES, SESSION_BYTES
 from ps2stream.posts.members import check_time
 from ps2stream.web.api.bodies import BodyRoom, read_json
 from ps2stream.web.api.callers import Callers
+from ps2stream.web.api.cursors import read_page, write_page
 from ps2stream.web.api.operations import PAGE, PAGE_MAX
 from ps2stream.web.api.query_strings import check_names
 from ps2stream.web.shapes import on_globe
@@ -126,24 +125,6 @@ def describe_query(query: Query) -> dict[str, Any]:
         "region": None if query.region is None else query.region.to_json(),
         "until": query.until,
     }
-
-
-def write_page(key: bytes, session: str, token: str) -> str:
-    """Returns the cursor of a page of a session's queries, "" for those of all sessions: the
-    service's token, and a digest by the key of the identity."""
-    data = f"{session}\n{token}".encode("utf-8", "replace")
-    digest = hashlib.blake2b(data, digest_size=12, key=key, person=b"ps2s-page")
-    return f"{token}-{digest.hexdigest()}"
-
-
-def read_page(key: bytes, session: str, cursor: str) -> str:
-    """Returns the service's token of a cursor, "" of an empty one. Raises NotFound for any that
-    `write_page` did not write with this key and session."""
-    token = cursor.rpartition("-")[0]
-    written = write_page(key, session, token).encode("utf-8", "replace")
-    if cursor and not hmac.compare_digest(written, cursor.encode("utf-8", "replace")):
-        raise NotFound("the cursor (after) is not known here; begin anew without it")
-    return token
 
 
 def _name_fields(error: InvalidArgument) -> InvalidArgument:

@@ -27,9 +27,10 @@ from ps2stream.errors import (
 )
 from ps2stream.v1 import delivery_pb2, object_pb2
 from ps2stream.web.api import callers as callers_module
-from ps2stream.web.api.callers import LOCAL, Callers, name_token
+from ps2stream.web.api.callers import Callers
 from ps2stream.web.api.cursors import CursorWriter, read_cursor
 from ps2stream.web.api.feed import KEEP_BYTES, KEEP_S, SessionFeed
+from ps2stream.web.api.identities import LOCAL, name_token
 from ps2stream.web.api.output import FORMATS, EventWriter
 from ps2stream.web.api.parameters import read_parameters
 from ps2stream.web.api.problems import build_problem, describe_error
