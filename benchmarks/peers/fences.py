@@ -34,7 +34,7 @@ FASTEST_KM_H = 130.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Told(NamedTuple):
+class ServedRun(NamedTuple):
     """What a server did: seconds from the first position to the last expected pair, its processor
     seconds meanwhile, and the pairs that it told, fence * m + position."""
 
@@ -93,7 +93,7 @@ def run_fences(
         "tile38": lambda: serve_tile38(program, world),
         "ps2stream": lambda: serve_fences(world),
     }
-    found: dict[str, list[Told]] = {name: [] for name in servers}
+    found: dict[str, list[ServedRun]] = {name: [] for name in servers}
     for _ in range(runs):
         for name, serve in servers.items():
             with serve() as server:
@@ -120,13 +120,13 @@ def _count_wrong(pairs: I64, due: I64) -> int:
     return len(np.setxor1d(once, due)) + len(pairs) - len(once)
 
 
-def _measure(server: FenceServer, positions: int, due: I64) -> Told:
+def _measure(server: FenceServer, positions: int, due: I64) -> ServedRun:
     cpu, begun = _read_cpu(server.pid), time.monotonic()
     for first in range(0, positions, BATCH):
         server.publish(first, min(first + BATCH, positions))
     server.wait_for(len(due))
     seconds, spent = time.monotonic() - begun, _read_cpu(server.pid) - cpu
-    return Told(seconds, spent, np.sort(np.array(server.pairs, np.int64)))
+    return ServedRun(seconds, spent, np.sort(np.array(server.pairs, np.int64)))
 
 
 def _read_cpu(pid: int) -> float:

@@ -73,7 +73,7 @@ def serve_tile38(program: Path, world: Fences) -> Iterator[FenceServer]:
         listener.psubscribe("f*")
         pairs: list[int] = []
         over = threading.Event()
-        reading = threading.Thread(target=_read_told, args=(listener, world, pairs, over))
+        reading = threading.Thread(target=_read_events, args=(listener, world, pairs, over))
         reading.start()
         for end in (listener.close, reading.join, over.set):
             stack.callback(end)
@@ -108,7 +108,7 @@ def _set_fence(world: Fences, fence: int) -> tuple[Any, ...]:
     return "SETCHAN", f"f{fence}", "WITHIN", "things", *rule, *place
 
 
-def _read_told(listener: Any, world: Fences, pairs: list[int], over: threading.Event) -> None:
+def _read_events(listener: Any, world: Fences, pairs: list[int], over: threading.Event) -> None:
     while not over.is_set():
         message = listener.get_message(timeout=0.2)
         if message is not None and message["type"] == "pmessage":
