@@ -24,6 +24,8 @@ class GeoJsonFeed:
     properties) changes, or its content if it has none. An object's id is the id of the Feature, its
     version and, for an area, the place in the grid."""
 
+    batch = 500
+
     def __init__(
         self,
         fields: RecordFields,
