@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -34,6 +34,8 @@ REMEMBER_S = 7 * 86_400
 DRAIN_S = 15.0
 LETTER_BYTES = 1 << 20
 JITTER = 0.1
+SKEW_S = 60.0
+"""Seconds that the clock of the service may be ahead."""
 
 
 class FeedEntry(NamedTuple):
@@ -253,8 +255,13 @@ class FeedSource:
         found = self._reader.convert(entries, bodies, kept)
         posts = [post for each in found for post in each.posts]
         owners = [i for i, each in enumerate(found) for _ in each.posts]
+        expired = set()
         for row, reason in self._publisher.publish(posts) if posts else ():
-            found[owners[row]].problems.append(f"object {posts[row]['id']}: {reason}")
+            if _is_over(posts[row]):  # it was valid before the service was away
+                expired.add(owners[row])
+            else:
+                found[owners[row]].problems.append(f"object {posts[row]['id']}: {reason}")
+        self._counts.add("expired", len(expired))
         bad = [
             BadEntry(entry, "; ".join(each.problems[:5]), _show(entry, body))
             for entry, body, each in zip(entries, bodies, found, strict=True)
@@ -301,6 +308,11 @@ class FeedSource:
         if (excess := len(self._seen) - MOST_SEEN) > 0:
             for id in sorted(self._seen, key=lambda id: self._seen[id][1])[:excess]:
                 del self._seen[id]
+
+
+def _is_over(post: Mapping[str, Any]) -> bool:
+    until = post.get("until")
+    return until is not None and until <= (time.time() + SKEW_S) * 1000
 
 
 def _place(entry: FeedEntry | None) -> str:

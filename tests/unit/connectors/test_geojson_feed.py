@@ -55,12 +55,13 @@ def test_a_feature_without_an_id_is_known_by_its_content() -> None:
 
 
 def test_a_point_is_one_object_with_its_feature_as_payload() -> None:
-    given = feature(updated=5, mag=4.5)
+    given = feature(updated=5, mag=4.5, type="earthquake")
     _, [found] = convert(given)
     [post] = found.posts
     assert (post["id"], post["lon"], post["lat"], post["text"]) == ("a/5", 1.0, 2.0, "flood")
     assert post["attributes"]["feature"] == "a"
     assert post["attributes"]["mag"] == 4.5
+    assert post["attributes"]["type"] == "earthquake"
     assert json.loads(post["payload"]) == given
 
 
