@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ps2stream.connectors.feed_source import FeedOptions, FeedReader
 
 F = TypeVar("F", bound=Callable[..., Any])
-FEED = ("polls", "taken", "done", "objects", "bad", "retries", "coarse")
+FEED = ("polls", "taken", "done", "objects", "bad", "retries", "coarse", "expired")
 """The counts of polled sources."""
 
 
@@ -265,7 +265,7 @@ def cap_source(
     run_feed(
         output,
         "cap-source",
-        (*FEED, "expired"),
+        FEED,
         server,
         options,
         how,

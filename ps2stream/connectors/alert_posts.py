@@ -35,7 +35,8 @@ from ps2stream.connectors.geojson_feed import cut_text, make_id
 from ps2stream.limits import ATTRIBUTE_TEXT_BYTES, TEXT_BYTES, VALIDITY_MS
 
 LEVELS = {"Extreme": 4, "Severe": 3, "Moderate": 2, "Minor": 1}
-GEOMETRY_BYTES = 16 << 10
+GEOMETRY_BYTES = 4 << 10
+"""Most bytes of the geometry in a payload, which each object of an alert has."""
 KEPT_BYTES = 64 << 10
 KEPT_MS = 7 * 86_400_000
 KEPT_MOST = 10_000
@@ -175,7 +176,7 @@ def _make_payload(alert: AlertMessage, info: AlertInfo, names: str, shape: AreaS
     circles = [list(circle) for circle in shape.circles]
     geometry: Any = None
     if shape.geometry is not None:
-        rounded = shapely.set_precision(shape.geometry, 1e-5, mode="pointwise")
+        rounded = shapely.set_precision(shape.geometry, 1e-4, mode="pointwise")
         if len(data := shapely.to_geojson(rounded)) <= GEOMETRY_BYTES:
             geometry = json.loads(data)
     payload: dict[str, Any] = {

@@ -116,16 +116,24 @@ def _find_latitudes(area: AreaShape) -> tuple[float, float]:
 
 def _bound_count(rows: F64, area: AreaShape, spacing_km: float) -> float:
     """Returns about how many points the rows have between the sides of the area."""
-    degrees = _width_degrees(area)
-    around = KM_PER_DEGREE * degrees / (REACH * 0.6 * spacing_km)
-    return len(rows) * (around + 8)
+    west, east = _find_sides(area)
+    step = REACH * ROW * spacing_km / KM_PER_DEGREE
+    lat = np.clip(rows * step, -90.0, 90.0)
+    share = REACH * np.where(np.abs(lat) > BENT, 0.6, 1.4) * spacing_km
+    around = 360.0 * KM_PER_DEGREE * np.cos(np.radians(lat)) / share
+    margin = 2.0 * MARGIN * spacing_km / share
+    return float(np.sum(around * min(1.0, (east - west) / 360.0) + margin + 2.0))
 
 
-def _width_degrees(area: AreaShape) -> float:
-    if area.circles:
-        return 360.0
-    west, _, east, _ = shapely.bounds(area.geometry).tolist()
-    return min(360.0, float(east - west))
+def _find_sides(area: AreaShape) -> tuple[float, float]:
+    """Returns degrees of longitude between which the area lies; they may go beyond 180."""
+    west, east = math.inf, -math.inf
+    if area.geometry is not None:
+        west, _, east, _ = shapely.bounds(area.geometry).tolist()
+    for circle in area.circles:
+        half = _reach_longitude(circle.radius_km, circle.lat)
+        west, east = min(west, circle.lon - half), max(east, circle.lon + half)
+    return (-180.0, 180.0) if east - west >= 360.0 else (west, east)
 
 
 def _place_rows(area: AreaShape, spacing_km: float, rows: F64) -> AreaPositions:
@@ -169,9 +177,9 @@ def _take_row(area: AreaShape, lat: float, spacing_km: float) -> tuple[F64, list
 def _number_candidates(area: AreaShape, count: int, half_lon: float) -> F64:
     """Returns the numbers of a row's positions between the sides of the area, each once."""
     width = 360.0 / count
-    if area.circles or half_lon >= 180.0:
+    if half_lon >= 180.0:
         return np.arange(count, dtype=np.float64)
-    west, _, east, _ = shapely.bounds(area.geometry).tolist()
+    west, east = _find_sides(area)
     first = math.floor((west - half_lon + 180.0) / width)
     last = math.ceil((east + half_lon + 180.0) / width)
     if last - first + 1 >= count:

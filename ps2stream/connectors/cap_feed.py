@@ -4,6 +4,7 @@ National Weather Service."""
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,12 +18,17 @@ from ps2stream.connectors.feed_source import EntryPosts, FeedEntry
 from ps2stream.connectors.geojson_feed import hash_json, parse_json
 from ps2stream.errors import short
 
+log = logging.getLogger(__name__)
+
 ENTRIES = 20_000
+MORE = "the feed has further pages, which are not read; use a feed without pages"
 CAP_TYPE = "application/cap+xml"
 
 
 class CapFeed:
     """Reads feeds of alerts. url: what relative links are relative to."""
+
+    batch = 20
 
     def __init__(
         self, url: str, posts: AlertPosts, now_ms: Callable[[], int] | None = None
@@ -36,6 +42,8 @@ class CapFeed:
         if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
             return _list_features(body)
         root = parse_xml(body)
+        if any(link.get("rel") == "next" for link in list_children(root, "link")):
+            log.warning(MORE)
         match local_name(root):
             case "alert":
                 return [_make_alert_entry(root)]
@@ -109,6 +117,9 @@ def _make_alert_entry(alert: Element) -> FeedEntry:
 def _list_features(body: bytes) -> list[FeedEntry]:
     whole = parse_json(body)
     features = whole.get("features")
+    pages = whole.get("pagination")
+    if isinstance(pages, dict) and pages.get("next"):
+        log.warning(MORE)
     if whole.get("type") == "Feature":
         features = [whole]
     if not isinstance(features, list):

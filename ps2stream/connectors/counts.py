@@ -29,7 +29,7 @@ TOTALS = {
     "missed": "Matches that the service dropped because they were not taken in time.",
     "polls": "Requests for the feed that were answered.",
     "objects": "Objects that the records became; an area becomes several.",
-    "expired": "Alerts that had expired before they came, which are not published.",
+    "expired": "Records whose end had come before they were published.",
     "coarse": "Areas with positions farther apart than --spacing-km, as they are too large.",
 }
 

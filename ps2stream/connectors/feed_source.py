@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -28,14 +28,14 @@ from ps2stream.errors import FailedPrecondition, invalid
 
 log = logging.getLogger(__name__)
 
-ENTRIES = 100
-"""Entries that are published before the state is saved."""
 MOST_SEEN = 200_000
 REMEMBER_S = 7 * 86_400
 """Seconds that an entry is remembered after it left the feed."""
 DRAIN_S = 15.0
 LETTER_BYTES = 1 << 20
 JITTER = 0.1
+SKEW_S = 60.0
+"""Seconds that the clock of the service may be ahead."""
 
 
 class FeedEntry(NamedTuple):
@@ -58,7 +58,10 @@ class EntryPosts:
 
 
 class FeedReader(Protocol):
-    """Reads the documents of a feed. kept: values of the state that belong to the reader."""
+    """Reads the documents of a feed. batch: entries that are published before the state is
+    saved. kept: values of the state that belong to the reader."""
+
+    batch: int
 
     def list_entries(self, body: bytes) -> list[FeedEntry]:
         """Returns the entries of a document. Raises ValueError for one that is no feed."""
@@ -141,18 +144,18 @@ class FeedSource:
                 except FeedUnavailable as error:
                     complete = False
                     pause = self._backoff.pause(failures, error.wait_s)
-                    self._note_failure(failures, pause, error)
+                    self._note_failure(pause, error)
                     failures += 1
                 except FailedPrecondition as error:
                     if not polls or self._options.bad == "stop" or self._options.once:
                         raise
                     complete, pause = False, self._options.every_s
-                    self._note_failure(0, pause, error)
+                    self._note_failure(pause, error)
                 if self._options.once and complete:
                     break
                 await self._sleep_until_due(pause, stop)
 
-    def _note_failure(self, failures: int, pause: float, error: Exception) -> None:
+    def _note_failure(self, pause: float, error: Exception) -> None:
         self._counts.add("retries")
         log.warning("polling again in %.1f s: %s", pause, error)
 
@@ -198,8 +201,8 @@ class FeedSource:
         fresh = [e for e in entries if self._seen.get(e.id, [None])[0] != e.version]
         self._counts.add("taken", len(fresh))
         complete, bad = True, list[BadEntry]()
-        for begin in range(0, len(fresh), ENTRIES):
-            some = fresh[begin : begin + ENTRIES]
+        for begin in range(0, len(fresh), self._reader.batch):
+            some = fresh[begin : begin + self._reader.batch]
             if stop.is_set():
                 return False
             there, bodies, missing = await self._fetch_links(some, bad)
@@ -217,27 +220,33 @@ class FeedSource:
     ) -> tuple[list[FeedEntry], list[bytes | None], int]:
         """Returns the entries whose documents are there, these, and how many are not yet there."""
         there, bodies, missing = list[FeedEntry](), list[bytes | None](), 0
-        gone = []
-        for entry in entries:
-            body = None
-            try:
-                if entry.link:
-                    body = (await self._fetcher.fetch(entry.link)).body
-            except FeedUnavailable as error:
-                self._note_failure(0, self._options.every_s, error)
+        gone = list[BadEntry]()
+        fetched = await asyncio.gather(*map(self._fetch_link, entries))
+        for entry, found in zip(entries, fetched, strict=True):
+            if isinstance(found, FeedUnavailable):
+                self._note_failure(self._options.every_s, found)
                 missing += 1
-                continue
-            except FailedPrecondition as error:
-                gone.append(BadEntry(entry, str(error), entry.record))
-                continue
-            there.append(entry)
-            bodies.append(body)
+            elif isinstance(found, FailedPrecondition):
+                gone.append(BadEntry(entry, str(found), entry.record))
+            else:
+                there.append(entry)
+                bodies.append(found)
         if gone:
             bad += gone
             if self._options.bad != "stop":
                 await asyncio.to_thread(self._put_away, gone)
                 self._remember([each.entry for each in gone if each.entry is not None])
         return there, bodies, missing
+
+    async def _fetch_link(
+        self, entry: FeedEntry
+    ) -> bytes | FeedUnavailable | FailedPrecondition | None:
+        """Returns the document that an entry leads to, None without a link, or why there is
+        none."""
+        try:
+            return (await self._fetcher.fetch(entry.link)).body if entry.link else None
+        except (FeedUnavailable, FailedPrecondition) as error:
+            return error
 
     def _publish_entries(
         self, entries: Sequence[FeedEntry], bodies: Sequence[bytes | None]
@@ -246,8 +255,13 @@ class FeedSource:
         found = self._reader.convert(entries, bodies, kept)
         posts = [post for each in found for post in each.posts]
         owners = [i for i, each in enumerate(found) for _ in each.posts]
+        expired = set()
         for row, reason in self._publisher.publish(posts) if posts else ():
-            found[owners[row]].problems.append(f"object {posts[row]['id']}: {reason}")
+            if _is_over(posts[row]):  # it was valid before the service was away
+                expired.add(owners[row])
+            else:
+                found[owners[row]].problems.append(f"object {posts[row]['id']}: {reason}")
+        self._counts.add("expired", len(expired))
         bad = [
             BadEntry(entry, "; ".join(each.problems[:5]), _show(entry, body))
             for entry, body, each in zip(entries, bodies, found, strict=True)
@@ -277,9 +291,10 @@ class FeedSource:
             append_records(self._options.dead_letters, self._describe_bad(bad))
 
     def _describe_bad(self, bad: Sequence[BadEntry]) -> Iterator[dict[str, Any]]:
+        feed = self._options.url.partition("?")[0]  # a query may hold a key
         for each in bad:
             id = None if each.entry is None else each.entry.id
-            yield {"feed": self._options.url, "id": id, "reason": each.reason, "record": each.shown}
+            yield {"feed": feed, "id": id, "reason": each.reason, "record": each.shown}
 
     def _forget_old(self, entries: Sequence[FeedEntry]) -> None:
         """Forgets entries that left the feed long ago, and the oldest beyond MOST_SEEN."""
@@ -293,6 +308,11 @@ class FeedSource:
         if (excess := len(self._seen) - MOST_SEEN) > 0:
             for id in sorted(self._seen, key=lambda id: self._seen[id][1])[:excess]:
                 del self._seen[id]
+
+
+def _is_over(post: Mapping[str, Any]) -> bool:
+    until = post.get("until")
+    return until is not None and until <= (time.time() + SKEW_S) * 1000
 
 
 def _place(entry: FeedEntry | None) -> str:

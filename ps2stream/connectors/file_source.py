@@ -100,8 +100,13 @@ class FileSource:
             self._abandon.set()
 
     def _read_place(self) -> FilePlace:
+        value = self._state.values.get("place", {})
         try:
-            return FilePlace(**self._state.values.get("place", {}))
+            place = FilePlace(**value)
+            numbers = (place.inode, place.head, place.offset)
+            if not isinstance(place.digest, str) or not all(type(n) is int for n in numbers):
+                raise TypeError
+            return place
         except TypeError:
             raise invalid("state", f"{self._options.state} has no place in a file") from None
 

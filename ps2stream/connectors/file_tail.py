@@ -201,6 +201,8 @@ class FileTail:
                 place.offset,
             )
         try:
+            if not self._path.is_file() and self._path.exists():
+                raise invalid("file", f"{self._path} is not a regular file")
             self._begin(self._path.open("rb"), 0)
         except OSError as error:
             raise invalid("file", f"cannot read {self._path}: {error.strerror}") from None

@@ -24,6 +24,8 @@ class GeoJsonFeed:
     properties) changes, or its content if it has none. An object's id is the id of the Feature, its
     version and, for an area, the place in the grid."""
 
+    batch = 500
+
     def __init__(
         self,
         fields: RecordFields,
@@ -70,7 +72,7 @@ class GeoJsonFeed:
         for number, entry in enumerate(entries):
             try:
                 places[number] = self._place_feature(entry.record)
-                records.append(json.dumps(_pin_feature(entry.record, places[number])).encode())
+                records.append(json.dumps(_make_record(entry.record, places[number])).encode())
             except ValueError as error:
                 out[number].problems.append(str(error))
         numbers = list(places)
@@ -142,15 +144,16 @@ def cut_text(text: str, most: int) -> str:
     return data[:most].decode("utf-8", "ignore")
 
 
-def _pin_feature(feature: Mapping[str, Any], places: AreaPositions) -> dict[str, Any]:
-    """Returns a Feature at the first of its positions; the whole Feature is its payload, if it has
-    none and is not too large."""
+def _make_record(feature: Mapping[str, Any], places: AreaPositions) -> dict[str, Any]:
+    """Returns the properties of a Feature at the first of its positions. A property may be called
+    `type`, so the record is no Feature itself; that is its payload, if it has none and is not too
+    large."""
     properties = feature.get("properties")
-    properties = dict(properties) if isinstance(properties, dict) else {}
-    if "payload" not in properties and len(json.dumps(feature)) <= PAYLOAD_BYTES // 4:
-        properties["payload"] = feature
-    point = {"type": "Point", "coordinates": [places.lon[0].item(), places.lat[0].item()]}
-    return {**feature, "geometry": point, "properties": properties}
+    record = dict(properties) if isinstance(properties, dict) else {}
+    if "payload" not in record and len(json.dumps(feature)) <= PAYLOAD_BYTES // 4:
+        record["payload"] = feature
+    place = {"lon": places.lon[0].item(), "lat": places.lat[0].item()}
+    return record | place | {"id": "-"}  # the id is made of the entry
 
 
 def _refuse_constant(name: str) -> Any:

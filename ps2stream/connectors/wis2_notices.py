@@ -1,6 +1,6 @@
 """Notifications of WMO's WIS2 as posts: a Feature that says which data there are, and where.
 
-WIS2 Notification Message (WMO-No. 1061, manual on WIS, volume II, appendix E): properties.data_id
+WIS2 Notification Message (WMO-No. 1060, Manual on WIS, volume II, appendix E): properties.data_id
 and properties.pubtime are required, as are links. Global Brokers pass on the same notification
 several times; its id is the same.
 """

@@ -63,7 +63,7 @@ def test_a_feed_is_polled_and_changes_are_published(
 ) -> None:
     letters = tmp_path / "letters"
     with world.client() as client:
-        client.insert("quakes", "quake AND mag > 4", session="quakes")
+        client.insert("quakes", 'mag > 4 AND type = "earthquake"', session="quakes")
         bad = {"type": "Feature", "id": "nowhere", "properties": {"title": "x"}, "geometry": None}
         served.documents["/f"] = quakes(quake(1), quake(2), bad)
         connector = poll(world, served, tmp_path / "state", "--dead-letters", str(letters))
@@ -110,6 +110,16 @@ def test_a_killed_source_goes_on_where_it_was(
     assert last["taken"] <= n - done  # what was stored is not read again
     again = poll(world, served, tmp_path / "state", "--once")
     assert again.until(lambda line: line["event"] == "stopped")["taken"] == 0
+
+
+def test_what_is_over_is_counted_and_not_bad(
+    world: World, served: FeedServer, tmp_path: Path
+) -> None:
+    served.documents["/f"] = quakes(quake(1, until="2026-01-01T00:00:00Z"), quake(2))
+    last = poll(world, served, tmp_path / "state", "--once").until(
+        lambda line: line["event"] == "stopped"
+    )
+    assert (last["done"], last["expired"], last["bad"]) == (2, 1, 0)
 
 
 def test_two_processes_do_not_share_a_state(

@@ -132,6 +132,13 @@ def test_circles_are_met_also_over_a_pole() -> None:
             assert is_met(places, lon, lat, 10.0)
 
 
+def test_a_small_circle_keeps_its_spacing() -> None:
+    for lon, lat in ((8.5, 47.4), (-180.0, 0.0), (180.0, 60.0), (0.0, 85.0)):
+        places = place_area(AreaShape(None, (AreaCircle(lon, lat, 20.0),)), 10.0, 2000)
+        assert places.spacing_km == 10.0
+        assert is_met(places, *moved(lon, lat, 29.9, 1.5), 10.0)
+
+
 def test_an_area_that_is_too_large_has_positions_farther_apart() -> None:
     land = {"type": "Polygon", "coordinates": [[[0, 0], [40, 0], [40, 40], [0, 40], [0, 0]]]}
     places = place_area(read_geometry_area(land), 10.0, 500)

@@ -204,6 +204,14 @@ def test_an_alert_within_an_entry_needs_no_link(made: CapWorld) -> None:
     assert made.feed.convert([entry], [None], {})[0].posts
 
 
+def test_further_pages_are_not_passed_over_silently(
+    made: CapWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    made.entries(atom(("e", "x")).replace("<entry>", '<link rel="next" href="?p=2"/><entry>'))
+    made.entries(json.dumps(nws() | {"pagination": {"next": "https://a.example/?p=2"}}))
+    assert caplog.text.count("further pages") == 2
+
+
 LAUGHS = (
     '<!DOCTYPE l [<!ENTITY a "ha">'
     + "".join(f'<!ENTITY {chr(98 + i)} "{f"&{chr(97 + i)};" * 10}">' for i in range(9))

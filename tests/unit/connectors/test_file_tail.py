@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,13 @@ def test_lines_beyond_the_limit_take_no_memory_and_hide_no_other(
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="No such file"):
         FileTail(tmp_path / "none", FilePlace(), ends_partial=True)
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(InvalidArgument, match="not a regular file"):
+            FileTail(path, FilePlace(), ends_partial=True)
 
 
 def test_a_quoted_cell_goes_over_the_end_of_a_line() -> None:
