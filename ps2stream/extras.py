@@ -22,6 +22,7 @@ _PACKAGES = {
     "postgres": "psycopg",
     "kafka": "confluent_kafka",
     "mqtt": "paho",
+    "feeds": "defusedxml",
     "notebook": "folium",
     "otel": "opentelemetry",
     "lab": "matplotlib pymetis rtree",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ps2stream.commands.connect_jetstream import jetstream_source
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mqtt import mqtt_source
 from ps2stream.commands.connect_webhook import webhook
@@ -20,5 +21,5 @@ def connect() -> None:
     """
 
 
-for command in (kafka_source, kafka_sink, mqtt_source, webhook):
+for command in (kafka_source, kafka_sink, mqtt_source, jetstream_source, webhook):
     connect.add_command(command)

@@ -27,6 +27,9 @@ TOTALS = {
     "repeats": "Records that the deduplication dropped.",
     "batches": "Micro-batches that are committed.",
     "missed": "Matches that the service dropped because they were not taken in time.",
+    "no_place": "Posts without a place, which are not published.",
+    "deleted": "Deletions at the source.",
+    "other": "Events that are neither posts nor deletions of posts.",
 }
 
 
