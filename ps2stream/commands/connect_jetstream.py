@@ -101,13 +101,15 @@ def jetstream_source(
     address = JetstreamAddress(url, max_bytes, silence, feed_ca)
     places = None if gazetteer is None else read_gazetteer(gazetteer, ratio)
     options = JetstreamOptions(address, state, dead_letters, places)
-    with run_connector(output, "jetstream-source", JETSTREAM, how) as run:
-        with output.connect(server) as to:
-            source = JetstreamSource(to, options, run.counts, run.teller)
-            source.run(
-                run.stop,
-                lambda: run.ready(
-                    {"url": address.name, "server": server},
-                    f"publishing the posts with a place of {address.name} to {server}",
-                ),
-            )
+    with (
+        run_connector(output, "jetstream-source", JETSTREAM, how) as run,
+        output.connect(server) as to,
+    ):
+        source = JetstreamSource(to, options, run.counts, run.teller)
+        source.run(
+            run.stop,
+            lambda: run.ready(
+                {"url": address.name, "server": server},
+                f"publishing the posts with a place of {address.name} to {server}",
+            ),
+        )

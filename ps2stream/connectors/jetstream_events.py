@@ -21,7 +21,8 @@ from ps2stream.posts.post import CHECKS
 COLLECTION = "app.bsky.feed.post"
 GEO = "community.lexicon.location.geo"
 EARLY_MS = 24 * 3600 * 1000
-"""How long before its event a post may say that it was written; otherwise its event has the time."""
+"""How long before its event a post may say that it was written; otherwise it has the event's
+time."""
 LATE_MS = 5 * 60 * 1000
 DEPTH = 32
 """Nested objects and arrays of an event, at most."""

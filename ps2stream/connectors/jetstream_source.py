@@ -116,6 +116,7 @@ class JetstreamSource:
         self._state = SourceState(options.state, options.address.name)
         self._cursor = _read_cursor(self._state)
         self._recent: dict[str, int] = dict(self._state.values.get("recent", {}))
+        self._is_clock = not self._cursor  # the cursor is the time of this machine, not an event's
         self._saved_at = time.monotonic()
         self._is_saved = True
         self._letters_full = False
@@ -134,6 +135,9 @@ class JetstreamSource:
 
     async def _run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
         inbox = _MessageInbox()
+        if self._is_clock:  # a kill before the first event must not lose it
+            self._cursor, self._is_saved = time.time_ns() // 1000, False
+            self._save()
         reader = asyncio.create_task(self._read_messages(inbox, ready))
         limit = asyncio.create_task(self._limit_drain(stop))
         try:
@@ -151,7 +155,7 @@ class JetstreamSource:
 
     async def _limit_drain(self, stop: threading.Event) -> None:
         """Abandons what is still under way DRAIN_S after the stop was requested."""
-        while not stop.is_set():
+        while not stop.is_set():  # noqa: ASYNC110  (a signal handler sets it, in no loop)
             await asyncio.sleep(0.2)
         await asyncio.sleep(DRAIN_S)
         self._abandon.set()
@@ -222,6 +226,8 @@ class JetstreamSource:
 
     def _publish_posts(self, posts: list[tuple[bytes, JetstreamPost]]) -> list[tuple[bytes, str]]:
         """Publishes posts; returns those that the service refuses."""
+        if not posts:
+            return []
         rows = [post.row for _, post in posts]
         refused = [(posts[at][0], why) for at, why in self._publisher.publish(rows)]
         self._counts.add("done", len(posts) - len(refused))
@@ -242,8 +248,11 @@ class JetstreamSource:
         append_records(path, ({"reason": why, "event": _show_event(data)} for data, why in bad))
 
     def _move_cursor(self, last: int) -> None:
-        # A wrong time far ahead would lose all that is before it.
-        self._cursor = max(self._cursor, min(last, time.time_ns() // 1000))
+        if last:
+            # A wrong time far ahead would lose all that is before it.
+            last = min(last, time.time_ns() // 1000)
+            self._cursor = last if self._is_clock else max(self._cursor, last)
+            self._is_clock = False
         oldest = self._cursor - 2 * REWIND_US
         self._recent = {key: at for key, at in self._recent.items() if at >= oldest}
         while len(self._recent) > RECENT:
@@ -261,7 +270,7 @@ class JetstreamSource:
 
 
 def _read_cursor(state: SourceState) -> int:
-    cursor = state.values.get("cursor", 0)
+    cursor: int = state.values.get("cursor", 0)
     recent = state.values.get("recent", {})
     is_good = isinstance(cursor, int) and cursor >= 0 and isinstance(recent, dict)
     if not is_good or not all(isinstance(at, int) for at in recent.values()):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -37,7 +39,7 @@ def test_posts_with_a_place_arrive_with_language_and_origin(
     connector = source(world, upstream, *more)
     connector.ready()
     upstream.send(
-        {"did": "did:plc:x", "time_us": 1, "kind": "identity", "identity": {}},
+        make_commit(0, "create") | {"kind": "identity"},
         make_post(1, "flood here", "51.5", "-0.1"),
         make_post(2, "flood somewhere"),
         make_post(3, "flood in York"),
@@ -98,3 +100,26 @@ def test_redirects_and_refusals_end_the_connector(world: World, upstream: Jetstr
         code, error = source(world, upstream).failed()
         assert code == 7, error
         assert problem in error["message"]
+
+
+def test_the_commands_of_the_page_lead_to_matches(
+    world: World, upstream: Jetstream, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PS2STREAM_SERVER", world.target)
+    page = (root / "docs" / "howto" / "jetstream.md").read_text("utf-8").replace("\\\n", " ")
+    commands = [
+        shlex.split(line) for line in re.findall(r"^\$ ps2stream (.*)$", page, re.MULTILINE)
+    ]
+    assert [words[0] for words in commands] == ["serve", "insert", "connect", "subscribe"]
+    inserted, connected, subscribed = commands[1:]
+    assert Program(tmp_path / "insert", *inserted).until(lambda line: "lsn" in line)
+    url = next(word for word in connected if word.startswith("wss://"))
+    here = {url: upstream.url, "bluesky.state": str(tmp_path / "bluesky.state")}
+    connector = world.connect(*(here.get(word, word) for word in connected[1:]))
+    connector.ready()
+    upstream.send(make_post(1, "gempa bumi", "-6.2", "106.8"), make_post(2, "gempa"))
+    reader = Program(tmp_path / "subscribe", *subscribed)
+    match = reader.until(lambda line: line.get("object_id") == id_of(1))
+    assert match["query_id"] == "quake"
+    reader.kill()
+    assert connector.stop()["no_place"] == 1

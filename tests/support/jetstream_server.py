@@ -117,7 +117,8 @@ class Jetstream:
         try:
             while not socket.closed:
                 async with self._added:
-                    await self._added.wait_for(lambda: len(self._events) > at)
+                    while len(self._events) <= at:
+                        await self._added.wait()
                 while at < len(self._events):
                     text = self._events[at]
                     at += 1
