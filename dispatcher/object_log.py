@@ -151,8 +151,8 @@ class ObjectLog:
         return position + 1
 
     def append_withdrawal(self, ids: IdSet) -> int:
-        """Appends that the objects with these stored ids are withdrawn. That is durable once the log
-        is synced up to the returned position. Raises Unavailable."""
+        """Appends that the objects with these stored ids are withdrawn. That is durable once the
+        log is synced up to the returned position. Raises Unavailable."""
         column = strings_to_column(sorted(ids.ids))
         position = self.log.append(WithdrawalRecord(*column).encode())
         self.validity.note_withdrawn(ids)

@@ -10,6 +10,7 @@ import numpy as np
 from ps2stream.dispatcher.valid_objects import ValidChunk, ValidObjects
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.protocol.frame import column_to_bytes
+from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.log_records import (
     ObjectRecord,
     RetroRecord,
@@ -17,7 +18,6 @@ from ps2stream.protocol.log_records import (
     ValidObjectsRecord,
     WithdrawalRecord,
 )
-from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
 
@@ -114,8 +114,8 @@ class ValidityLog:
         return objects
 
     def note_withdrawn(self, ids: IdSet) -> None:
-        """Notes that the objects with these stored ids are withdrawn, while valid objects are perhaps
-        written again: what is yet to be written of them must not come behind the record of that."""
+        """Notes that the objects with these stored ids are withdrawn, while valid objects are
+        perhaps written again: none of them may be written behind the record of that."""
         if self._rewriting is not None:
             self._withdrawn_amid.append(ids)
 

@@ -11,7 +11,9 @@ from ps2stream.commands.connecting import FILE, run_connector, running_options
 from ps2stream.commands.output import CommandOutput, FiniteRange, pass_output
 from ps2stream.extras import name_missing_extra
 
-JETSTREAM = ("taken", "done", "no_place", "deleted", "other", "repeats", "bad", "retries")
+JETSTREAM = (
+    "taken", "done", "no_place", "deleted", "withdrawn", "other", "repeats", "bad", "retries",
+)  # fmt: skip
 """The counts of a Jetstream."""
 
 
@@ -58,6 +60,12 @@ JETSTREAM = ("taken", "done", "no_place", "deleted", "other", "repeats", "bad", 
     show_default=True,
     help="Seconds without a message after which the connector connects again.",
 )
+@click.option(
+    "--withdraw",
+    is_flag=True,
+    help="Withdraw posts that are deleted at the source from new queries and from the archive; "
+    "needs a token of scope withdraw.",
+)
 @click.option("--feed-ca", type=FILE, metavar="FILE", help="CA certificate in PEM.")
 @click.option(
     "--dead-letters",
@@ -78,6 +86,7 @@ def jetstream_source(
     ratio: float,
     max_bytes: int,
     silence: float,
+    withdraw: bool,
     feed_ca: Path | None,
     dead_letters: Path | None,
     **how: Any,
@@ -100,7 +109,7 @@ def jetstream_source(
 
     address = JetstreamAddress(url, max_bytes, silence, feed_ca)
     places = None if gazetteer is None else read_gazetteer(gazetteer, ratio)
-    options = JetstreamOptions(address, state, dead_letters, places)
+    options = JetstreamOptions(address, state, dead_letters, places, withdraw)
     with (
         run_connector(output, "jetstream-source", JETSTREAM, how) as run,
         output.connect(server) as to,

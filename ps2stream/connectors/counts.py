@@ -29,6 +29,7 @@ TOTALS = {
     "missed": "Matches that the service dropped because they were not taken in time.",
     "no_place": "Posts without a place, which are not published.",
     "deleted": "Deletions at the source.",
+    "withdrawn": "Objects of these that were withdrawn from the service.",
     "other": "Events that are neither posts nor deletions of posts.",
 }
 

@@ -29,6 +29,7 @@ from ps2stream.connectors.jetstream_socket import (
     JetstreamAddress,
     open_socket,
 )
+from ps2stream.connectors.published_ids import PublishedIds
 from ps2stream.connectors.publisher import SourcePublisher
 from ps2stream.connectors.rejected_file import append_records
 from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
@@ -54,12 +55,14 @@ them."""
 @dataclass(frozen=True, slots=True)
 class JetstreamOptions:
     """Options of a source. state: the file that keeps the cursor; without, each start begins with
-    what is new. gazetteer: for posts whose author gave no place."""
+    what is new. gazetteer: for posts whose author gave no place. withdraws: deleted posts
+    are withdrawn."""
 
     address: JetstreamAddress
     state: Path | None = None
     dead_letters: Path | None = None
     gazetteer: Gazetteer | None = None
+    withdraws: bool = False
 
 
 class _MessageInbox:
@@ -120,6 +123,9 @@ class JetstreamSource:
         self._saved_at = time.monotonic()
         self._is_saved = True
         self._letters_full = False
+        state = options.state
+        ids = state.with_name(state.name + ".ids") if state and options.withdraws else None
+        self._published = PublishedIds(ids)
 
     def run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
         """Runs the source; calls `ready` once it is connected. Raises what no retry can help."""
@@ -188,6 +194,7 @@ class JetstreamSource:
         """Publishes what is new of some messages, and then moves the cursor behind them."""
         bad: list[tuple[bytes, str]] = []
         posts: dict[str, tuple[bytes, JetstreamPost]] = {}
+        deleted: dict[str, None] = {}
         last = 0
         fresh: list[str] = []
         for message in messages:
@@ -213,9 +220,12 @@ class JetstreamSource:
             if isinstance(event, JetstreamDeletion):
                 self._counts.add("deleted")
                 posts.pop(event.id, None)
+                deleted[event.id] = None
             else:
                 posts[event.id] = message, event
         try:
+            # Before the posts: one that was deleted and made again is there.
+            self._withdraw(list(deleted))
             bad += self._publish_posts(list(posts.values()))
         except BaseException:
             for key in fresh:  # they are not stored: they are no repeats when they come again
@@ -228,10 +238,20 @@ class JetstreamSource:
         """Publishes posts; returns those that the service refuses."""
         if not posts:
             return []
+        if self._options.withdraws:
+            self._published.add(post.id for _, post in posts)
         rows = [post.row for _, post in posts]
         refused = [(posts[at][0], why) for at, why in self._publisher.publish(rows)]
         self._counts.add("done", len(posts) - len(refused))
         return refused
+
+    def _withdraw(self, deleted: Sequence[str]) -> None:
+        """Withdraws those of the deleted posts that were published, as far as it is known."""
+        if not self._options.withdraws:
+            return
+        if ids := [id for id in deleted if id in self._published]:
+            self._publisher.withdraw(ids)
+            self._counts.add("withdrawn", len(ids))
 
     def _put_away(self, bad: list[tuple[bytes, str]]) -> None:
         """Counts bad events, and appends them to the dead letters, as long as these are small."""
@@ -264,6 +284,7 @@ class JetstreamSource:
     def _save(self) -> None:
         if self._is_saved:
             return
+        self._published.save()  # before the cursor: what is behind it is published again
         self._state.values = {"cursor": self._cursor, "recent": self._recent}
         self._state.save()
         self._is_saved, self._saved_at = True, time.monotonic()

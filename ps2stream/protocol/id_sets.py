@@ -1,4 +1,4 @@
-"""Sets of ids, and which rows of a column of ids are in one, found without a Python object a row."""
+"""Sets of ids, and the rows of a column that are in one, found without a Python object a row."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from ps2stream.protocol.frame import I64, U8, U64, strings_to_column
 
 _WEIGHTS = np.random.default_rng(0x1D5).integers(1, 1 << 63, 512, np.uint64) | np.uint64(1)
-"""Weights of the bytes of an id by their place. Whoever makes ids of one hash makes a search slower,
-not wrong: bytes decide."""
+"""Weights of the bytes of an id by their place. Whoever makes ids of one hash makes a search
+slower, not wrong: bytes decide."""
 
 
 class IdSet:

@@ -63,6 +63,21 @@ def test_posts_with_a_place_arrive_with_language_and_origin(
     assert upstream.asked[0]["wantedCollections"] == "app.bsky.feed.post"
 
 
+def test_deleted_posts_are_withdrawn(world: World, upstream: Jetstream, tmp_path: Path) -> None:
+    more = ("--state", tmp_path / "state", "--withdraw")
+    connector = source(world, upstream, *more)
+    connector.ready()
+    upstream.send(*(make_post(i, "hail", "1", "2") for i in range(3)))
+    connector.until(lambda line: line.get("done") == 3)
+    connector.stop()
+    connector = source(world, upstream, *more)  # which remembers what the first one published
+    connector.ready()
+    upstream.send(make_commit(1, "delete"), make_commit(7, "delete"))
+    last = connector.until(lambda line: line.get("deleted") == 2)
+    assert last["withdrawn"] == 1
+    connector.stop()
+
+
 def test_nothing_is_lost_when_anything_ends(
     world: World, upstream: Jetstream, tmp_path: Path
 ) -> None:

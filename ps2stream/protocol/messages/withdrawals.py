@@ -9,9 +9,9 @@ from ps2stream.protocol.frame import I64, U8, Frame
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WithdrawForward(Frame):
-    """dispatcher -> every other dispatcher: withdraws the objects with these ids for a client of the
-    sender. It is sent until it is answered: `number`, of the sender's incarnation `epoch`, names it
-    in the answer."""
+    """dispatcher -> every other dispatcher: withdraws the objects with these ids for a client of
+    the sender. It is sent until it is answered: `number`, of the sender's incarnation `epoch`,
+    names it in the answer."""
 
     KIND = 92
     dispatcher: int

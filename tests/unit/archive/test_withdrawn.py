@@ -20,7 +20,6 @@ from ps2stream.tenants import under
 from tests.support.archived import Key
 from tests.support.archived_world import ArchivedWorld
 
-
 Open = Callable[..., ArchivedWorld]
 
 
@@ -64,9 +63,7 @@ def test_readers_leave_out_what_is_withdrawn_whoever_is_killed(open_world: Open,
             world.append(rng.randrange(1, 6))
         elif action < 0.55 and world.logged:
             ids = {under(post.tenant, post.id) for _, _, (_, post) in rng.sample(world.logged, 1)}
-            keys = {
-                key for _, key, (_, post) in world.logged if under(post.tenant, post.id) in ids
-            }
+            keys = {key for _, key, (_, post) in world.logged if under(post.tenant, post.id) in ids}
             gone.append((withdraw(world, [*ids, "unknown"]), keys))
         elif action < 0.75:
             world.sync()

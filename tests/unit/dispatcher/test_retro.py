@@ -145,6 +145,7 @@ class Bench:
         self.retro.synced(end)
 
 
+IDS = "abcdefgh"
 TEXTS = ["flood", "flood river", "river", "big flood", "fire 3"]
 QUERIES = ["flood", "flood OR fire", "river AND flood", '"big flood"', "fl*", "NOT river"]
 
@@ -187,10 +188,10 @@ def test_pairs_are_those_of_brute_force_whatever_stops_it(
     for _ in range(40):
         action = rng.random()
         if action < 0.1 and seed % 4 > 1:
-            withdraw(rng.sample("abcdefgh", rng.randrange(1, 4)))
+            withdraw(rng.sample(IDS, rng.randrange(1, 4)))
         elif action < 0.5:
             things: list[Thing] = [
-                (rng.choice("abcdefgh"), rng.choice(TEXTS), rng.choice([0, rng.randrange(1, 1_000)]))
+                (rng.choice(IDS), rng.choice(TEXTS), rng.choice([0, rng.randrange(1, 1_000)]))
                 for _ in range(rng.randrange(1, 7))
             ]
             first = bench.accept(lsn, things)
