@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.protocol.addresses import SEQUENCER, Address
-from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.frame import I64, U8, Frame
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 
@@ -33,6 +33,14 @@ class PublishWithdrawn(NamedTuple):
 
     call: Any
     waited_s: float
+
+
+class WithdrawRequested(NamedTuple):
+    """A client withdraws the objects with these stored ids (ragged)."""
+
+    call: Any
+    id_off: I64
+    id: U8
 
 
 class UpdateRequested(NamedTuple):
@@ -189,8 +197,8 @@ class LogFailed(NamedTuple):
 
 
 ClientEvent = (
-    PublishRequested | PublishWithdrawn | UpdateRequested | RequestForwarded | StreamRequested
-    | CreditGranted | StreamResumed | StreamClosed | WatchRequested | WatchEnded
+    PublishRequested | PublishWithdrawn | WithdrawRequested | UpdateRequested | RequestForwarded
+    | StreamRequested | CreditGranted | StreamResumed | StreamClosed | WatchRequested | WatchEnded
     | CongestionWatched | SampleRequested | WeightsRequested | EstimateRequested
     | ExplanationRequested | StatusRequested
 )  # fmt: skip

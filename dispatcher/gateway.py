@@ -191,6 +191,11 @@ class DispatcherGateway(Protocol):
         """Withdraws a publication that was not routed within `waited_s`, as its future then says;
         does nothing if it is routed."""
 
+    def withdraw_objects(self, ids: Sequence[str]) -> Future[None]:
+        """Withdraws the objects with these ids that any dispatcher has accepted. The future
+        resolves once every dispatcher has noted it durably, and fails with Unavailable, perhaps
+        noted by some, if one does not answer."""
+
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
         """Calls `tell` now and at every change with whether routed batches wait for workers or
         mergers. `tell` must not block."""

@@ -38,6 +38,7 @@ from ps2stream.dispatcher.events import (
     WatchEnded,
     WatchRequested,
     WeightsRequested,
+    WithdrawRequested,
 )
 from ps2stream.dispatcher.explanations import expand_query
 from ps2stream.dispatcher.hot_cells import BATCHES, LOOKED_AT, report
@@ -52,6 +53,7 @@ from ps2stream.dispatcher.retro import RetroMatching, RetroMeans
 from ps2stream.dispatcher.streams import SessionStream, SessionStreams
 from ps2stream.dispatcher.updates import UpdateQueue
 from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
+from ps2stream.dispatcher.withdrawals import ObjectWithdrawals
 from ps2stream.errors import Ps2StreamError, Unavailable
 from ps2stream.observability.meter import StageMeter
 from ps2stream.observability.process import counters_of
@@ -65,6 +67,7 @@ from ps2stream.protocol.messages.publications import PublishForward, PublishRepl
 from ps2stream.protocol.messages.sessions import SessionGrant, StreamAttached, StreamDelivery
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from ps2stream.protocol.messages.watch import SeenMatches
+from ps2stream.protocol.messages.withdrawals import WithdrawForward, WithdrawReply
 from ps2stream.protocol.ticks import REPEAT_TICKS, TICKS_PER_S
 from ps2stream.protocol.tokens import TokensReply
 
@@ -109,9 +112,13 @@ class DispatcherMachine:
         self.publications = PublicationPipeline(
             router, log, reservoir, self._watchers, meter, out, self._retro
         )
+        self._withdrawals = ObjectWithdrawals(router, log, self._retro, out)
         self._handlers: dict[type, Callable[[Any], None]] = {
             PublishRequested: self.publications.add,
             PublishWithdrawn: self.publications.withdraw,
+            WithdrawRequested: self._withdrawals.add,
+            WithdrawForward: self._withdrawals.receive,
+            WithdrawReply: self._withdrawals.settle,
             UpdateRequested: self._add_update,
             RequestForwarded: self._forward_request,
             StreamRequested: self.streams.add,
@@ -134,7 +141,7 @@ class DispatcherMachine:
             TickPassed: self._handle_tick,
             StopBegun: lambda _: self.publications.note_progress(),
             LogSynced: self._note_synced,
-            LogFailed: self.publications.failed,
+            LogFailed: self._note_failed,
             SampleRequest: self._report_cells,
             HotUnitsRequest: self._report_hot_units,
             MatchBatch: self._take_answer,
@@ -247,8 +254,13 @@ class DispatcherMachine:
 
     def _note_synced(self, event: LogSynced) -> None:
         self.publications.synced(event, self._now)
+        self._withdrawals.synced(event.end)
         if self._retro is not None:
             self._retro.synced(event.end)
+
+    def _note_failed(self, event: LogFailed) -> None:
+        self.publications.failed(event)
+        self._withdrawals.failed(event)
 
     def _note_closed(self) -> None:
         """Informs those who wait for batches that were completed."""
@@ -275,6 +287,7 @@ class DispatcherMachine:
         """Does the periodic work: gathered credits, watermarks of an idle dispatcher, repeats."""
         self.streams.tick()
         self.publications.identified.tick()
+        self._withdrawals.tick()
         self._watchers.tick()
         self._take_out(self.router.tick())
         self.publications.report_stall(self.router.stall_report)

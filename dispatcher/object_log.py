@@ -16,6 +16,7 @@ from ps2stream.dispatcher.valid_log import ValidityLog
 from ps2stream.dispatcher.valid_objects import ValidObjects
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.protocol.frame import decode, strings_to_column
+from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.log_records import (
     IdentifiedRecord,
     ObjectRecord,
@@ -26,6 +27,7 @@ from ps2stream.protocol.log_records import (
     SplitRecord,
     ValidityRecord,
     ValidObjectsRecord,
+    WithdrawalRecord,
 )
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
@@ -83,7 +85,7 @@ class ObjectLog:
                 case RetroRecord() as matches:
                     self._at.append((matches.batch, position))
                     self.validity.read(position, matches)
-                case (ValidObjectsRecord() | ValidityRecord()) as noted:
+                case (ValidObjectsRecord() | ValidityRecord() | WithdrawalRecord()) as noted:
                     self.validity.read(position, noted)
         self.offset = self._reserved
 
@@ -146,6 +148,14 @@ class ObjectLog:
         self._note_position(batch, position, rows)
         self._keep_windows_from(position)
         self.windows.add_batch(record, self._partition, now)
+        return position + 1
+
+    def append_withdrawal(self, ids: IdSet) -> int:
+        """Appends that the objects with these stored ids are withdrawn. That is durable once the
+        log is synced up to the returned position. Raises Unavailable."""
+        column = strings_to_column(sorted(ids.ids))
+        position = self.log.append(WithdrawalRecord(*column).encode())
+        self.validity.note_withdrawn(ids)
         return position + 1
 
     def append_found(self, record: RetroRecord) -> None:

@@ -29,6 +29,7 @@ from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literals import LiteralView, WatchedLiterals
 from ps2stream.language.object_terms import list_compared, search_rows
 from ps2stream.protocol.frame import I64
+from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.log_records import RetroRecord
 from ps2stream.protocol.rows import ObjectRows, no_offsets
 from ps2stream.space.grid import Grid
@@ -140,6 +141,14 @@ class RetroMatching:
         """Keeps those objects of a routed batch that have an end."""
         n = len(rows)
         self.objects.add(rows, np.arange(offset, offset + n), np.full(n, lsn, np.int64))
+
+    def withdraw(self, ids: IdSet) -> None:
+        """Drops the objects with these stored ids, also for the queries that are under way. What
+        they have found already stays found."""
+        self.objects.withdraw(ids)
+        if (job := self._job) is not None:
+            left = (chunk.without(ids) for chunk in job.chunks)
+            job.chunks = deque(chunk for chunk in left if chunk is not None)
 
     def tick(self, now_ms: int) -> None:
         """Does periodic work, once a second or so."""

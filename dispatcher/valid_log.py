@@ -9,11 +9,14 @@ import numpy as np
 
 from ps2stream.dispatcher.valid_objects import ValidChunk, ValidObjects
 from ps2stream.language.analyzer import Analyzer
+from ps2stream.protocol.frame import column_to_bytes
+from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.log_records import (
     ObjectRecord,
     RetroRecord,
     ValidityRecord,
     ValidObjectsRecord,
+    WithdrawalRecord,
 )
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
@@ -39,6 +42,9 @@ class ValidityLog:
         self._rewriting: Iterator[ValidChunk] | None = None
         self._rewrite_at = 0
         self._read: list[ValidChunk] = []
+        # By stored id of what is withdrawn: how many chunks were read before.
+        self._withdrawn: dict[bytes, int] = {}
+        self._withdrawn_amid: list[IdSet] = []  # since objects began to be written again
         self._found: list[RetroRecord] = []  # whose last part is in the log
         self._parts: list[RetroRecord] = []  # of those whose last part is yet to come
 
@@ -51,7 +57,9 @@ class ValidityLog:
             self._add_read(position, ValidChunk(rows, offset, np.full(n, record.lsn)))
 
     def read(
-        self, position: int, record: ValidObjectsRecord | RetroRecord | ValidityRecord
+        self,
+        position: int,
+        record: ValidObjectsRecord | RetroRecord | ValidityRecord | WithdrawalRecord,
     ) -> None:
         """Takes a record of validity, as the log is read."""
         match record:
@@ -62,6 +70,9 @@ class ValidityLog:
                 if record.part == 0:
                     self._parts = []
                 self._parts.append(record)
+            case WithdrawalRecord():
+                for id in column_to_bytes(record.id_off, record.id):
+                    self._withdrawn[id] = len(self._read)
             case ValidityRecord():
                 if record.parts:
                     self._found += self._parts[-record.parts :]
@@ -85,6 +96,7 @@ class ValidityLog:
     def recover_objects(self, limit: int, analyzer: Analyzer, dead: set[int]) -> ValidObjects:
         """Returns the objects that may be valid, as those of this log, without the quarantined."""
         objects = self.objects = ValidObjects(limit, self.horizon)
+        self._drop_withdrawn()
         read, self._read = sorted(self._read, key=lambda chunk: int(chunk.offset[0])), []
         offsets = np.concatenate([np.zeros(0, np.int64), *(chunk.offset for chunk in read)])
         is_kept = np.zeros(len(offsets), np.bool_)
@@ -100,6 +112,12 @@ class ValidityLog:
         if not len(objects):
             self.begins_at = None
         return objects
+
+    def note_withdrawn(self, ids: IdSet) -> None:
+        """Notes that the objects with these stored ids are withdrawn, while valid objects are
+        perhaps written again: none of them may be written behind the record of that."""
+        if self._rewriting is not None:
+            self._withdrawn_amid.append(ids)
 
     def keep_from(self, position: int) -> None:
         """Notes that a record at this position has an object that may be valid."""
@@ -136,6 +154,24 @@ class ValidityLog:
         if len(at):
             self._read.append(chunk.take(at))
 
+    def _drop_withdrawn(self) -> None:
+        """Drops the objects that were read before their withdrawal."""
+        withdrawn, self._withdrawn = self._withdrawn, {}
+        if not withdrawn:
+            return
+        ids, read = IdSet(withdrawn), []
+        for number, chunk in enumerate(self._read):
+            off, data = chunk.rows.id_off, chunk.rows.id
+            gone = [
+                row
+                for row in ids.find_rows(off, data).tolist()
+                if withdrawn[data[off[row] : off[row + 1]].tobytes()] > number
+            ]
+            kept = np.setdiff1d(np.arange(len(chunk.rows)), gone)
+            if len(kept):
+                read.append(chunk.take(kept) if gone else chunk)
+        self._read = read
+
     def _has_grown(self) -> bool:
         assert self.objects is not None
         start = self._log.end if self.begins_at is None else self.begins_at
@@ -145,10 +181,15 @@ class ValidityLog:
         assert self.objects is not None
         if self._rewriting is None:
             self._rewriting, self._rewrite_at = self.objects.split(PIECE_BYTES), self._log.end
+            self._withdrawn_amid = []
         chunk = next(self._rewriting, None)
         if chunk is None:
             self.begins_at, self._rewriting = self._rewrite_at, None
             return
+        for ids in self._withdrawn_amid:
+            if (left := chunk.without(ids)) is None:
+                return
+            chunk = left
         rows = np.frombuffer(chunk.rows.without_terms().encode(), np.uint8)
         try:
             self._log.append(ValidObjectsRecord(rows, chunk.offset, chunk.lsn).encode())

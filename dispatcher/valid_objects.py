@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import I64
+from ps2stream.protocol.frame import I64, U64
+from ps2stream.protocol.id_sets import IdSet, hash_ids
 from ps2stream.protocol.rows import ObjectRows
 
 GRACE_MS = 60_000
@@ -40,6 +41,15 @@ class ValidChunk(NamedTuple):
         """Returns some of the objects."""
         return ValidChunk(self.rows.take(at), self.offset[at], self.lsn[at])
 
+    def without(self, ids: IdSet, hashes: U64 | None = None) -> ValidChunk | None:
+        """Returns the chunk without the objects with these stored ids, itself if it has none, None
+        if it has no others. hashes: hash_ids of its ids."""
+        gone = ids.find_rows(self.rows.id_off, self.rows.id, hashes)
+        if not len(gone):
+            return self
+        kept = np.setdiff1d(np.arange(len(self.rows)), gone)
+        return self.take(kept) if len(kept) else None
+
 
 class ValidObjects:
     """The valid objects of one dispatcher, at most about `limit` bytes of them: beyond that those
@@ -51,6 +61,7 @@ class ValidObjects:
         self.size = 0
         self._limit = limit
         self._chunks: list[ValidChunk] = []
+        self._hashes: dict[int, tuple[ValidChunk, U64]] = {}  # of ids, of chunks by identity
 
     def __len__(self) -> int:
         return sum(len(chunk.rows) for chunk in self._chunks)
@@ -77,6 +88,23 @@ class ValidObjects:
             if len(kept) < len(chunk.rows):
                 self._chunks[i : i + 1] = [chunk.take(kept)] if len(kept) else []
                 self.size = sum(each.size for each in self._chunks)
+
+    def withdraw(self, ids: IdSet) -> int:
+        """Drops the objects with these stored ids; returns how many. The horizon stays: a withdrawn
+        object is not one that may be missing."""
+        before, kept = len(self), list[ValidChunk]()
+        hashes = {
+            id(chunk): self._hashes.get(id(chunk))
+            or (chunk, hash_ids(chunk.rows.id_off, chunk.rows.id))
+            for chunk in self._chunks
+        }
+        for chunk in self._chunks:
+            left = chunk.without(ids, hashes[id(chunk)][1])
+            if left is not None:
+                kept.append(left)
+        self._hashes = hashes  # also keeps the chunks, so that identities stay theirs
+        self._chunks, self.size = kept, sum(chunk.size for chunk in kept)
+        return before - len(self)
 
     def expire(self, now_ms: int) -> None:
         """Drops the objects that have ended a while ago."""

@@ -34,6 +34,7 @@ from ps2stream.archive.layout import (
     describe_missing,
     read_snapshot,
 )
+from ps2stream.archive.withdrawn import WithdrawnObjects, read_withdrawn
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner.cell_terms import (
     CELL_TERMS,
@@ -43,7 +44,7 @@ from ps2stream.planner.cell_terms import (
     count_cell_terms,
     place_objects,
 )
-from ps2stream.planner.spark import describe_error
+from ps2stream.planner.spark import describe_error, leave_out_withdrawn
 from ps2stream.posts.post import bad
 from ps2stream.space.grid import Grid
 
@@ -107,14 +108,19 @@ def compact(
         grid = Grid()
         manifest = dataclasses.replace(manifest, bits=(grid.lon_bits, grid.lat_bits))
     made: list[CompactedFile] = []
-    written: set[int] = set()
-    if snapshot.raw:
-        written = {_hour_of(file) for _, file in snapshot.raw}
+    withdrawn = read_withdrawn(snapshot)
+    written = {_hour_of(file) for _, file in snapshot.raw} | {
+        f.hour
+        for f in manifest.files
+        if f.kind == "objects" and withdrawn.touches(path / COMPACTED / f.path)
+    }
+    if written:
         again = [f for f in manifest.files if f.hour in written and f.kind == "objects"]
         inputs = [file for _, file in snapshot.raw] + [path / COMPACTED / f.path for f in again]
         progress(f"Spark: {len(snapshot.raw):,} files of {len(written):,} hours")
         folder = path / COMPACTED / f"{generation:06}"
-        _write_files(spark(), inputs, folder, Grid(*manifest.bits), options.analysis)
+        grid = Grid(*manifest.bits)
+        _write_files(spark(), inputs, folder, grid, options.analysis, withdrawn)
         made = _collect_files(folder)
     files = [f for f in manifest.files if f.hour not in written] + made
     kept = retain(files, options, now_ms)
@@ -122,12 +128,13 @@ def compact(
         f.rows for f in manifest.files if f.hour in written and f.kind == "objects"
     )
     dropped = len(files) - len(kept)
-    if snapshot.raw or dropped:
+    if written or dropped:
         through = advance(manifest.through, snapshot.raw)
         manifest = dataclasses.replace(
             manifest, generation=generation, through=through, files=tuple(kept)
         )
         replace(path / COMPACTED / MANIFEST, manifest.encode())
+    taken = max(taken, 0)  # of rewritten hours, less what was withdrawn
     return CompactionReport(taken, len(snapshot.raw), len(written), dropped, removed, manifest)
 
 
@@ -193,20 +200,26 @@ def _hour_of(path: Path) -> int:
 
 
 def _write_files(
-    spark: SparkSession, inputs: Sequence[Path], folder: Path, grid: Grid, analysis: Analysis
+    spark: SparkSession,
+    inputs: Sequence[Path],
+    folder: Path,
+    grid: Grid,
+    analysis: Analysis,
+    withdrawn: WithdrawnObjects,
 ) -> None:
-    """Writes objects and terms of these files below `folder`, by hour."""
+    """Writes objects and terms of these files below `folder`, by hour, without what is
+    withdrawn."""
     try:
-        _write_tables(spark, inputs, folder, grid, analysis)
+        rows = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*map(str, inputs))
+        parts = 1 + sum(path.stat().st_size for path in inputs) // FILE_BYTES
+        _write_tables(leave_out_withdrawn(rows, withdrawn), parts, folder, grid, analysis)
     except (PySparkException, Py4JJavaError) as error:
         raise bad("spark", describe_error(error)) from error
 
 
 def _write_tables(
-    spark: SparkSession, inputs: Sequence[Path], folder: Path, grid: Grid, analysis: Analysis
+    rows: DataFrame, parts: int, folder: Path, grid: Grid, analysis: Analysis
 ) -> None:
-    parts = 1 + sum(path.stat().st_size for path in inputs) // FILE_BYTES
-    rows = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*map(str, inputs))
     placed = rows.mapInArrow(partial(place_objects, grid), from_arrow_schema(PLACED))
     objects = placed.repartitionByRange(parts, *_PLACE).sortWithinPartitions(*_PLACE)
     _write_table(objects, folder / "objects")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ps2stream.archive import columns as archive_columns
-from ps2stream.archive.reading import list_files
+from ps2stream.archive.layout import read_snapshot
+from ps2stream.archive.withdrawn import WithdrawnObjects, read_withdrawn
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
@@ -305,8 +306,22 @@ class _SamplingJob:
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
     """Returns the rows of an archive as of now. Raises InvalidArgument."""
     schema = from_arrow_schema(archive_columns.SCHEMA)
-    files = list_files(path)
-    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+    snapshot = read_snapshot(path)
+    if not snapshot.files:
+        return spark.createDataFrame([], schema)
+    rows = spark.read.schema(schema).parquet(*map(str, snapshot.files))
+    return leave_out_withdrawn(rows, read_withdrawn(snapshot))
+
+
+def leave_out_withdrawn(rows: DataFrame, withdrawn: WithdrawnObjects) -> DataFrame:
+    """Returns the rows of an archive that are not withdrawn."""
+    if not withdrawn.points:
+        return rows
+
+    def keep(parts: Iterator[Any]) -> Iterator[Any]:
+        return map(withdrawn.keep, parts)
+
+    return rows.mapInArrow(keep, rows.schema)
 
 
 def standing(updates: DataFrame) -> DataFrame:

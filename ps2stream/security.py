@@ -31,6 +31,7 @@ class AccessScope(enum.StrEnum):
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"  # insert, see and delete queries, and receive their matches
+    WITHDRAW = "withdraw"  # withdraw objects, whoever published them
     ADMIN = "admin"  # look after the whole service, all tenants
 
 

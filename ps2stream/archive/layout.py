@@ -3,6 +3,7 @@
     archive.json                              the format, of the whole archive
     dispatcher-0/mark.json                    up to where this dispatcher's objects are there
     dispatcher-0/SERIES-FIRST-END.parquet     offsets from FIRST, below END
+    dispatcher-0/withdrawn.jsonl              the ids that are withdrawn, and up to which point
     compacted/manifest.json                   what was compacted, and the files that have it
     compacted/GENERATION/*.parquet
 
@@ -24,6 +25,7 @@ from ps2stream.errors import InvalidArgument, invalid
 FORMAT = 1
 HEAD = "archive.json"
 MARK = "mark.json"
+WITHDRAWN = "withdrawn.jsonl"
 COMPACTED = "compacted"
 MANIFEST = "manifest.json"
 MOST_GAPS = 1000

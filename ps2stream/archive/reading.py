@@ -10,22 +10,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ps2stream.archive.layout import describe_missing, read_snapshot
+from ps2stream.archive.withdrawn import NEEDED, read_withdrawn
 from ps2stream.errors import invalid
-
-
-def list_files(path: str) -> list[str]:
-    """Returns the files of an archive that together have each of its objects once, as paths for
-    pyarrow and Spark alike. Raises InvalidArgument."""
-    return [str(file) for file in read_snapshot(path).files]
 
 
 def read_batches(path: str, columns: Sequence[str], rows: int = 50_000) -> Iterator[Any]:
     """Yields these columns of all objects of an archive, at most `rows` at a time: by hour and cell
-    what is compacted, then by dispatcher and offset. Raises InvalidArgument."""
-    for name in list_files(path):
+    what is compacted, then by dispatcher and offset. Withdrawn ones are left out. Raises
+    InvalidArgument."""
+    snapshot = read_snapshot(path)
+    withdrawn = read_withdrawn(snapshot)
+    wanted = list(columns)
+    read = [*wanted, *(name for name in NEEDED if name not in wanted)]
+    for name in map(str, snapshot.files):
         try:
             with pq.ParquetFile(name) as file:
-                yield from file.iter_batches(rows, columns=list(columns))
+                if not withdrawn.points:
+                    yield from file.iter_batches(rows, columns=wanted)
+                    continue
+                for part in file.iter_batches(rows, columns=read):
+                    yield withdrawn.keep(part).select(wanted)
         except FileNotFoundError:
             raise describe_missing(Path(name)) from None
         except (pa.ArrowException, OSError) as error:
@@ -33,9 +37,13 @@ def read_batches(path: str, columns: Sequence[str], rows: int = 50_000) -> Itera
 
 
 def count_rows(path: str) -> int:
-    """Returns the number of objects in an archive. Raises InvalidArgument."""
+    """Returns the number of objects in an archive, without withdrawn ones. Raises
+    InvalidArgument."""
+    snapshot = read_snapshot(path)
+    if read_withdrawn(snapshot).points:
+        return sum(part.num_rows for part in read_batches(path, ["offset"]))
     try:
-        return sum(int(pq.read_metadata(name).num_rows) for name in list_files(path))
+        return sum(int(pq.read_metadata(name).num_rows) for name in snapshot.files)
     except FileNotFoundError as error:
         raise describe_missing(Path(str(error.filename or path))) from None
     except (pa.ArrowException, OSError) as error:

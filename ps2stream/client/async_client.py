@@ -170,6 +170,13 @@ class AsyncClient(AsyncAdminCaller):
         found = await self._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse)
         return answers.query_page_of(found)
 
+    async def withdraw(self, ids: Iterable[str]) -> None:
+        """Withdraws the objects with these ids, whoever published them: once this returns, they are
+        no longer matched against new queries with retro, and within a minute the readers of an
+        archive leave them out. Unknown ids are no errors."""
+        for request in requests.withdraw_batches(ids):
+            await self._call_rpc("WithdrawObjects", request, pubsub_pb2.WithdrawObjectsResponse)
+
     # --- why, and what it would cost --------------------------------------------
 
     async def explain(self, query_id: str, thing: Any) -> dict[str, Any]:

@@ -197,6 +197,13 @@ def delete_batches(ids: Iterable[str]) -> Iterator[pubsub_pb2.DeleteQueriesReque
         yield request_of(pubsub_pb2.DeleteQueriesRequest, ids=part, request_id=new_request_id())
 
 
+def withdraw_batches(ids: Iterable[str]) -> Iterator[pubsub_pb2.WithdrawObjectsRequest]:
+    """Yields requests of at most QUERY_BATCH ids that withdraw objects."""
+    rows = iter(many("ids", ids))
+    while part := list(islice(rows, QUERY_BATCH)):
+        yield request_of(pubsub_pb2.WithdrawObjectsRequest, ids=part)
+
+
 def many(name: str, values: Any) -> Iterable[Any]:
     """Returns values that can be iterated over, and refuses a string, which is not meant letter by
     letter. Raises InvalidArgument."""

@@ -28,8 +28,8 @@ from ps2stream.archive.layout import (
 )
 from ps2stream.errors import DataDirectoryError, Ps2StreamError
 from ps2stream.observability.process import wall_clock_ms
-from ps2stream.protocol.frame import decode
-from ps2stream.protocol.log_records import IdentifiedRecord, ObjectRecord
+from ps2stream.protocol.frame import column_to_strings, decode
+from ps2stream.protocol.log_records import IdentifiedRecord, ObjectRecord, WithdrawalRecord
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.store.access import explain_denial, make_private
@@ -219,6 +219,12 @@ class ArchiveWriter:
 
     def _take_record(self, position: int, data: bytes) -> bool:
         record = decode(data)
+        if isinstance(record, WithdrawalRecord):
+            from ps2stream.archive.withdrawn import append_withdrawn  # pyarrow, as below
+
+            # Before the mark passes the record, which is read again if this fails.
+            ids = column_to_strings(record.id_off, record.id)
+            append_withdrawn(self.folder, self._mark.point, ids)
         mark = self._mark = self._mark.passing(position, zlib.crc32(data))
         if not isinstance(record, ObjectRecord | IdentifiedRecord):
             return False
@@ -322,7 +328,7 @@ class ArchiveWriter:
                 self._forget_waiting()
                 if self._log.synced - self._mark.last <= LAG_BYTES // 2:
                     break
-        except Ps2StreamError as error:
+        except (OSError, Ps2StreamError) as error:
             self.problem = str(error)
         if first is not None:
             self._mark = self._mark.add_gap(first, lost)

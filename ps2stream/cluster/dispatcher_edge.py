@@ -30,6 +30,7 @@ from ps2stream.dispatcher.events import (
     WatchEnded,
     WatchRequested,
     WeightsRequested,
+    WithdrawRequested,
 )
 from ps2stream.dispatcher.explanations import compared_by, explain_meeting, search_objects
 from ps2stream.dispatcher.gateway import (
@@ -178,6 +179,11 @@ class DispatcherEdge:
 
     def withdraw(self, routing: Future[AcceptedBatch], waited_s: float) -> None:
         self._put(PublishWithdrawn(routing, waited_s))
+
+    def withdraw_objects(self, ids: Sequence[str]) -> Future[None]:
+        call = begin_call()
+        self._put(WithdrawRequested(call, *strings_to_column(ids)))
+        return call
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
         self._put(CongestionWatched(tell))

@@ -7,6 +7,7 @@ import click
 from ps2stream.commands.connect_atom import atom
 from ps2stream.commands.connect_feeds import cap_source, geojson_source
 from ps2stream.commands.connect_file import file_source
+from ps2stream.commands.connect_jetstream import jetstream_source
 from ps2stream.commands.connect_kafka import kafka_sink, kafka_source
 from ps2stream.commands.connect_mail import mail, mail_confirm, mail_invite
 from ps2stream.commands.connect_mqtt import mqtt_source
@@ -28,7 +29,7 @@ def connect() -> None:
 
 
 for command in (
-    *(kafka_source, mqtt_source, geojson_source, cap_source, file_source),
+    *(kafka_source, mqtt_source, geojson_source, cap_source, jetstream_source, file_source),
     *(kafka_sink, mqtt_sink, webhook),
     *(slack, ntfy, atom, mail, mail_invite, mail_confirm),
 ):

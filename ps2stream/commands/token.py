@@ -107,7 +107,7 @@ def _parse_scopes(ctx: click.Context, param: click.Parameter, value: str) -> tup
               "[default: the unnamed tenant]")  # fmt: skip
 @click.option("--scope", "scopes", default="publish,subscribe", callback=_parse_scopes,
               show_default=True, metavar="LIST",
-              help="Comma-separated scopes of publish, subscribe and admin.")  # fmt: skip
+              help="Comma-separated scopes of publish, subscribe, withdraw and admin.")  # fmt: skip
 @click.option("--expires", callback=_parse_expiry, metavar="TIME",
               help="Time of expiry: 90d, 12h or 30m from now, or a date (UTC).  "
               "[default: never]")  # fmt: skip
@@ -129,7 +129,7 @@ def create(
               help="Tenant whose queries and sessions the token gives access to.  "
               "[default: the unnamed tenant]")  # fmt: skip
 @click.option("--scope", "scopes", required=True, callback=_parse_scopes, metavar="LIST",
-              help="Comma-separated scopes of publish, subscribe and admin.")  # fmt: skip
+              help="Comma-separated scopes of publish, subscribe, withdraw and admin.")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE",
               envvar="PS2STREAM_CONFIG", show_envvar=True,
               help="TOML file of the service's settings.")  # fmt: skip

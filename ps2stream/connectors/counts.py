@@ -31,6 +31,10 @@ TOTALS = {
     "objects": "Objects that the records became; an area becomes several.",
     "expired": "Records whose end had come before they were published.",
     "coarse": "Areas with positions farther apart than --spacing-km, as they are too large.",
+    "no_place": "Posts without a place, which are not published.",
+    "deleted": "Deletions at the source.",
+    "withdrawn": "Objects of these that were withdrawn from the service.",
+    "other": "Events that are neither posts nor deletions of posts.",
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from ps2stream.client.answers import Receipt
 from ps2stream.client.client import Client
@@ -15,6 +15,7 @@ from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.posts.readers import sized, split_rows
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class SourcePublisher:
@@ -38,15 +39,22 @@ class SourcePublisher:
                 yield begin + refused.row, str(refused.error)
             begin += len(part)
 
+    def withdraw(self, ids: Sequence[str]) -> None:
+        """Withdraws objects. Raises what no retry can help."""
+        self._repeat(lambda: self._client.withdraw(ids))
+
     def _publish_part(self, part: Any) -> Receipt:
+        return self._repeat(lambda: self._client.publish(part, allow_partial=True))
+
+    def _repeat(self, call: Callable[[], T]) -> T:
         attempt = 0
         while True:
             try:
-                return self._client.publish(part, allow_partial=True)
+                return call()
             except (ResourceExhausted, Unavailable, TimeoutError) as error:
                 wanted = getattr(error, "retry_after_ms", 0) / 1000
                 pause = self._backoff.pause(attempt, wanted)
-                log.warning("publishing again in %.1f s: %s", pause, error)
+                log.warning("trying again in %.1f s: %s", pause, error)
             self._counts.add("retries")
             attempt += 1
             if self._abandon.wait(pause):

@@ -248,6 +248,12 @@ def column_to_strings(off: I64, data: U8) -> list[str]:
     return [raw[a:b].decode("utf-8", "replace") for a, b in itertools.pairwise(at)]
 
 
+def column_to_bytes(off: I64, data: U8) -> list[bytes]:
+    """Returns the rows of a ragged column of bytes."""
+    raw = data.tobytes()
+    return [raw[a:b] for a, b in itertools.pairwise(off.tolist())]
+
+
 def take_ragged(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
     """Returns rows of a ragged column, in the order of `rows`, as a new ragged column."""
     rows = np.asarray(rows, np.int64)

@@ -120,3 +120,13 @@ class RetroRecord(Frame):
     handle: I64
     session: I64
     missed: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WithdrawalRecord(Frame):
+    """A note that the objects with these stored ids are withdrawn, as far as they come before it in
+    the log."""
+
+    KIND = 64
+    id_off: I64
+    id: U8

@@ -70,6 +70,8 @@ RULES: dict[str, AccessRule] = {
         ),
         _require_scope(AccessScope.SUBSCRIBE),
     ),
+    # Objects are shared, and nothing says who published one.
+    _PUBSUB + "WithdrawObjects": _require_scope(AccessScope.WITHDRAW),
     # Objects are shared; of the matches, only those of the caller's tenant are sent.
     _ADMIN + "Watch": _require_scope(AccessScope.SUBSCRIBE),
     **dict.fromkeys(

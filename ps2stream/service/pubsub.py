@@ -57,6 +57,7 @@ from ps2stream.service.publication_messages import split_requests
 from ps2stream.service.publishing import TenantPublications
 from ps2stream.service.quick import QuickReading, QuickTime
 from ps2stream.service.slots import StreamSlots
+from ps2stream.service.withdraw_calls import WithdrawCalls
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
 SERVICE = "ps2stream.v1.PubSub"
@@ -100,6 +101,7 @@ class PubSub:
             "ListQueries": self._list_queries,
             "Publish": QuickBehaviour(self.publishing.publish, self.publishing.publish_at_once),
             **InquiryCalls(gateway).calls,
+            **WithdrawCalls(gateway).calls,
         }
         self.streams: dict[str, StreamBehaviour] = {
             "InsertQueries": self._pipeline(

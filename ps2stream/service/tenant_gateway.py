@@ -93,6 +93,9 @@ class TenantGateway:
     def withdraw(self, routing: Future[AcceptedBatch], waited_s: float) -> None:
         self._gateway.withdraw(routing, waited_s)
 
+    def withdraw_objects(self, ids: Sequence[str]) -> Future[None]:
+        return self._gateway.withdraw_objects(ids)  # objects are shared: their ids have no tenant
+
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
         self._gateway.tell_congestion(tell)
 

@@ -100,6 +100,11 @@ class PubSubStub(object):
                 request_serializer=ps2stream_dot_v1_dot_pubsub__pb2.PublishStreamRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.PublishStreamResponse.FromString,
                 _registered_method=True)
+        self.WithdrawObjects = channel.unary_unary(
+                '/ps2stream.v1.PubSub/WithdrawObjects',
+                request_serializer=ps2stream_dot_v1_dot_pubsub__pb2.WithdrawObjectsRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.WithdrawObjectsResponse.FromString,
+                _registered_method=True)
         self.Deliver = channel.stream_stream(
                 '/ps2stream.v1.PubSub/Deliver',
                 request_serializer=ps2stream_dot_v1_dot_delivery__pb2.DeliverRequest.SerializeToString,
@@ -237,6 +242,20 @@ class PubSubServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WithdrawObjects(self, request, context):
+        """Withdraws the objects with these ids that any dispatcher has accepted, whoever published them. The
+        answer says that they are no longer matched against new queries with retro, and that the readers
+        of an archive leave them out within a minute. Matches that were found before are delivered all
+        the same. An object that is published under the id later is another one. An unknown id is no
+        error, so a repeat does no harm.
+
+        Scope: withdraw.
+        UNAVAILABLE: some dispatcher did not note it; repeat the call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Deliver(self, request_iterator, context):
         """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
         the service sends Started, and then DeliverBatch. The client ends the stream by ending its
@@ -305,6 +324,11 @@ def add_PubSubServicer_to_server(servicer, server):
                     servicer.PublishStream,
                     request_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.PublishStreamRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_pubsub__pb2.PublishStreamResponse.SerializeToString,
+            ),
+            'WithdrawObjects': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawObjects,
+                    request_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.WithdrawObjectsRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_pubsub__pb2.WithdrawObjectsResponse.SerializeToString,
             ),
             'Deliver': grpc.stream_stream_rpc_method_handler(
                     servicer.Deliver,
@@ -596,6 +620,33 @@ class PubSub(object):
             '/ps2stream.v1.PubSub/PublishStream',
             ps2stream_dot_v1_dot_pubsub__pb2.PublishStreamRequest.SerializeToString,
             ps2stream_dot_v1_dot_pubsub__pb2.PublishStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawObjects(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.PubSub/WithdrawObjects',
+            ps2stream_dot_v1_dot_pubsub__pb2.WithdrawObjectsRequest.SerializeToString,
+            ps2stream_dot_v1_dot_pubsub__pb2.WithdrawObjectsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -122,6 +122,16 @@ class PubSubStub:
     ALREADY_EXISTS: the producer has published another batch with this seq.
     FAILED_PRECONDITION: seq is older than the last 256 publications of the producer.
     """
+    WithdrawObjects: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.WithdrawObjectsRequest, _pubsub_pb2.WithdrawObjectsResponse]
+    """Withdraws the objects with these ids that any dispatcher has accepted, whoever published them. The
+    answer says that they are no longer matched against new queries with retro, and that the readers
+    of an archive leave them out within a minute. Matches that were found before are delivered all
+    the same. An object that is published under the id later is another one. An unknown id is no
+    error, so a repeat does no harm.
+
+    Scope: withdraw.
+    UNAVAILABLE: some dispatcher did not note it; repeat the call.
+    """
     Deliver: _grpc.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]
     """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
     the service sends Started, and then DeliverBatch. The client ends the stream by ending its
@@ -226,6 +236,16 @@ class PubSubAsyncStub(PubSubStub):
     Scope: publish.
     ALREADY_EXISTS: the producer has published another batch with this seq.
     FAILED_PRECONDITION: seq is older than the last 256 publications of the producer.
+    """
+    WithdrawObjects: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.WithdrawObjectsRequest, _pubsub_pb2.WithdrawObjectsResponse]  # type: ignore[assignment]
+    """Withdraws the objects with these ids that any dispatcher has accepted, whoever published them. The
+    answer says that they are no longer matched against new queries with retro, and that the readers
+    of an archive leave them out within a minute. Matches that were found before are delivered all
+    the same. An object that is published under the id later is another one. An unknown id is no
+    error, so a repeat does no harm.
+
+    Scope: withdraw.
+    UNAVAILABLE: some dispatcher did not note it; repeat the call.
     """
     Deliver: _aio.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]  # type: ignore[assignment]
     """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
@@ -388,6 +408,22 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         Scope: publish.
         ALREADY_EXISTS: the producer has published another batch with this seq.
         FAILED_PRECONDITION: seq is older than the last 256 publications of the producer.
+        """
+
+    @_abc_1.abstractmethod
+    def WithdrawObjects(
+        self,
+        request: _pubsub_pb2.WithdrawObjectsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pubsub_pb2.WithdrawObjectsResponse, _abc.Awaitable[_pubsub_pb2.WithdrawObjectsResponse]]:
+        """Withdraws the objects with these ids that any dispatcher has accepted, whoever published them. The
+        answer says that they are no longer matched against new queries with retro, and that the readers
+        of an archive leave them out within a minute. Matches that were found before are delivered all
+        the same. An object that is published under the id later is another one. An unknown id is no
+        error, so a repeat does no harm.
+
+        Scope: withdraw.
+        UNAVAILABLE: some dispatcher did not note it; repeat the call.
         """
 
     @_abc_1.abstractmethod

@@ -34,8 +34,11 @@ from ps2stream.planner.compaction import (
     retain,
 )
 from ps2stream.planner.job import PlanJob, sample_of
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.log_records import WithdrawalRecord
 from ps2stream.store.directory import lock_directory, replace_file
-from tests.support.archived import archived
+from ps2stream.tenants import under
+from tests.support.archived import Post, archived
 from tests.support.archived_world import ArchivedWorld
 
 if TYPE_CHECKING:
@@ -138,6 +141,47 @@ def test_each_object_is_there_once_and_words_are_counted(
     left_files = {str(p.relative_to(path / COMPACTED)) for p in (path / COMPACTED).glob("*/*")}
     assert left_files == names
     assert sum(f.rows for f in last.manifest.files if f.kind == "objects") == len(archived(path))
+    world.writer.close()
+
+
+def test_withdrawn_objects_are_removed(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "archive"
+    world = ArchivedWorld(path, 5)
+
+    def run() -> CompactionReport:
+        options = CompactionOptions(grace_s=0.0)
+        return compact(lambda: spark, path, options, world.now_ms, replace_file)
+
+    def withdraw(post: Post) -> None:
+        ids = strings_to_column([under(post.tenant, post.id)])
+        world.log.append(WithdrawalRecord(*ids).encode())
+        world.sync()
+        world.look(is_last=True)
+
+    def left() -> list[tuple[str, str]]:
+        return sorted((post.tenant, post.id) for _, post in archived(path).values())
+
+    def expected(*gone: Post) -> list[tuple[str, str]]:
+        names = {(post.tenant, post.id) for post in gone}
+        every = [(post.tenant, post.id) for _, _, (_, post) in world.logged]
+        return sorted(name for name in every if name not in names)
+
+    grow(world, 3)
+    first, second = world.logged[0][2][1], world.logged[-1][2][1]
+    withdraw(first)  # before its file is compacted
+    assert engine.read_archive(spark, str(path)).count() == len(expected(first))
+    run()
+    assert left() == expected(first)
+    withdraw(second)  # after that
+    assert engine.read_archive(spark, str(path)).count() == len(expected(first, second))
+    assert run().files == 0
+    assert left() == expected(first, second)
+    os.utime(path / COMPACTED / MANIFEST, (1, 1))  # a while ago, by the clock of this world
+    done = run()  # removes the files of before
+    assert done.manifest.generation == 2
+    assert {str(p.relative_to(path / COMPACTED)) for p in (path / COMPACTED).glob("*/*")} == {
+        f.path for f in done.manifest.files
+    }
     world.writer.close()
 
 

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-UNARY = ("InsertQuery", "DeleteQuery", "GetQuery", "ListQueries", "Publish")
+UNARY = ("InsertQuery", "DeleteQuery", "GetQuery", "ListQueries", "Publish", "WithdrawObjects")
 STREAMS = ("InsertQueries", "DeleteQueries", "PublishStream", "Deliver")

@@ -1,0 +1,160 @@
+"""Withdrawals of objects: every dispatcher notes the ids in its log, then the client is answered
+(docs/decisions/0032).
+
+A withdrawal concerns the objects that a dispatcher accepted before it, which is what comes before
+its record in the log. So an object that is published again under the same id later is there, and
+whoever reads the log, after a crash or for the archive, finds the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from ps2stream.dispatcher.events import LogFailed, WithdrawRequested
+from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall, SyncLog
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.ports import PublishingRouter
+from ps2stream.dispatcher.retro import RetroMatching
+from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import I64, U8, column_to_bytes
+from ps2stream.protocol.id_sets import IdSet
+from ps2stream.protocol.messages.withdrawals import WithdrawForward, WithdrawReply
+
+OPEN_CALLS = 64
+"""The calls that one dispatcher has under way."""
+REPEAT_TICKS = 20
+"""Ticks after which a message that is not answered is sent again."""
+PATIENCE_TICKS = 200
+"""Ticks after which a call is given up, since some dispatcher does not answer."""
+
+
+class _OpenWithdrawal(NamedTuple):
+    """A client's call: which dispatchers have not noted it yet; begun at a tick."""
+
+    call: Any
+    id_off: I64
+    id: U8
+    missing: set[int]
+    since: int
+
+
+class _NotedWithdrawal(NamedTuple):
+    """A withdrawal in this log up to `end`, perhaps not yet synced: of a call of dispatcher
+    `dispatcher`."""
+
+    end: int
+    dispatcher: int
+    epoch: int
+    number: int
+
+
+class ObjectWithdrawals:
+    """The withdrawals of one dispatcher; instructions go to `out`."""
+
+    def __init__(
+        self,
+        router: PublishingRouter,
+        log: ObjectLog,
+        retro: RetroMatching | None,
+        out: list[Instruction],
+    ) -> None:
+        self._router = router
+        self._log = log
+        self._retro = retro
+        self._out = out
+        self._open: dict[int, _OpenWithdrawal] = {}
+        self._unsynced: deque[_NotedWithdrawal] = deque()
+        self._number = 0
+        self._ticks = 0
+
+    def add(self, event: WithdrawRequested) -> None:
+        """Takes a client's withdrawal in, and forwards it to the other dispatchers."""
+        router = self._router
+        if len(self._open) >= OPEN_CALLS:
+            problem = f"withdraw: {OPEN_CALLS} calls are under way (limit)"
+            self._out.append(RefuseCall(event.call, ResourceExhausted(problem)))
+            return
+        self._number += 1
+        missing = set(range(router.dispatchers))
+        opened = _OpenWithdrawal(event.call, event.id_off, event.id, missing, self._ticks)
+        self._open[self._number] = opened
+        try:
+            self._note(router.index, router.epoch, self._number, event.id_off, event.id)
+        except Unavailable as error:
+            del self._open[self._number]
+            self._out.append(RefuseCall(event.call, error))
+        else:
+            self._send(self._number, opened)
+
+    def receive(self, forward: WithdrawForward) -> None:
+        """Notes a withdrawal of another dispatcher's client; a repeat is noted again."""
+        try:
+            self._note(
+                forward.dispatcher, forward.epoch, forward.number, forward.id_off, forward.id
+            )
+        except Unavailable:
+            return  # a full disk; it comes again
+
+    def settle(self, reply: WithdrawReply) -> None:
+        """Notes that a dispatcher has a withdrawal, and answers the client if all have."""
+        if reply.epoch == self._router.epoch:
+            self._settle(reply.number, reply.dispatcher)
+
+    def synced(self, end: int) -> None:
+        """Answers what has become durable here."""
+        router = self._router
+        while self._unsynced and self._unsynced[0].end <= end:
+            noted = self._unsynced.popleft()
+            if noted.dispatcher == router.index:
+                self._settle(noted.number, router.index)
+                continue
+            reply = WithdrawReply(router.index, noted.epoch, noted.number)
+            self._out.append(Send(Address("dispatcher", noted.dispatcher), reply))
+
+    def failed(self, event: LogFailed) -> None:
+        """Refuses what will not become durable."""
+        self._unsynced.clear()
+        for opened in self._open.values():
+            self._out.append(RefuseCall(opened.call, event.error))
+        self._open.clear()
+
+    def tick(self) -> None:
+        """Sends again what is not answered, and gives up what has waited too long."""
+        self._ticks += 1
+        for number, opened in list(self._open.items()):
+            waited = self._ticks - opened.since
+            if waited >= PATIENCE_TICKS:
+                del self._open[number]
+                who = ", ".join(map(str, sorted(opened.missing)))
+                problem = f"withdraw: dispatcher {who} did not answer; try again"
+                self._out.append(RefuseCall(opened.call, Unavailable(problem)))
+            elif waited % REPEAT_TICKS == 0:
+                self._send(number, opened)
+
+    def _note(self, dispatcher: int, epoch: int, number: int, id_off: I64, id: U8) -> None:
+        """Logs a withdrawal, and drops the valid objects that it concerns. Raises Unavailable."""
+        self._out.append(SyncLog())  # also if appending fails: then this incarnation may end
+        ids = IdSet(column_to_bytes(id_off, id))
+        end = self._log.append_withdrawal(ids)
+        if self._retro is not None:
+            self._retro.withdraw(ids)
+        self._unsynced.append(_NotedWithdrawal(end, dispatcher, epoch, number))
+
+    def _send(self, number: int, opened: _OpenWithdrawal) -> None:
+        router = self._router
+        for index in sorted(opened.missing - {router.index}):
+            forward = WithdrawForward(
+                router.index, router.epoch, number, opened.id_off, opened.id
+            )
+            self._out.append(Send(Address("dispatcher", index), forward))
+
+    def _settle(self, number: int, dispatcher: int) -> None:
+        opened = self._open.get(number)
+        if opened is None:
+            return
+        opened.missing.discard(dispatcher)
+        if not opened.missing:
+            del self._open[number]
+            self._out.append(AnswerCall(opened.call, None))
