@@ -12,6 +12,7 @@ from scripts import site as hooks
 from tests.support import built_site
 
 HOSTS = {
+    "docs.bsky.app",
     "docs.kuzzle.io",
     "github.com",
     "kafka.apache.org",
