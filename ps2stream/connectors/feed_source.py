@@ -252,7 +252,10 @@ class FeedSource:
         self, entries: Sequence[FeedEntry], bodies: Sequence[bytes | None]
     ) -> list[BadEntry]:
         kept = self._state.values.setdefault("kept", {})
+        before = set(kept)
         found = self._reader.convert(entries, bodies, kept)
+        if kept.keys() != before:  # a cancellation finds what was published, whenever this ends
+            self._state.save()
         posts = [post for each in found for post in each.posts]
         owners = [i for i, each in enumerate(found) for _ in each.posts]
         expired = set()

@@ -168,18 +168,19 @@ def test_alerts_reach_who_lives_at_their_edge_and_so_does_the_cancellation(
         client.insert("near", wanted, Circle(8.2, 47.5 + 9.9 / 111.2, 10), session="alerts")
         client.insert("far", wanted, Circle(8.2, 47.5 + 30 / 111.2, 10), session="alerts")
         state = ["--state", str(tmp_path / "state"), "--dead-letters", str(letters)]
-        connector = world.connect(
-            "cap-source", "--url", f"{served.url}/feed", "--every", "1", *state
-        )
+        words = ["cap-source", "--url", f"{served.url}/feed", "--every", "1", *state]
+        connector = world.connect(*words)
         with client.subscribe("alerts", payload=True) as matches:
             first = next(iter(matches))
             assert attribute(first, "message") == "Alert"
             assert payload(first)["identifier"] == "a1"
+            connector.kill()
             reference = f"<references>s,a1,{sent}</references>"
             served.documents["/c.xml"] = alert(
                 "", id="a2", kind="Cancel", more=reference, sent=sent
             ).encode()
-            served.documents["/feed"] = atom(("e1", "/a.xml"), ("e3", "/c.xml")).encode()
+            served.documents["/feed"] = atom(("e2", "/none.xml"), ("e3", "/c.xml")).encode()
+            connector = world.connect(*words)  # which knows where the alert went
             queries = {first.query_id}
             for match in matches:
                 queries.add(match.query_id)
