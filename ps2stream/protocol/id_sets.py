@@ -38,4 +38,5 @@ def hash_ids(off: I64, data: U8) -> U64:
     weighed = used * _WEIGHTS[within % len(_WEIGHTS)]
     sums = np.zeros(len(used) + 1, np.uint64)
     np.cumsum(weighed, out=sums[1:])
-    return sums[end - off[0]] - sums[begin - off[0]] + (end - begin).astype(np.uint64)
+    found: U64 = sums[end - off[0]] - sums[begin - off[0]] + (end - begin).astype(np.uint64)
+    return found
