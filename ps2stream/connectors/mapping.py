@@ -41,6 +41,8 @@ _PLAIN: dict[Any, tuple[str, ...]] = {
 
 _FEATURE = frozenset({"type", "geometry", "properties", "bbox"})
 """Members of a GeoJSON Feature that say nothing of the post."""
+_SILENT = frozenset({"type", "bbox"})
+"""Those that no path leads through."""
 
 
 class ConvertedPosts(NamedTuple):
@@ -86,7 +88,7 @@ class RecordFields:
         led = {
             p[1] for paths in self._paths.values() for p in paths if p[0] == "properties" and p[1:]
         }
-        self._used_of_features = self._used | _FEATURE | led
+        self._used_of_features = self._used | led
 
     def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> ConvertedPosts:
         """Converts JSON records to posts; record i without an id of its own gets ids[i]."""
@@ -209,8 +211,10 @@ class RecordFields:
             raise ValueError(f"expected a JSON object: {error}") from None
         if not isinstance(found, dict):
             raise ValueError(f"expected a JSON object, got {short(found)}")
-        is_feature = found.get("type") == "Feature" and isinstance(found.get("properties"), dict)
-        if is_feature:
+        used = self._used
+        if found.get("type") == "Feature" and isinstance(found.get("properties"), dict):
+            # A property may be called as a member that says nothing: it is the property's name.
+            used = self._used_of_features | (_FEATURE - (_SILENT & found["properties"].keys()))
             found = _unfold_feature(found)
         out: dict[str, Any] = {}
         for name, check in CHECKS.items():
@@ -225,7 +229,6 @@ class RecordFields:
                 out[name] = check(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-        used = self._used_of_features if is_feature else self._used
         out["attributes"] = self._choice.read(found, used)
         try:
             out["payload"] = check_payload(found.get("payload"))
@@ -250,7 +253,7 @@ def _unfold_feature(feature: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a Feature with its properties, and the position of its Point, beside its members, as
     the readers of files have them."""
     record: dict[str, Any] = dict(feature["properties"])
-    record |= {name: feature[name] for name in _FEATURE & feature.keys()}
+    record |= {name: feature[name] for name in (_FEATURE - _SILENT) & feature.keys()}
     if feature.get("id") is not None:
         record["id"] = feature["id"]
     geometry = feature.get("geometry")

@@ -157,14 +157,14 @@ def test_members_become_attributes(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_feature_has_its_properties_as_a_file_has_them(tmp_path: Path) -> None:
-    shared: dict[str, Any] = {"time": 5, "net": "us", "deep": {"a": 1}, "kind": "quake"}
+    shared: dict[str, Any] = {"time": 5, "net": "us", "deep": {"a": 1}}
     features: list[dict[str, Any]] = [
         {
             "type": "Feature",
             "id": f"f{i}",
             "geometry": {"type": "Point", "coordinates": [8.5, i, 3]},
             "bbox": [0, 0, 1, 1],
-            "properties": shared | {"text": f"quake {i}", "mag": i + 0.5},
+            "properties": shared | {"text": f"quake {i}", "mag": i + 0.5, "type": "quake"},
         }
         for i in range(3)
     ]
@@ -173,8 +173,8 @@ def test_a_feature_has_its_properties_as_a_file_has_them(tmp_path: Path) -> None
     (read,) = read_rows(str(file), choice=AttributeChoice())
     found = convert(RecordFields(), *features)
     assert rows_of(found) == read
-    assert read[1]["attributes"] == {"mag": 1.5, "net": "us", "kind": "quake"}
-    by_path = RecordFields("text=properties.kind,lat=geometry.coordinates.1")
+    assert read[1]["attributes"] == {"mag": 1.5, "net": "us", "type": "quake"}
+    by_path = RecordFields("text=properties.type,lat=geometry.coordinates.1")
     (row, *_) = rows_of(convert(by_path, features[1]))
     assert (row["text"], row["lat"], row["attributes"]) == ("quake", 1.0, {"mag": 1.5, "net": "us"})
     bad = features[0] | {"geometry": {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}}
