@@ -11,7 +11,7 @@ WORKDIR /src
 ENV PIP_CONSTRAINT=/src/requirements.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 COPY pyproject.toml requirements.txt scripts/extra_requirements.py ./
 # Nobody here writes a server of Flight, calls Ray from Java, runs RLlib, or tests the packages.
-RUN python extra_requirements.py server postgres otel kafka mqtt webhook >wanted.txt \
+RUN python extra_requirements.py server postgres otel kafka mqtt webhook feeds >wanted.txt \
  && python -m venv --without-pip /opt/venv \
  && python -m pip --python /opt/venv/bin/python install --quiet --no-compile \
         --requirement wanted.txt \
