@@ -29,6 +29,7 @@ Call = Callable[[bytes, OpenCall], bytes]
 SCOPES = {
     admin_pb2.SCOPE_PUBLISH: AccessScope.PUBLISH,
     admin_pb2.SCOPE_SUBSCRIBE: AccessScope.SUBSCRIBE,
+    admin_pb2.SCOPE_WITHDRAW: AccessScope.WITHDRAW,
     admin_pb2.SCOPE_ADMIN: AccessScope.ADMIN,
 }
 

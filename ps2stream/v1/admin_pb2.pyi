@@ -34,6 +34,8 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     """Inserting, reading and deleting queries, and receiving their matches."""
     SCOPE_ADMIN: _Scope.ValueType  # 3
     """Administering the whole service, with all tenants."""
+    SCOPE_WITHDRAW: _Scope.ValueType  # 4
+    """Withdraw objects, whoever published them."""
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
     """What a token allows."""
@@ -46,6 +48,8 @@ SCOPE_SUBSCRIBE: Scope.ValueType  # 2
 """Inserting, reading and deleting queries, and receiving their matches."""
 SCOPE_ADMIN: Scope.ValueType  # 3
 """Administering the whole service, with all tenants."""
+SCOPE_WITHDRAW: Scope.ValueType  # 4
+"""Withdraw objects, whoever published them."""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 class _MigrationState:
