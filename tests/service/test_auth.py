@@ -125,7 +125,7 @@ def test_every_method_refuses_who_has_no_credential(
 
 def test_every_method_asks_for_its_scope(guarded: RunningService, admin: Client) -> None:
     target = guarded.targets[0]
-    made = {s: admin.create_token(scopes=[s])[1] for s in AccessScope}
+    made = {s: admin.create_token(scopes=[s])[1] for s in map(str, AccessScope)}
     for path, sends, gets in methods(target, made["admin"]):
         for scope, token in made.items():
             code = code_of(target, path, sends, gets, token)
