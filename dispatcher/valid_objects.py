@@ -165,6 +165,8 @@ class ValidObjects:
         self._chunks, self.size = [], 0
         for chunk in kept:  # what is left of several may be one
             self._push(chunk)
+        left = {id(chunk) for chunk in self._chunks}
+        self._hashes = {key: each for key, each in self._hashes.items() if key in left}
 
 
 def _join(chunks: list[ValidChunk]) -> ValidChunk:

@@ -9,6 +9,7 @@ import pytest
 
 from ps2stream.dispatcher import valid_objects
 from ps2stream.dispatcher.valid_objects import GRACE_MS, ValidObjects
+from ps2stream.protocol.id_sets import IdSet
 from tests.support.valid_objects import Thing, objects
 
 
@@ -74,3 +75,18 @@ def test_what_few_objects_remain_is_in_few_chunks(monkeypatch: pytest.MonkeyPatc
     assert window.evicted > 1_000
     assert len(window.chunks) < 150  # 400 have been added
     assert len(kept(window)) == len(window)
+
+
+def test_withdrawn_objects_are_dropped_and_nothing_is_kept_of_chunks_that_have_ended() -> None:
+    window = ValidObjects(1 << 20)
+    rows = objects([("a", "x", 1_000), ("b", "x", 900_000), ("a", "x", 900_000)])
+    window.add(rows, np.arange(3), np.ones(3, np.int64))
+    size = window.size
+    assert window.withdraw(IdSet([b"b", b"no"])) == 1
+    assert [chunk.offset.tolist() for chunk in window.chunks] == [[0, 2]]
+    assert window.size < size
+    assert window.horizon == 0  # a withdrawn object is not one that may be missing
+    window.expire(1_000 + GRACE_MS)
+    assert not window._hashes
+    assert window.withdraw(IdSet([b"a"])) == 1
+    assert (len(window), window.size, window.chunks) == (0, 0, [])
