@@ -112,7 +112,7 @@ class DispatcherMachine:
         self.publications = PublicationPipeline(
             router, log, reservoir, self._watchers, meter, out, self._retro
         )
-        self._withdrawals = ObjectWithdrawals(router, log, self._retro, out)
+        self._withdrawals = ObjectWithdrawals(router, log, self._retro, self._watchers, out)
         self._handlers: dict[type, Callable[[Any], None]] = {
             PublishRequested: self.publications.add,
             PublishWithdrawn: self.publications.withdraw,

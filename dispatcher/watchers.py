@@ -13,7 +13,7 @@ import numpy as np
 from ps2stream.dispatcher.instructions import Instruction, ShowSample
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.addresses import Address, Send
-from ps2stream.protocol.frame import column_to_strings, take_ragged
+from ps2stream.protocol.frame import I64, U8, column_to_strings, take_ragged
 from ps2stream.protocol.messages.watch import (
     SeenMatches,
     SeenObjects,
@@ -62,6 +62,7 @@ class StreamWatchers:
         self._matches: list[SeenMatches] = []
         self._accepted = self._matched = 0
         self._latency: list[float] = []
+        self._withdrawn: list[str] = []
         self._waiting: dict[int, float] = {}  # batch: since when
 
     def __len__(self) -> int:
@@ -111,6 +112,11 @@ class StreamWatchers:
             found = (self._waiting.pop(batch, None) for batch in batches)
             self._latency += [now - since for since in found if since is not None]
 
+    def withdrawn(self, id_off: I64, id: U8) -> None:
+        """Notes that the objects with these ids (ragged) are withdrawn."""
+        if self._all:
+            self._withdrawn += column_to_strings(id_off, id)
+
     def on(self, seen: SeenMatches) -> None:
         """Gathers matches from a merger."""
         if self._all:
@@ -126,14 +132,14 @@ class StreamWatchers:
         if full:
             self._request_matches()
         self._allowance.tick()
-        is_due = full or self._accepted or self._latency
+        is_due = full or self._accepted or self._latency or self._withdrawn
         # If the matches of other tenants caused a glimpse, it would reveal that there are some.
         matched = self._matched if is_due else 0
         for watcher in self._all:
             watcher.allowance.tick()
             matches = [own for seen in self._matches if len((own := watcher.own(seen)).handle)]
             if is_due or matches:
-                counts = (self._accepted, matched, self._latency)
+                counts = (self._accepted, matched, self._latency, tuple(self._withdrawn))
                 sample = WatchSample(self._objects, matches, *counts)
                 self._out.append(ShowSample(watcher.handle, sample))
         matched = self._matched - matched
@@ -141,7 +147,7 @@ class StreamWatchers:
         self._matched = matched
 
     def _clear_gathered(self) -> None:
-        self._objects, self._matches, self._latency = [], [], []
+        self._objects, self._matches, self._latency, self._withdrawn = [], [], [], []
         self._accepted = self._matched = 0
 
     def _request_matches(self) -> None:

@@ -16,6 +16,7 @@ from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCal
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.ports import PublishingRouter
 from ps2stream.dispatcher.retro import RetroMatching
+from ps2stream.dispatcher.watchers import StreamWatchers
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import I64, U8, column_to_bytes
@@ -58,11 +59,13 @@ class ObjectWithdrawals:
         router: PublishingRouter,
         log: ObjectLog,
         retro: RetroMatching | None,
+        watchers: StreamWatchers,
         out: list[Instruction],
     ) -> None:
         self._router = router
         self._log = log
         self._retro = retro
+        self._watchers = watchers
         self._out = out
         self._open: dict[int, _OpenWithdrawal] = {}
         self._unsynced: deque[_NotedWithdrawal] = deque()
@@ -140,6 +143,7 @@ class ObjectWithdrawals:
         end = self._log.append_withdrawal(ids)
         if self._retro is not None:
             self._retro.withdraw(ids)
+        self._watchers.withdrawn(id_off, id)
         self._unsynced.append(_NotedWithdrawal(end, dispatcher, epoch, number))
 
     def _send(self, number: int, opened: _OpenWithdrawal) -> None:

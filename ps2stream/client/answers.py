@@ -324,7 +324,8 @@ class WatchReport(NamedTuple):
     `objects` are some of the `accepted` objects, `matches` some of the `matched` pairs.
     `latency_ms` has an entry for each batch whose matches became durable: how long that took since
     the batch was routed. `missed` counts the messages since the stream began that a slow reader has
-    missed.
+    missed. `withdrawn` are the ids of objects that were withdrawn, which should not be shown any
+    longer.
     """
 
     objects: tuple[WatchedObject, ...]
@@ -333,6 +334,7 @@ class WatchReport(NamedTuple):
     matched: int
     latency_ms: tuple[float, ...]
     missed: int
+    withdrawn: tuple[str, ...] = ()
 
 
 def watched_of(data: bytes) -> WatchReport:
@@ -349,6 +351,7 @@ def watched_of(data: bytes) -> WatchReport:
         answer.matched,
         tuple(answer.latency_ms),
         answer.missed,
+        tuple(answer.withdrawn),
     )
 
 

@@ -23,6 +23,8 @@ from ps2stream.v1 import admin_pb2
 
 WAITING = 20
 """The number of glimpses that wait for a slow watcher; beyond it, a new one replaces the oldest."""
+MOST_WITHDRAWN = 10_000
+"""Ids of withdrawn objects that a slow watcher gets in one glimpse."""
 
 
 class WatchCalls:
@@ -87,7 +89,8 @@ class _GlimpseQueue:
 
     def _add_glimpse(self, glimpse: WatchSample) -> None:
         if len(self._glimpses) == WAITING:
-            self._glimpses.popleft()
+            old = self._glimpses.popleft().withdrawn
+            glimpse = glimpse._replace(withdrawn=[*old, *glimpse.withdrawn][-MOST_WITHDRAWN:])
             self.missed += 1
         self._glimpses.append(glimpse)
         self._changed.set()
@@ -113,6 +116,7 @@ def encode_glimpse(glimpse: WatchSample, missed: int, overall: bool) -> bytes:
         matched=glimpse.matched if overall else own,
         latency_ms=[1000 * s for s in glimpse.latency],
         missed=missed,
+        withdrawn=glimpse.withdrawn,
     )
     return answer.SerializeToString()
 

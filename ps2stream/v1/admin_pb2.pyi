@@ -563,6 +563,7 @@ class WatchResponse(_message.Message):
     MATCHED_FIELD_NUMBER: _builtins.int
     LATENCY_MS_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
     accepted: _builtins.int
     """Number of objects of all tenants that the dispatcher accepted."""
     matched: _builtins.int
@@ -583,6 +584,12 @@ class WatchResponse(_message.Message):
     def latency_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Latency of each batch whose matches became durable, milliseconds from routing to durability."""
 
+    @_builtins.property
+    def withdrawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of objects that were withdrawn; those of omitted messages too, but not more than the last
+        10,000.
+        """
+
     def __init__(
         self,
         *,
@@ -592,10 +599,11 @@ class WatchResponse(_message.Message):
         matched: _builtins.int = ...,
         latency_ms: _abc.Iterable[_builtins.float] | None = ...,
         missed: _builtins.int = ...,
+        withdrawn: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "latency_ms", b"latency_ms", "matched", b"matched", "matches", b"matches", "missed", b"missed", "objects", b"objects"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "latency_ms", b"latency_ms", "matched", b"matched", "matches", b"matches", "missed", b"missed", "objects", b"objects", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -140,6 +140,8 @@ class PageHub:
         lost = [target for target, why in self._away.items() if why is not None]
         link = {"up": not lost, "server": ", ".join(lost or self._away)}
         self._keep_state({"link": link | ({"why": self._away[lost[0]]} if lost else {})})
+        if why is None:
+            self.tell({"forget": True})  # what was withdrawn meanwhile is not known
 
     def _take_objects(self, watched: WatchReport) -> None:
         """Takes what one dispatcher alone knows; all of them report the same matches."""
@@ -148,6 +150,8 @@ class PageHub:
         event: PageEvent = {"missed": watched.missed} if watched.missed else {}
         if watched.objects:
             event["objects"] = [_describe_object(o) for o in watched.objects]
+        if watched.withdrawn:
+            event["withdrawn"] = list(watched.withdrawn)
         if event:
             self.tell(event)
 

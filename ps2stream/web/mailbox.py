@@ -6,7 +6,14 @@ import asyncio
 from collections import deque
 from typing import Any
 
-LISTS = {"objects": 100, "matches": 100, "own": 200, "queries": 2000, "seconds": 10}
+LISTS = {
+    "objects": 100,
+    "matches": 100,
+    "own": 200,
+    "queries": 2000,
+    "seconds": 10,
+    "withdrawn": 10_000,
+}
 """Values that are sent as lists, and how many of each may wait; of others the newest counts."""
 PageEvent = dict[str, Any]
 

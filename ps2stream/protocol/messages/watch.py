@@ -74,14 +74,15 @@ class SeenMatches(SeenObjects):
 
 class WatchSample(NamedTuple):
     """A sample for a watcher, sent ten times a second: some of the `accepted` objects and
-    `matched` pairs since the last one, and how long (s) each batch took whose matches have
-    become durable since."""
+    `matched` pairs since the last one, how long (s) each batch took whose matches have become
+    durable since, and the ids of the objects that were withdrawn since."""
 
     objects: Sequence[SeenObjects]
     matches: Sequence[SeenMatches]
     accepted: int
     matched: int
     latency: Sequence[float]
+    withdrawn: Sequence[str] = ()
 
 
 class WatchAllowance:

@@ -32,6 +32,7 @@ export function mine(features, drop) {
 export function add(list, matches, queries) {
   const rows = matches.slice(-SHOWN).reverse().map((match) => {
     const row = document.createElement("li");
+    row.dataset.post = match.id;
     const query = document.createElement("b");
     query.textContent = words(queries.get(match.query)) || match.query;
     const where = document.createElement("span");
@@ -43,6 +44,11 @@ export function add(list, matches, queries) {
   });
   list.prepend(...rows);
   while (list.children.length > SHOWN) list.lastChild.remove();
+}
+
+// Posts that were withdrawn by those who wrote them; without ids all of them.
+export function remove(list, ids) {
+  for (const row of [...list.children]) if (!ids || ids.has(row.dataset.post)) row.remove();
 }
 
 // Screen readers hear of matches now and then, not of each.
@@ -58,6 +64,11 @@ export function announcer(element) {
     timer = setTimeout(say, NEWS_MS);
   };
   return (matches) => {
+    if (!matches) {
+      element.textContent = last = "";
+      count = 0;
+      return;
+    }
     count += matches.length;
     last = matches.at(-1).text.slice(0, 200);
     timer ??= setTimeout(say, 200);

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { chart, short } from "./chart.js";
 import { Drawing } from "./draw.js";
 import { QueryForm } from "./form.js";
-import { add, announcer, mine } from "./lists.js";
+import { add, announcer, mine, remove } from "./lists.js";
 import { LiveMap } from "./map.js";
 import { listen } from "./stream.js";
 import { watchTheme } from "./theme.js";
@@ -75,6 +75,14 @@ function link({ up, server, why }) {
   $("link").classList.toggle("down", !up);
 }
 
+// Posts that were withdrawn are shown no longer; null: any may be.
+function forget(ids) {
+  live?.withdraw(ids);
+  remove($("all"), ids);
+  remove($("own"), ids);
+  announce(null);
+}
+
 function told(news) {
   if (news.link) link(news.link);
   if (news.status) $("live").textContent = news.status.problem ? "–" : news.status.live_queries.toLocaleString("en");
@@ -94,6 +102,8 @@ function told(news) {
     add($("own"), news.own, queries);
     announce(news.own);
   }
+  if (news.forget) forget(null);
+  if (news.withdrawn) forget(new Set(news.withdrawn));
   if (news.history) seconds = news.history;
   if (news.seconds) {
     seconds = [...seconds, ...news.seconds].slice(-SECONDS);
@@ -118,5 +128,5 @@ const lost = (why) => {
 };
 await live?.ready;
 for (const box of document.querySelectorAll("#layers input")) live?.show(box.value, box.checked);
-listen(told, lost);
+listen(told, lost, () => forget(null));
 document.documentElement.dataset.ready = "yes";

@@ -136,6 +136,15 @@ export class LiveMap {
     if (name === "objects") this.approach();
   }
 
+  // Posts that were withdrawn; without ids all of them.
+  withdraw(ids) {
+    for (const name of POINTS) {
+      this.points[name] = this.points[name].filter((post) => ids && !ids.has(post.id));
+      this.stale.add(name);
+    }
+    this.said?.remove();
+  }
+
   // Queries that are known, and, if they are `listed`, whose regions are drawn.
   learn(features, listed) {
     for (const feature of features) {
@@ -250,6 +259,6 @@ export class LiveMap {
       const what = leaf.properties.text ? "divided by text among workers" : "of worker";
       said.append(`Leaf ${leaf.properties.leaf} ${what} ${workers.join(", ")}`);
     }
-    new gl.Popup({ maxWidth: "280px" }).setLngLat(event.lngLat).setDOMContent(said).addTo(this.map);
+    this.said = new gl.Popup({ maxWidth: "280px" }).setLngLat(event.lngLat).setDOMContent(said).addTo(this.map);
   }
 }

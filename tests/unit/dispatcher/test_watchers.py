@@ -93,6 +93,17 @@ def test_objects_are_sampled_and_batches_timed_until_they_are_complete() -> None
     assert (second.accepted, second.latency) == (0, [0.5])
 
 
+def test_watchers_hear_at_once_what_is_withdrawn() -> None:
+    stand = Stand()
+    stand.watchers.withdrawn(*strings_to_column(["before"]))
+    _, told = stand.watch()
+    stand.watchers.withdrawn(*strings_to_column(["a", "é"]))
+    stand.watchers.withdrawn(*strings_to_column(["a"]))
+    stand.tick()
+    stand.tick()
+    assert told == [WatchSample([], [], 0, 0, [], ("a", "é", "a"))]
+
+
 def test_what_is_timed_is_bounded() -> None:
     stand = Stand()
     watcher, _ = stand.watch()
