@@ -145,9 +145,7 @@ class ObjectWithdrawals:
     def _send(self, number: int, opened: _OpenWithdrawal) -> None:
         router = self._router
         for index in sorted(opened.missing - {router.index}):
-            forward = WithdrawForward(
-                router.index, router.epoch, number, opened.id_off, opened.id
-            )
+            forward = WithdrawForward(router.index, router.epoch, number, opened.id_off, opened.id)
             self._out.append(Send(Address("dispatcher", index), forward))
 
     def _settle(self, number: int, dispatcher: int) -> None:

@@ -26,9 +26,7 @@ def desk() -> Desk:
 def noted(desk: Desk) -> list[list[str]]:
     """The ids of each record in the log."""
     records = [decode(data) for _, data in desk.log.scan()]
-    return [
-        column_to_strings(r.id_off, r.id) for r in records if isinstance(r, WithdrawalRecord)
-    ]
+    return [column_to_strings(r.id_off, r.id) for r in records if isinstance(r, WithdrawalRecord)]
 
 
 def asked(desk: Desk) -> list[int]:
