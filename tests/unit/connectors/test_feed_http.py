@@ -129,7 +129,7 @@ def test_bytes_are_counted_after_unpacking(served: FeedServer) -> None:
     ("coding", "body", "problem"),
     [
         ("gzip", b"plain", "is not gzip"),
-        ("gzip", gzip.compress(b"x" * 99)[:-9], "ends too early"),
+        ("gzip", gzip.compress(b"x" * 99, mtime=0)[:-9], "ends too early"),
         ("br", b"x", "expected the content coding gzip"),
     ],
 )
