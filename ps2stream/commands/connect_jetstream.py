@@ -61,10 +61,11 @@ JETSTREAM = (
     help="Seconds without a message after which the connector connects again.",
 )
 @click.option(
-    "--withdraw",
-    is_flag=True,
-    help="Withdraw posts that are deleted at the source from new queries and from the archive; "
-    "needs a token of scope withdraw.",
+    "--withdraw/--no-withdraw",
+    default=True,
+    show_default=True,
+    help="Whether posts that were deleted are withdrawn from the service too; where it asks for "
+    "tokens, this needs one of scope withdraw.",
 )
 @click.option("--feed-ca", type=FILE, metavar="FILE", help="CA certificate in PEM.")
 @click.option(

@@ -64,7 +64,7 @@ def test_posts_with_a_place_arrive_with_language_and_origin(
 
 
 def test_deleted_posts_are_withdrawn(world: World, upstream: Jetstream, tmp_path: Path) -> None:
-    more = ("--state", tmp_path / "state", "--withdraw")
+    more = ("--state", tmp_path / "state")
     connector = source(world, upstream, *more)
     connector.ready()
     upstream.send(*(make_post(i, "hail", "1", "2") for i in range(3)))
