@@ -324,8 +324,7 @@ class WatchReport(NamedTuple):
     `objects` are some of the `accepted` objects, `matches` some of the `matched` pairs.
     `latency_ms` has an entry for each batch whose matches became durable: how long that took since
     the batch was routed. `missed` counts the messages since the stream began that a slow reader has
-    missed. `withdrawn` are the ids of objects that were withdrawn, which should not be shown any
-    longer.
+    missed. `withdrawn` are ids of objects that were withdrawn: show those no longer.
     """
 
     objects: tuple[WatchedObject, ...]

@@ -19,7 +19,7 @@ AttributeScalar = int | float | str | bool | datetime
 EXPECTED = "a number, text, a boolean or a datetime with a time zone"
 MOST_NESTED = 500
 """Most levels of a payload of JSON that is read."""
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MARKS = re.compile(r"[\[\]{}]")
 _INT_BITS = 63
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -3,10 +3,9 @@ predicates."""
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Final, NamedTuple
-
-import regex
 
 _QUOTES: Final = '"“”„‟«»＂「」『』〝〞〟﹁﹂﹃﹄｢｣'
 _DASHES: Final = "-‐‑–—−﹣－"
@@ -14,49 +13,42 @@ _DASHES: Final = "-‐‑–—−﹣－"
 _MARKS: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Hebrew writes an acronym with a quote before its last letter; that is no quotation.
 _GERSHAYIM: Final = r'(?<=[\u0591-\u05f2])["”＂](?=[\u0591-\u05f2])'
-# Blanks and letters as they are to str.isspace and str.isalnum.
-_BLANK: Final = r"\s\x1c-\x1f"
-_S: Final = f"[{_BLANK}]"
-_WORD: Final = r"\p{L}\p{N}_"
-_FIRST: Final = r"\p{L}\p{Nl}\p{No}_"
-_END: Final = f"(?![{_WORD}])"
-_NAME: Final = (
-    rf"(?:`[^`]*`|(?!(?:AND|OR|NOT)(?![{_WORD}.-]*[{_WORD}]))[{_FIRST}](?:[{_WORD}.-]*[{_WORD}])?)"
-)
-_TEXT: Final = rf'(?:"(?:[^"\\]|\\.)*+"|[{_QUOTES[1:]}][^{_QUOTES}]*+[{_QUOTES[1:]}])'
+_NAME: Final = r"(?:`[^`]*`|(?!(?:AND|OR|NOT)(?![\w.-]*\w))[^\W\d](?:[\w.-]*\w)?)"
+# No quantifier is possessive: Python before 3.11.4 reads those wrongly. None needs to be, because
+# what follows a repetition is nothing that the repetition could have taken.
+_TEXT: Final = rf'(?:"(?:[^"\\]|\\.)*"|[{_QUOTES[1:]}][^{_QUOTES}]*[{_QUOTES[1:]}])'
 # A comma is no part of a value, but behind one it is seen as a mistake: `a = 3,5`.
-_BARE: Final = rf"(?:\d{{4}}-\d\d-\d\d{_S}+\d\d?:)?+[^{_BLANK}(){_QUOTES}]++"
-_LISTED: Final = rf"(?:\d{{4}}-\d\d-\d\d{_S}+\d\d?:)?+[^{_BLANK}(),{_QUOTES}]++"
+_HOUR: Final = r"\d{4}-\d\d-\d\d\s+\d\d?:"
+_BARE: Final = rf"(?:{_HOUR}|(?!{_HOUR}))[^\s(){_QUOTES}]+"
+_LISTED: Final = rf"(?:{_HOUR}|(?!{_HOUR}))[^\s(),{_QUOTES}]+"
 # What can only be a value, so that `storm in (texas)` stays words. What follows it and a comma is
 # seen as a mistake if it is none: `a in (1, nan)`.
-_SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^{_BLANK}(),{_QUOTES}]*+|(?i:true|false))"
-_SURE_LIST: Final = rf"\({_S}*{_SURE}{_S}*(?:,(?:{_TEXT}|[^(){_QUOTES}])*+)?+\)"
+_SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^\s(),{_QUOTES}]*|(?i:true|false))"
+_SURE_LIST: Final = rf"\(\s*{_SURE}\s*(?:,(?:{_TEXT}|[^(){_QUOTES}])*)?\)"
 _PREDICATE: Final = (
-    rf"{_NAME}(?:{_S}*(?:[!<>]?=|[<>≠≤≥]){_S}*(?:{_TEXT}|{_BARE})?+"
-    rf"|{_S}+NOT{_S}+(?:IN{_S}*\(|EXISTS{_END})"
-    rf"|{_S}+(?:IN{_S}*\((?:{_TEXT}|[^(){_QUOTES}])*+\)|in{_S}*{_SURE_LIST})"
-    rf"|{_S}+(?:EXISTS{_END}|exists(?={_S}*(?:\)|\Z)|{_S}+(?:AND|OR){_END})))"
+    rf"{_NAME}(?:\s*(?:[!<>]?=|[<>≠≤≥])\s*(?:{_TEXT}|{_BARE})?"
+    rf"|\s+NOT\s+(?:IN\s*\(|EXISTS\b)"
+    rf"|\s+(?:IN\s*\((?:{_TEXT}|[^(){_QUOTES}])*\)|in\s*{_SURE_LIST})"
+    r"|\s+(?:EXISTS\b|exists(?=\s*(?:\)|\Z)|\s+(?:AND|OR)\b)))"
 )
-PREDICATE_PARTS: Final = regex.compile(
-    rf"(?P<name>{_NAME}){_S}*(?P<op>[!<>]?=|[<>≠≤≥]|(?i:in|exists){_END}|NOT{_END}){_S}*(?P<rest>.*)\Z",
-    regex.DOTALL,
+PREDICATE_PARTS: Final = re.compile(
+    rf"(?P<name>{_NAME})\s*(?P<op>[!<>]?=|[<>≠≤≥]|(?i:in|exists)\b|NOT\b)\s*(?P<rest>.*)\Z",
+    re.DOTALL,
 )
-VALUE: Final = regex.compile(rf"{_S}*(?P<value>(?P<text>{_TEXT})|{_BARE}){_S}*", regex.DOTALL)
-LISTED_VALUE: Final = regex.compile(
-    rf"{_S}*(?P<value>(?P<text>{_TEXT})|{_LISTED}){_S}*", regex.DOTALL
-)
+VALUE: Final = re.compile(rf"\s*(?P<value>(?P<text>{_TEXT})|{_BARE})\s*", re.DOTALL)
+LISTED_VALUE: Final = re.compile(rf"\s*(?P<value>(?P<text>{_TEXT})|{_LISTED})\s*", re.DOTALL)
 _OTHERS: Final = (
-    rf"(?P<phrase>[{_QUOTES}](?:[^{_QUOTES}]|{_GERSHAYIM})*+[{_QUOTES}])"
+    rf"(?P<phrase>[{_QUOTES}](?:[^{_QUOTES}]|{_GERSHAYIM})*(?!{_GERSHAYIM})[{_QUOTES}])"
     rf"|(?P<quote>[{_QUOTES}])"
     rf"|(?P<minus>[{_DASHES}])"
-    rf"|(?P<word>[^{_BLANK}(){_QUOTES}{_MARKS}](?:[^{_BLANK}(){_QUOTES}]|{_GERSHAYIM})*+)"
+    rf"|(?P<word>[^\s(){_QUOTES}{_MARKS}](?:[^\s(){_QUOTES}]|{_GERSHAYIM})*)"
 )
 _BRACKETS: Final = r"(?P<open>\()|(?P<close>\))"
-_LEXEME: Final = regex.compile(rf"{_BRACKETS}|(?P<predicate>{_PREDICATE})|{_OTHERS}", regex.DOTALL)
+_LEXEME: Final = re.compile(rf"{_BRACKETS}|(?P<predicate>{_PREDICATE})|{_OTHERS}", re.DOTALL)
 # Without predicates, which are looked for at every word: all of them have one of these.
-_PREDICATE_SIGN: Final = regex.compile(r"[=<>≠≤≥]|IN|in|EXISTS|exists")
-_PLAIN_LEXEME: Final = regex.compile(rf"{_BRACKETS}|{_OTHERS}", regex.DOTALL)
-_TRAILING_MARKS: Final = regex.compile(rf"[{_MARKS}]+\Z")
+_PREDICATE_SIGN: Final = re.compile(r"[=<>≠≤≥]|IN|in|EXISTS|exists")
+_PLAIN_LEXEME: Final = re.compile(rf"{_BRACKETS}|{_OTHERS}", re.DOTALL)
+_TRAILING_MARKS: Final = re.compile(rf"[{_MARKS}]+\Z")
 
 
 class LexemeKind(Enum):

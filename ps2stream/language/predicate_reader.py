@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from typing import Final
-
-import regex
 
 from ps2stream.language.lexemes import LISTED_VALUE, PREDICATE_PARTS, VALUE
 from ps2stream.language.predicates import EXISTS, Predicate
@@ -96,7 +95,7 @@ def _read_list(source: str, at: int) -> list[Value]:
         at += 1
 
 
-def _read_value(source: str, at: int, pattern: regex.Pattern[str]) -> tuple[Value, int]:
+def _read_value(source: str, at: int, pattern: re.Pattern[str]) -> tuple[Value, int]:
     """Reads the value at a place; returns it and where the next thing begins."""
     found = pattern.match(source, at)
     if found is None:

@@ -82,9 +82,9 @@ def arrives(page: Page, client: Client, lon: float, lat: float, text: str) -> No
 def test_a_post_that_is_withdrawn_is_shown_no_longer(page: Page, client: Client) -> None:
     add(page, "avalanche")
     for id in ("stays", "goes"):
-        post = {"id": id, "lon": 8.0, "lat": 47.0, "text": f"avalanche that {id}"}
-        client.publish([post])
-        expect(page.locator("#own li").filter(has_text=post["text"])).to_be_visible()
+        text = f"avalanche that {id}"
+        client.publish([{"id": id, "lon": 8.0, "lat": 47.0, "text": text}])
+        expect(page.locator("#own li").filter(has_text=text)).to_be_visible()
     client.withdraw(["goes", "unknown"])
     expect(page.locator("#own li").filter(has_text="avalanche that goes")).to_have_count(0)
     expect(page.locator("#news")).not_to_contain_text("goes")
