@@ -15,6 +15,7 @@ from ps2stream.commands.output import (
     parse_addresses,
     pass_output,
     server_option,
+    wait_for_interrupt,
 )
 
 
@@ -93,5 +94,5 @@ def live_map(output: CommandOutput, /, server: str, **options: Any) -> None:
             {"event": "ready", "url": map_.url, "server": server, "session": map_.hub.own.session},
             f"the map of {server} is at {map_.url} ; stop it with Ctrl-C",
         )
-        done.wait()
+        wait_for_interrupt(done)
     output.emit({"event": "stopped"}, "stopped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from ps2stream import log
 from ps2stream.commands.output import (
+    WAKE_S,
     CommandOutput,
     json_option,
     on_interrupt,
@@ -115,5 +117,8 @@ async def _serve_http(
                 {"event": "ready", "url": url, "server": server},
                 f"the MCP server of {server} is at {url} ; stop it with Ctrl-C",
             )
-            await done.wait()
+            while not done.is_set():  # a signal that another thread took does not wake the loop
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(WAKE_S):
+                        await done.wait()
     output.emit({"event": "stopped"}, "stopped")

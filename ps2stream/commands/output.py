@@ -8,6 +8,7 @@ import math
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
+WAKE_S = 0.5
+"""Seconds within which a program hears a signal, whichever thread has taken it."""
 FAILED = 1
 CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.InvalidArgument, 2, "invalid_argument"),
@@ -146,6 +149,14 @@ def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def wait_for_interrupt(told: threading.Event) -> None:
+    """Waits until `told` is set, by what on_interrupt calls or anything else. Python handles a
+    signal in the main thread, and one that another thread has taken does not wake that up; so it
+    wakes by itself."""
+    while not told.wait(WAKE_S):
+        pass
 
 
 @contextmanager

@@ -16,7 +16,13 @@ from rich.console import Console
 
 from ps2stream import __version__, config, log
 from ps2stream.cluster.kernel_cache import choose_folder
-from ps2stream.commands.output import CommandOutput, json_option, on_interrupt, pass_output
+from ps2stream.commands.output import (
+    CommandOutput,
+    json_option,
+    on_interrupt,
+    pass_output,
+    wait_for_interrupt,
+)
 from ps2stream.errors import Unavailable
 
 END_S = 9.0
@@ -142,7 +148,7 @@ def serve(
                 f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
                 f"queries are kept in {kept}; stop it with Ctrl-C",
             )
-            done.wait()
+            wait_for_interrupt(done)
             end()  # `done` may have been set by the service itself
             failure = service.failure
     except Unavailable:
