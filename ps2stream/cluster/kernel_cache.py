@@ -98,6 +98,8 @@ class KernelCache:
         }
         fresh = self._marker_path.with_name(f"{MARKER}.{os.getpid()}")
         with contextlib.suppress(OSError):
+            # Where Python writes no bytecode, nothing else makes this folder.
+            fresh.parent.mkdir(exist_ok=True)
             fresh.write_text(json.dumps(made), "utf-8")
             fresh.replace(self._marker_path)
 

@@ -93,6 +93,17 @@ def test_nothing_is_marked_where_nothing_was_compiled(tmp_path: Path) -> None:
     assert not cache.complete
 
 
+def test_a_python_that_writes_no_bytecode_compiles_once_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code := tmp_path / "sequencer" / "__pycache__").mkdir(parents=True)
+    (code / "kernels.nbi").write_text("code")  # Numba makes its folders, and no other
+    monkeypatch.setattr(kernel_cache, "PACKAGE", tmp_path)
+    cache = KernelCache(["Space"], {})
+    cache.mark()
+    assert cache.complete
+
+
 def test_a_read_only_package_has_its_kernels_in_a_private_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
