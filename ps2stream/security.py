@@ -9,9 +9,11 @@ import dataclasses
 import enum
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+
+from ps2stream.errors import invalid
 
 INTAKE_BYTES = 16 << 20
 """Bytes of publications that a dispatcher has accepted and not yet routed and synced."""
@@ -24,6 +26,8 @@ TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
 
 TENANT_NAME = rf"^(?:{TENANT.pattern})?$"
 """What the name of a tenant matches, the default tenant's too."""
+
+_ORIGIN = re.compile(r"https?://[^/?#@\s*]+")
 
 
 class AccessScope(enum.StrEnum):
@@ -102,3 +106,23 @@ def is_loopback(host: str) -> bool:
     """Returns whether only this machine reaches `host`. Raises ValueError when it is neither an
     IP address nor localhost."""
     return host == "localhost" or ipaddress.ip_address(host).is_loopback
+
+
+def check_web_options(
+    host: str, https_cert: Path | None, https_key: Path | None, allow_origin: Iterable[str]
+) -> None:
+    """Checks the options of a command that serves HTTP. Raises InvalidArgument, naming the
+    option."""
+    try:
+        local = is_loopback(host)
+    except ValueError:
+        raise invalid("--host", f"{host!r} is not an IP address or localhost") from None
+    if (https_cert is None) != (https_key is None):
+        raise invalid("--https-cert", "must be set together with --https-key")
+    for origin in allow_origin:
+        if not _ORIGIN.fullmatch(origin):
+            raise invalid("--allow-origin", f"{origin!r} is not of the form https://HOST[:PORT]")
+    if not local and https_cert is None:
+        raise invalid(
+            "--host", f"{host} is not a loopback address, which needs --https-cert and --https-key"
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from ps2stream.assistant.tools import SUBSCRIPTIONS, AssistantTools
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import PermissionDenied, Ps2StreamError, Unauthenticated, Unavailable, invalid
 from ps2stream.limits import SESSION_BYTES
-from ps2stream.security import is_loopback
+from ps2stream.security import check_web_options, is_loopback
 
 PATH = "/mcp"
 BODY_BYTES = 256 << 10
@@ -38,7 +37,6 @@ SWEEP_S = 30.0
 STOP_S = 2
 NAME_BYTES = SESSION_BYTES - 48
 """Bytes of a session's name: that of a subscription is longer."""
-ORIGIN = re.compile(r"https?://[^/?#@\s*]+")
 CORS = ("Authorization", "Content-Type", "Last-Event-ID", "Mcp-Session-Id", "Mcp-Protocol-Version")
 
 
@@ -165,20 +163,7 @@ def check(options: McpOptions) -> None:
     size = len(options.session.encode("utf-8", "replace"))
     if not 0 < size <= NAME_BYTES:
         raise invalid("--session", f"has {size} bytes; the limits are 1 and {NAME_BYTES}")
-    try:
-        local = is_loopback(options.host)
-    except ValueError:
-        raise invalid("--host", f"{options.host!r} is not an IP address or localhost") from None
-    if (options.https_cert is None) != (options.https_key is None):
-        raise invalid("--https-cert", "must be set together with --https-key")
-    for origin in options.allow_origin:
-        if not ORIGIN.fullmatch(origin):
-            raise invalid("--allow-origin", f"{origin!r} is not of the form https://HOST[:PORT]")
-    if not local and options.https_cert is None:
-        raise invalid(
-            "--host",
-            f"{options.host} is not a loopback address, which needs --https-cert and --https-key",
-        )
+    check_web_options(options.host, options.https_cert, options.https_key, options.allow_origin)
 
 
 def list_hosts(port: int, secure: bool) -> list[str]:

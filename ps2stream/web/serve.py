@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import re
 import secrets
 import ssl
 import threading
@@ -17,7 +16,7 @@ from aiohttp import web
 
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import invalid
-from ps2stream.security import is_loopback
+from ps2stream.security import check_web_options, is_loopback
 from ps2stream.web.api.callers import Callers
 from ps2stream.web.api.ephemeral import LIMIT, EphemeralQueries
 from ps2stream.web.app import build_application
@@ -27,7 +26,6 @@ from ps2stream.web.hub import PageHub
 from ps2stream.web.own import DrawnQueries
 
 PATIENCE_S = 10.0
-ORIGIN = re.compile(r"https?://[^/?#@\s*]+")
 
 
 class MapOptions(NamedTuple):
@@ -56,7 +54,7 @@ class ServedMap(NamedTuple):
 def serving(target: str, access: Mapping[str, Any], options: MapOptions) -> Iterator[ServedMap]:
     """Serves the map of the service at `target` within the block; `access` as the client's
     parameters. Raises InvalidArgument for what cannot be served."""
-    check(options)
+    check_web_options(options.host, options.https_cert, options.https_key, options.allow_origin)
     ready = threading.Event()
     outcome: list[ServedMap | BaseException] = []
     stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -135,24 +133,6 @@ async def open_map(
             await runner.cleanup()
             await hub.close()
             await own.leave()
-
-
-def check(options: MapOptions) -> None:
-    """Checks the options. Raises InvalidArgument, naming the option."""
-    try:
-        local = is_loopback(options.host)
-    except ValueError:
-        raise invalid("--host", f"{options.host!r} is not an IP address or localhost") from None
-    if (options.https_cert is None) != (options.https_key is None):
-        raise invalid("--https-cert", "must be set together with --https-key")
-    for origin in options.allow_origin:
-        if not ORIGIN.fullmatch(origin):
-            raise invalid("--allow-origin", f"{origin!r} is not of the form https://HOST[:PORT]")
-    if not local and options.https_cert is None:
-        raise invalid(
-            "--host",
-            f"{options.host} is not a loopback address, which needs --https-cert and --https-key",
-        )
 
 
 def _build_tls(options: MapOptions) -> ssl.SSLContext | None:

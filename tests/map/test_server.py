@@ -32,7 +32,7 @@ from ps2stream.web import hub as hubs
 from ps2stream.web.hub import MAX_PAGES, PageHub
 from ps2stream.web.mailbox import LISTS, PageMailbox
 from ps2stream.web.own import MAX_OWN, DrawnQueries
-from ps2stream.web.serve import MapOptions, ServedMap, check, serving
+from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.support import certificates
 
 JSON = {"Content-Type": "application/json"}
@@ -411,8 +411,8 @@ def test_a_token_that_does_not_hold_is_told(guarded: tuple[str, dict[str, str]])
     ],
 )
 def test_what_cannot_be_served_safely_is_refused(options: MapOptions, problem: str) -> None:
-    with pytest.raises(InvalidArgument, match=problem):
-        check(options)
+    with pytest.raises(InvalidArgument, match=problem), serving("localhost:1", {}, options):
+        pytest.fail("it serves")
 
 
 def test_files_and_ports_that_cannot_be_used_are_told(target: str, tmp_path: Path) -> None:
