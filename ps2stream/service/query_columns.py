@@ -127,11 +127,16 @@ def read_queries(
     return _compile_inserts(found, gateway, retro)
 
 
-def make_replacements(rows: QueryRows, at: I64, request_id: str) -> tuple[QueryRows, list[str]]:
+def make_replacements(
+    rows: QueryRows, at: I64, request_id: str, if_lsn: int = 0
+) -> tuple[QueryRows, list[str]]:
     """Returns the inserts of rows `at` of a request as replacements, and the request id of each: as
-    several may be of one query, it has the number of the row. So it is that of no delete either."""
+    several may be of one query, it has the number of the row. So it is that of no delete either.
+    if_lsn: the LSN of the queries that they may replace, 0 for any."""
     request_ids = [f"{request_id}\0{row}" if request_id else "" for row in at.tolist()]
-    return rows.replace(kind=np.full(len(rows), UpdateKind.REPLACE, np.uint8)), request_ids
+    n = len(rows)
+    kind, handle = np.full(n, UpdateKind.REPLACE, np.uint8), np.full(n, if_lsn, np.int64)
+    return rows.replace(kind=kind, handle=handle), request_ids
 
 
 def deletes(ids: Sequence[str]) -> QueryRows:

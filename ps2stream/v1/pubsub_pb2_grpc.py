@@ -137,6 +137,8 @@ class PubSubServicer(object):
         Scope: subscribe.
         ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
         replace is not set; or of one of another session.
+        FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+        nothing was replaced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

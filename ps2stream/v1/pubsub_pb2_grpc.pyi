@@ -57,6 +57,8 @@ class PubSubStub:
     Scope: subscribe.
     ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
     replace is not set; or of one of another session.
+    FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+    nothing was replaced.
     """
     InsertQueries: _grpc.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]
     """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
@@ -172,6 +174,8 @@ class PubSubAsyncStub(PubSubStub):
     Scope: subscribe.
     ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
     replace is not set; or of one of another session.
+    FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+    nothing was replaced.
     """
     InsertQueries: _aio.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]  # type: ignore[assignment]
     """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
@@ -290,6 +294,8 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         Scope: subscribe.
         ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
         replace is not set; or of one of another session.
+        FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+        nothing was replaced.
         """
 
     @_abc_1.abstractmethod

@@ -71,6 +71,7 @@ from ps2stream.sequencer import (
 )
 from ps2stream.sequencer import machine as sequencer_machine
 from ps2stream.sequencer import plan_changes as sequencer_changes
+from ps2stream.sequencer.registry import encode
 from ps2stream.store import frames, segments
 from ps2stream.workers.machine import WorkerMachine
 from tests.sim.cluster import Poisonable
@@ -533,6 +534,31 @@ def replacements_are_done_again() -> Iterator[None]:
         return whole(rows, names, (kept, data[np.repeat(counts, np.diff(off))]), **rest)
 
     with patch(sequencer_machine, "decide", forgetful):
+        yield
+
+
+def _with_conditions(change: Callable[[Any], Any]) -> AbstractContextManager[object]:
+    """The sequencer finds the conditions of replacements changed."""
+    whole = decide.decide
+
+    def changed(rows: Any, *rest: Any, **more: Any) -> Any:
+        decoded = QueryRows.decode(rows.data)
+        return whole(encode(decoded.replace(handle=change(decoded.handle))), *rest, **more)
+
+    return patch(sequencer_machine, "decide", changed)
+
+
+@bug
+def conditions_of_replacements_are_passed_over() -> Iterator[None]:
+    """A query that somebody deleted or replaced is inserted again by who has read it before."""
+    with _with_conditions(np.zeros_like):
+        yield
+
+
+@bug
+def conditions_of_replacements_never_hold() -> Iterator[None]:
+    """A replacement with a condition is refused, though the query is live."""
+    with _with_conditions(lambda handle: np.where(handle > 0, np.int64(1) << 60, 0)):
         yield
 
 

@@ -44,6 +44,8 @@ FOUND_BY = {
     "delete_requests_are_not_durable": 71,
     "a_replacement_takes_two_lsns": UNCONTROLLED,
     "replacements_are_done_again": UNCONTROLLED,
+    "conditions_of_replacements_are_passed_over": UNCONTROLLED + 2,
+    "conditions_of_replacements_never_hold": UNCONTROLLED + 2,
     "half_a_replacement_is_taken_for_all": UNCONTROLLED + 65,
     "session_numbers_are_given_again": 0,
     "ids_are_compared_by_hash_alone": 0,
