@@ -183,11 +183,12 @@ class Client(AdminCaller):
 
     # --- why, and what it would cost --------------------------------------------
 
-    def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
-        """Explains why an object (a mapping with lon, lat and text) matches a live query or does
-        not, as a dict with the fields of ExplainMatchResponse. Nothing is published. Raises
-        NotFound when there is no such query."""
-        request = requests.explain_request(query_id, thing)
+    def explain(self, query: Any, thing: Any) -> dict[str, Any]:
+        """Explains why an object (a mapping with lon, lat and text) matches a query or does not, as
+        a dict with the fields of ExplainMatchResponse. `query` is the id of a live query, or a
+        query as in `insert_many`, which is not inserted: ("", expression, region). Nothing is
+        published. Raises NotFound when there is no such live query."""
+        request = requests.explain_request(query, thing)
         found = self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 

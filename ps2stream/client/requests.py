@@ -155,11 +155,13 @@ def insert_request(
     )
 
 
-def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
-    """Builds the request that explains a match, from a mapping as in `object_batch`. Raises
-    InvalidArgument."""
+def explain_request(query: Any, thing: Any) -> explain_pb2.ExplainMatchRequest:
+    """Builds the request that explains a match, from the id of a live query or from a query as in
+    `query_to_proto`, and from a mapping as in `object_batch`. Raises InvalidArgument."""
     [row] = object_batch([thing]).objects
-    return request_of(explain_pb2.ExplainMatchRequest, query_id=query_id, object=row)
+    if isinstance(query, Query | Mapping | tuple | list):
+        return explain_pb2.ExplainMatchRequest(query=query_to_proto(query), object=row)
+    return request_of(explain_pb2.ExplainMatchRequest, query_id=query, object=row)
 
 
 def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequest:

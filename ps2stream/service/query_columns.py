@@ -158,13 +158,18 @@ def read_deletes(ids: Sequence[str]) -> tuple[QueryRows, I64, list[RowRefusal]]:
 def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
     """Returns each query that was found, as its client typed and named it, with its handle."""
     rows = QueryRows.decode(reply.rows.data)
+    names = own(column_to_strings(reply.name_off, reply.name))
+    return list(zip(describe_rows(rows, names), rows.handle.tolist(), strict=True))
+
+
+def describe_rows(rows: QueryRows, sessions: Sequence[str]) -> list[query_pb2.Query]:
+    """Returns each query as its client typed and named it, given the names of their sessions."""
     sources = rows.source.tobytes()
     at = rows.source_off.tolist()
     out = []
-    for id_, session, handle, a, b in zip(
+    for id_, session, a, b in zip(
         own(column_to_strings(rows.id_off, rows.id)),
-        own(column_to_strings(reply.name_off, reply.name)),
-        rows.handle.tolist(),
+        sessions,
         at[:-1],
         at[1:],
         strict=True,
@@ -185,7 +190,7 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
             )
         else:
             query.region.geojson = json.dumps(region, separators=(",", ":"))
-        out.append((query, handle))
+        out.append(query)
     return out
 
 

@@ -195,7 +195,8 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExplainMatch(self, request, context):
-        """Explains why an object would match a live query, or would not. Nothing is published.
+        """Explains why an object would match a query, or would not: a live one, or one as if it were
+        inserted now. Nothing is published or inserted.
 
         Scope: subscribe.
         NOT_FOUND: there is no live query with this id.

@@ -91,7 +91,8 @@ class PubSubStub:
     Scope: subscribe.
     """
     ExplainMatch: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]
-    """Explains why an object would match a live query, or would not. Nothing is published.
+    """Explains why an object would match a query, or would not: a live one, or one as if it were
+    inserted now. Nothing is published or inserted.
 
     Scope: subscribe.
     NOT_FOUND: there is no live query with this id.
@@ -208,7 +209,8 @@ class PubSubAsyncStub(PubSubStub):
     Scope: subscribe.
     """
     ExplainMatch: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]  # type: ignore[assignment]
-    """Explains why an object would match a live query, or would not. Nothing is published.
+    """Explains why an object would match a query, or would not: a live one, or one as if it were
+    inserted now. Nothing is published or inserted.
 
     Scope: subscribe.
     NOT_FOUND: there is no live query with this id.
@@ -364,7 +366,8 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.ExplainMatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.ExplainMatchResponse, _abc.Awaitable[_explain_pb2.ExplainMatchResponse]]:
-        """Explains why an object would match a live query, or would not. Nothing is published.
+        """Explains why an object would match a query, or would not: a live one, or one as if it were
+        inserted now. Nothing is published or inserted.
 
         Scope: subscribe.
         NOT_FOUND: there is no live query with this id.
