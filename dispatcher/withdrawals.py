@@ -69,6 +69,7 @@ class ObjectWithdrawals:
         self._out = out
         self._open: dict[int, _OpenWithdrawal] = {}
         self._unsynced: deque[_NotedWithdrawal] = deque()
+        self._noted: dict[int, dict[tuple[int, int], int]] = {}  # see _find_noted
         self._number = 0
         self._ticks = 0
 
@@ -92,11 +93,15 @@ class ObjectWithdrawals:
             self._send(self._number, opened)
 
     def receive(self, forward: WithdrawForward) -> None:
-        """Notes a withdrawal of another dispatcher's client; a repeat is noted again."""
+        """Notes a withdrawal of another dispatcher's client. A repeat is not noted again: the
+        client may have been answered, and have published an object under the id since."""
+        noted, key = self._find_noted(forward), (forward.epoch, forward.number)
+        if key in noted:
+            self._unsynced.append(_NotedWithdrawal(noted[key], forward.dispatcher, *key))
+            self._out.append(SyncLog())
+            return
         try:
-            self._note(
-                forward.dispatcher, forward.epoch, forward.number, forward.id_off, forward.id
-            )
+            noted[key] = self._note(forward.dispatcher, *key, forward.id_off, forward.id)
         except Unavailable:
             return  # a full disk; it comes again
 
@@ -136,8 +141,17 @@ class ObjectWithdrawals:
             elif waited % REPEAT_TICKS == 0:
                 self._send(number, opened)
 
-    def _note(self, dispatcher: int, epoch: int, number: int, id_off: I64, id: U8) -> None:
-        """Logs a withdrawal, and drops the valid objects that it concerns. Raises Unavailable."""
+    def _find_noted(self, forward: WithdrawForward) -> dict[tuple[int, int], int]:
+        """Returns what of a dispatcher is noted and may come again: the end of its record by epoch
+        and number."""
+        first, known = (forward.epoch, forward.oldest), self._noted.get(forward.dispatcher, {})
+        found = {key: end for key, end in known.items() if key >= first}
+        self._noted[forward.dispatcher] = found
+        return found
+
+    def _note(self, dispatcher: int, epoch: int, number: int, id_off: I64, id: U8) -> int:
+        """Logs a withdrawal, and drops the valid objects that it concerns. Returns the end of the
+        log from which on it is durable. Raises Unavailable."""
         self._out.append(SyncLog())  # also if appending fails: then this incarnation may end
         ids = IdSet(column_to_bytes(id_off, id))
         end = self._log.append_withdrawal(ids)
@@ -145,11 +159,13 @@ class ObjectWithdrawals:
             self._retro.withdraw(ids)
         self._watchers.withdrawn(id_off, id)
         self._unsynced.append(_NotedWithdrawal(end, dispatcher, epoch, number))
+        return end
 
     def _send(self, number: int, opened: _OpenWithdrawal) -> None:
-        router = self._router
+        router, ids = self._router, (opened.id_off, opened.id)
+        oldest = min(self._open, default=number)
         for index in sorted(opened.missing - {router.index}):
-            forward = WithdrawForward(router.index, router.epoch, number, opened.id_off, opened.id)
+            forward = WithdrawForward(router.index, router.epoch, number, oldest, *ids)
             self._out.append(Send(Address("dispatcher", index), forward))
 
     def _settle(self, number: int, dispatcher: int) -> None:

@@ -128,10 +128,14 @@ def compact(
         f.rows for f in manifest.files if f.hour in written and f.kind == "objects"
     )
     dropped = len(files) - len(kept)
-    if written or dropped:
+    if written or dropped or manifest.withdrawn != withdrawn.counts:
         through = advance(manifest.through, snapshot.raw)
         manifest = dataclasses.replace(
-            manifest, generation=generation, through=through, files=tuple(kept)
+            manifest,
+            generation=generation,
+            through=through,
+            files=tuple(kept),
+            withdrawn=withdrawn.counts,
         )
         replace(path / COMPACTED / MANIFEST, manifest.encode())
     taken = max(taken, 0)  # of rewritten hours, less what was withdrawn

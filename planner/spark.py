@@ -25,8 +25,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ps2stream.archive import columns as archive_columns
-from ps2stream.archive.layout import read_snapshot
-from ps2stream.archive.withdrawn import WithdrawnObjects, read_withdrawn
+from ps2stream.archive.withdrawn import WithdrawnObjects
+from ps2stream.archive.withdrawn import read_archive as read_withdrawn_archive
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
@@ -306,16 +306,16 @@ class _SamplingJob:
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
     """Returns the rows of an archive as of now. Raises InvalidArgument."""
     schema = from_arrow_schema(archive_columns.SCHEMA)
-    snapshot = read_snapshot(path)
+    snapshot, withdrawn = read_withdrawn_archive(path)
     if not snapshot.files:
         return spark.createDataFrame([], schema)
     rows = spark.read.schema(schema).parquet(*map(str, snapshot.files))
-    return leave_out_withdrawn(rows, read_withdrawn(snapshot))
+    return leave_out_withdrawn(rows, withdrawn)
 
 
 def leave_out_withdrawn(rows: DataFrame, withdrawn: WithdrawnObjects) -> DataFrame:
     """Returns the rows of an archive that are not withdrawn."""
-    if not withdrawn.points:
+    if not withdrawn:
         return rows
 
     def keep(parts: Iterator[Any]) -> Iterator[Any]:

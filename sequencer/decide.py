@@ -108,10 +108,11 @@ def decide(
     An insert of a new id is OK. An insert of the same id, canonical query and session as before
     is OK with the first LSN and changes nothing, even if it is typed differently. Any other one is
     ALREADY_EXISTS, unless it is a REPLACE of the same session: then the live query is deleted and
-    the new one inserted at one LSN. A delete is OK if the query is live and of the named session
-    (any session, if the name is empty); else it is NOT_FOUND. A delete or REPLACE that repeats a
-    remembered (id, request_id) is OK with the LSN of that and changes nothing. Those that are OK
-    are remembered, also a REPLACE that finds its query live.
+    the new one inserted at one LSN. A REPLACE with a handle is FAILED_PRECONDITION if the query
+    with this handle is gone and no equal one lives. A delete is OK if the query is live and of the
+    named session (any session, if the name is empty); else it is NOT_FOUND. A delete or REPLACE
+    that repeats a remembered (id, request_id) is OK with the LSN of that and changes nothing. Those
+    that are OK are remembered, also a REPLACE that finds its query live.
     """
     n = len(names[0]) - 1
     rows, names = sealed(rows), (sealed(names[0]), sealed(names[1]))

@@ -15,6 +15,7 @@ from ps2stream.sequencer.encoded_rows import (
     BATCH_HEAD,
     BATCH_ROWS,
     FIELDS,
+    HANDLE,
     ID,
     ID_OFF,
     KIND,
@@ -59,13 +60,14 @@ _REPLACE = np.uint8(UpdateKind.REPLACE)
 _OK = np.uint8(UpdateStatus.OK)
 _EXISTS = np.uint8(UpdateStatus.ALREADY_EXISTS)
 _MISSING = np.uint8(UpdateStatus.NOT_FOUND)
+_CHANGED = np.uint8(UpdateStatus.FAILED_PRECONDITION)
 
 
 class UpdateColumns(NamedTuple):
     """The rows to decide, n each. kind uint8; id_off int64[n + 1], id, hashes uint64[n]: the ids;
     name_off int64[n + 1]: of the session names; the rest int64: session: number; repeated: the LSN
     of the earlier update that a row repeats, else 0; request: the first row with the same id and
-    request id, NONE for a plain insert or without a request id."""
+    request id, NONE for a plain insert or without one; wanted: the handle that a REPLACE needs."""
 
     kind: U8
     id_off: I64
@@ -75,6 +77,7 @@ class UpdateColumns(NamedTuple):
     session: I64
     repeated: I64
     request: I64
+    wanted: I64
 
 
 class StoredColumns(NamedTuple):
@@ -150,7 +153,7 @@ def decide_rows(
     update, stored, verdict: plain tuples of the fields of UpdateColumns, StoredColumns and
     VerdictColumns; the two sources: of QuerySources.
     """
-    kind, id_off, id, hashes, name_off, session, repeated, request = update
+    kind, id_off, id, hashes, name_off, session, repeated, request, wanted = update
     stored_place, stored_handle, stored_session, stored_source = stored
     status, lsn, out_kind, out_hashes, out_lsn, handle, owner, place, source, requests = verdict
     n, has_sources = len(kind), len(stored_sources[0]) > 1
@@ -171,7 +174,7 @@ def decide_rows(
         if earlier:
             lsn[i] = earlier
             continue
-        mine = live == NONE
+        mine, first = live == NONE, 0
         if not mine:
             mine = (stored_session[live] if live < n else owner[live - n]) == session[i]
         if kind[i] == _DELETE:
@@ -195,6 +198,9 @@ def decide_rows(
                     requests[kept] = i
                     kept += 1
                 continue
+        if kind[i] == _REPLACE and wanted[i] and wanted[i] != first:
+            status[i], lsn[i] = _CHANGED, 0
+            continue
         # All that this row changes has one LSN: a replacement is a delete and an insert.
         last += 1
         lsn[i] = last
@@ -242,7 +248,7 @@ def decide_found(
     name_off, request_off = names[0], requests[0]
     update = (
         kind, columns[4], columns[5], hashes[IDS], name_off, numbers[NUMBER], numbers[REPEATED],
-        numbers[REQUEST],
+        numbers[REQUEST], read_numbers(rows, starts, HANDLE),
     )  # fmt: skip
     stored = (
         numbers[STORED_PLACE], numbers[STORED_HANDLE], numbers[STORED_SESSION],

@@ -110,6 +110,7 @@ class TenantCounts:
         new = insert & (is_gone | (live.find(rows.id_off, rows.id, hashes).place == NONE))
         repeats = find_repeats(hashes)
         new &= repeats.lsn == 0
+        new &= rows.handle == 0  # what may only replace a certain query needs no room
         status = np.zeros(len(rows), np.uint8)
         first, _ = find_first_rows(*names, live.hash(*names))
         leader = _find_leaders(rows.kind, new, np.stack([code, ends, first]), repeats.first)

@@ -54,12 +54,20 @@ class Query:
 
 
 def meets(
-    query: Query, inserted_lsn: int, inserted_ms: int, deleted_lsn: float, obj: Obj, lsn: int
+    query: Query,
+    inserted_lsn: int,
+    inserted_ms: int,
+    deleted_lsn: float,
+    obj: Obj,
+    lsn: int,
+    withdrawn_lsn: float = math.inf,
 ) -> bool:
     """Whether a query and an object make a match, given the LSNs and the sequencer's time of the
     insert: the query is live as of the LSN of the object; or it is matched against what is still
-    valid, the object came before its insert, and ends after it."""
+    valid, the object came before its insert, and ends after it. withdrawn_lsn: the LSN up to which
+    queries were inserted when the object was withdrawn; later ones do not meet it so."""
     came_before = query.retro and lsn < inserted_lsn and inserted_ms < obj.until
+    came_before = came_before and inserted_lsn <= withdrawn_lsn
     return (came_before or inserted_lsn <= lsn < deleted_lsn) and matches(query, obj)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ps2stream.protocol.frame import I64, U8, Array
+from ps2stream.protocol.frame import I64, U8
 from ps2stream.protocol.opaque import split_opaque
 from ps2stream.protocol.rows import ObjectRows
 
@@ -20,7 +20,6 @@ SCHEMA = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("lsn", pa.int64(), nullable=False),  # as of which it was matched
         pa.field("archived", pa.int64(), nullable=False),  # Unix ms; at most delay_s late
-        pa.field("tenant", pa.string(), nullable=False),  # empty: the default one
         pa.field("id", pa.string(), nullable=False),  # the publisher's
         pa.field("time", pa.int64(), nullable=False),  # Unix ms
         pa.field("until", pa.int64()),  # Unix ms; the end of its validity
@@ -33,7 +32,7 @@ SCHEMA = pa.schema(
 )
 
 
-REPEATED = ("partition", "series", "lsn", "archived", "tenant", "until")
+REPEATED = ("partition", "series", "lsn", "archived", "until")
 """Columns with few values in a file; a dictionary of any other would only take time."""
 
 
@@ -54,7 +53,6 @@ def make_table(
     sizes = [len(batch.rows) for batch in batches]
     n = len(rows)
     offsets = [np.arange(b.offset, b.offset + k) for b, k in zip(batches, sizes, strict=True)]
-    tenant, id_ = split_tenants(rows.id_off, rows.id)
     opaque = split_opaque(rows.opaque_off, rows.opaque, n)
     until = rows.until if len(rows.until) else np.zeros(n, np.int64)
     columns = {
@@ -63,8 +61,7 @@ def make_table(
         "offset": np.concatenate(offsets),
         "lsn": np.repeat([batch.lsn for batch in batches], sizes).astype(np.int64),
         "archived": np.full(n, archived_ms, np.int64),
-        "tenant": tenant,
-        "id": id_,
+        "id": make_ragged(pa.string(), rows.id_off, rows.id),
         "time": rows.time,
         "until": pa.array(until, mask=until == 0),
         "lon": rows.lon,
@@ -74,27 +71,6 @@ def make_table(
         "payload": _absent_if_empty(opaque.payload_off, opaque.payload),
     }
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def split_tenants(off: I64, data: U8) -> tuple[Any, Any]:
-    """Returns the tenant and the id of each stored id (tenants.py) as Arrow columns."""
-    begin, n = off[:-1], len(off) - 1
-    separator = np.flatnonzero(data[: off[-1]] == 0)
-    if not len(separator):
-        return pa.repeat(pa.scalar(""), n), make_ragged(pa.string(), off, data)
-    cut = np.zeros(n, np.int64)  # the bytes of the tenant and the separator
-    row = np.searchsorted(off, separator, "right") - 1
-    cut[row] = separator - begin[row] + 1
-    byte_row = np.repeat(np.arange(n), np.diff(off))
-    within = np.arange(len(byte_row)) - begin[byte_row]
-    is_tenant = within < cut[byte_row] - 1
-    is_id = within >= cut[byte_row]
-    tenant_off = _add_up(np.maximum(cut - 1, 0))
-    id_off = _add_up(np.diff(off) - cut)
-    return (
-        make_ragged(pa.string(), tenant_off, data[: off[-1]][is_tenant]),
-        make_ragged(pa.string(), id_off, data[: off[-1]][is_id]),
-    )
 
 
 def make_ragged(kind: Any, off: I64, data: U8) -> Any:
@@ -114,7 +90,3 @@ def _absent_if_empty(off: I64, data: U8) -> Any:
     if not is_empty.any():
         return column
     return pc.if_else(pa.array(is_empty), pa.scalar(None, pa.binary()), column)
-
-
-def _add_up(sizes: Array) -> I64:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])

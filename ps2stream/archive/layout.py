@@ -3,7 +3,7 @@
     archive.json                              the format, of the whole archive
     dispatcher-0/mark.json                    up to where this dispatcher's objects are there
     dispatcher-0/SERIES-FIRST-END.parquet     offsets from FIRST, below END
-    dispatcher-0/withdrawn.jsonl              the ids that are withdrawn, and up to which point
+    dispatcher-0/withdrawn.jsonl              ids that are withdrawn, and up to which point
     compacted/manifest.json                   what was compacted, and the files that have it
     compacted/GENERATION/*.parquet
 
@@ -162,12 +162,14 @@ class CompactedFile(NamedTuple):
 class CompactedManifest:
     """What was compacted: for each dispatcher, by its number, everything below a point. `files`
     have these objects, and those that retention has dropped are nowhere. The grid whose cells
-    they are sorted by has 2^bits columns and rows."""
+    they are sorted by has 2^bits columns and rows. What lines of a dispatcher below the number
+    `withdrawn` say is in none of them."""
 
     generation: int = 0
     through: Mapping[int, ArchivePoint] = dataclasses.field(default_factory=dict)
     files: tuple[CompactedFile, ...] = ()
     bits: tuple[int, int] = (0, 0)
+    withdrawn: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Returns the manifest as its file has it."""
@@ -177,6 +179,7 @@ class CompactedManifest:
             "through": {str(p): list(point) for p, point in sorted(self.through.items())},
             "files": self.files,
             "bits": self.bits,
+            "withdrawn": {str(p): count for p, count in sorted(self.withdrawn.items())},
         }
         return json.dumps(out, indent=1).encode() + b"\n"
 
@@ -188,7 +191,8 @@ class CompactedManifest:
             through = {int(p): ArchivePoint(*point) for p, point in found["through"].items()}
             files = tuple(CompactedFile(*each) for each in found["files"])
             west, south = found["bits"]
-            return cls(found["generation"], through, files, (west, south))
+            withdrawn = {int(p): int(count) for p, count in found.get("withdrawn", {}).items()}
+            return cls(found["generation"], through, files, (west, south), withdrawn)
         except (TypeError, KeyError, ValueError) as error:
             raise invalid(str(path), f"is damaged: {error}") from None
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ps2stream.archive.layout import describe_missing, read_snapshot
-from ps2stream.archive.withdrawn import NEEDED, read_withdrawn
+from ps2stream.archive.layout import describe_missing
+from ps2stream.archive.withdrawn import NEEDED, read_archive
 from ps2stream.errors import invalid
 
 
@@ -18,14 +18,13 @@ def read_batches(path: str, columns: Sequence[str], rows: int = 50_000) -> Itera
     """Yields these columns of all objects of an archive, at most `rows` at a time: by hour and cell
     what is compacted, then by dispatcher and offset. Withdrawn ones are left out. Raises
     InvalidArgument."""
-    snapshot = read_snapshot(path)
-    withdrawn = read_withdrawn(snapshot)
+    snapshot, withdrawn = read_archive(path)
     wanted = list(columns)
     read = [*wanted, *(name for name in NEEDED if name not in wanted)]
     for name in map(str, snapshot.files):
         try:
             with pq.ParquetFile(name) as file:
-                if not withdrawn.points:
+                if not withdrawn:
                     yield from file.iter_batches(rows, columns=wanted)
                     continue
                 for part in file.iter_batches(rows, columns=read):
@@ -39,8 +38,8 @@ def read_batches(path: str, columns: Sequence[str], rows: int = 50_000) -> Itera
 def count_rows(path: str) -> int:
     """Returns the number of objects in an archive, without withdrawn ones. Raises
     InvalidArgument."""
-    snapshot = read_snapshot(path)
-    if read_withdrawn(snapshot).points:
+    snapshot, withdrawn = read_archive(path)
+    if withdrawn:
         return sum(part.num_rows for part in read_batches(path, ["offset"]))
     try:
         return sum(int(pq.read_metadata(name).num_rows) for name in snapshot.files)

@@ -1,14 +1,17 @@
 """Withdrawn objects of an archive: lines that a dispatcher's writer appends, and what readers leave
 out because of them (docs/decisions/0032).
 
-A line `[series, offset, id]` says that the objects of this dispatcher with this stored id below the
-point (series, offset) are withdrawn. An object that came later under the same id is not.
+A line `[series, offset, id]` says that the objects of this dispatcher with this id below the point
+(series, offset) are withdrawn. An object that came later under the same id is not. Lines are
+numbered from 0. Those that no file needs any more are removed from the beginning; then the first
+line of the file is `[n]`, the number of the next one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,38 +25,84 @@ from ps2stream.archive.layout import (
     WITHDRAWN,
     ArchivePoint,
     ArchiveSnapshot,
+    CompactedManifest,
+    RawFile,
     describe_missing,
     dispatcher_folder,
+    read_manifest,
+    read_snapshot,
 )
 from ps2stream.errors import invalid
-from ps2stream.tenants import own, under
+from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.id_sets import hash_ids
+from ps2stream.store.directory import replace_file
 
-NEEDED = ("partition", "series", "offset", "tenant", "id")
+NEEDED = ("partition", "series", "offset", "id")
 """Columns by which withdrawn objects are recognised."""
+_ATTEMPTS = 100
+
+
+class WithdrawnLine(NamedTuple):
+    """A line of a file: its number, its last byte's successor, and what it says; the id is None for
+    one that a crash has cut off, which counts for nothing."""
+
+    number: int
+    end: int
+    point: ArchivePoint
+    id: str | None
+
+
+class NeededLines(NamedTuple):
+    """Which lines of a dispatcher some file of the archive still needs: those from number `first`
+    on, which what is compacted may not know, and those with a point beyond `below`, where the files
+    begin that are not compacted."""
+
+    first: float
+    below: ArchivePoint
+
+    def has(self, line: WithdrawnLine) -> bool:
+        """Returns whether the line is needed."""
+        return line.id is not None and (line.number >= self.first or line.point > self.below)
 
 
 class WithdrawnObjects(NamedTuple):
-    """What is withdrawn of an archive: for each dispatcher and stored id the point below which."""
+    """What is withdrawn of an archive: of each of n lines the dispatcher, the id, its hash, by
+    which they are sorted, and the point below which its objects are withdrawn. counts: by
+    dispatcher how many lines there are or were, so that these are the lines below that number."""
 
-    points: Mapping[tuple[int, str], ArchivePoint]
+    hashes: U64
+    partition: I64
+    series: I64
+    offset: I64
+    ids: Any
+    counts: Mapping[int, int]
+
+    def __bool__(self) -> bool:
+        return len(self.hashes) > 0
 
     def keep(self, part: Any) -> Any:
         """Returns the rows of a batch or table, with the columns NEEDED, that are not withdrawn."""
-        if not self.points:
+        if not self:
             return part
-        names = pa.array(sorted(set(own([id for _, id in self.points]))), pa.string())
-        is_maybe = pc.is_in(part.column("id"), value_set=names)
-        maybe = np.flatnonzero(np.asarray(is_maybe))
+        names = part.column("id")
+        hashes = _hash_names(names)
+        first = np.searchsorted(self.hashes, hashes, "left")
+        end = np.searchsorted(self.hashes, hashes, "right")
+        maybe = np.flatnonzero(first < end)
         found = [part.column(name).take(pa.array(maybe)).to_pylist() for name in NEEDED]
         is_kept = np.ones(part.num_rows, np.bool_)
-        for row, partition, series, offset, tenant, name in zip(maybe, *found, strict=True):
-            point = self.points.get((partition, under(tenant, name)))
-            is_kept[row] = point is None or ArchivePoint(series, offset) >= point
+        for row, partition, series, offset, name in zip(maybe.tolist(), *found, strict=True):
+            is_kept[row] = not any(
+                self.partition[line] == partition
+                and (series, offset) < (self.series[line], self.offset[line])
+                and self.ids[line].as_py() == name
+                for line in range(first[row], end[row])
+            )
         return part if is_kept.all() else part.filter(pa.array(is_kept))
 
     def touches(self, path: Path) -> bool:
         """Returns whether a file has a withdrawn object. Raises InvalidArgument."""
-        if not self.points:
+        if not self:
             return False
         try:
             with pq.ParquetFile(path) as file:
@@ -63,21 +112,54 @@ class WithdrawnObjects(NamedTuple):
             raise describe_missing(path) from None
 
 
+def read_archive(path: str | Path) -> tuple[ArchiveSnapshot, WithdrawnObjects]:
+    """Reads what is in an archive, and what is withdrawn of that. Raises InvalidArgument."""
+    for _ in range(_ATTEMPTS):
+        snapshot = read_snapshot(path)
+        withdrawn = read_withdrawn(snapshot)
+        # Lines that a compaction has made needless may have been removed before they were read.
+        if read_manifest(snapshot.path).generation == snapshot.manifest.generation:
+            return snapshot, withdrawn
+    raise invalid(str(path), "is compacted again and again; try again")
+
+
 def read_withdrawn(snapshot: ArchiveSnapshot) -> WithdrawnObjects:
-    """Returns what is withdrawn of an archive. Raises InvalidArgument."""
-    points: dict[tuple[int, str], ArchivePoint] = {}
+    """Returns what is withdrawn of the files of an archive, while nobody compacts it. Raises
+    InvalidArgument."""
+    numbers: tuple[array[int], ...] = array("q"), array("q"), array("q")
+    ids: list[str] = []
+    counts: dict[int, int] = {}
     for mark in snapshot.marks:
+        raw = (RawFile.parse(path.name) for at, path in snapshot.raw if at == mark.partition)
+        needed = find_needed(snapshot.manifest, mark.partition, [f for f in raw if f is not None])
         path = dispatcher_folder(snapshot.path, mark.partition) / WITHDRAWN
-        for series, offset, id in _read_lines(path):
-            key, point = (mark.partition, id), ArchivePoint(series, offset)
-            points[key] = max(point, points.get(key, point))
-    return WithdrawnObjects(points)
+        for line in read_lines(path):
+            counts[mark.partition] = line.number + 1
+            if line.id is not None and needed.has(line):
+                for column, value in zip(numbers, (mark.partition, *line.point), strict=True):
+                    column.append(value)
+                ids.append(line.id)
+    names = pa.array(ids, pa.string())
+    hashes = _hash_names(names)
+    order = np.argsort(hashes, kind="stable")
+    partition, series, offset = (np.array(column, np.int64)[order] for column in numbers)
+    names = names.take(pa.array(order))
+    return WithdrawnObjects(hashes[order], partition, series, offset, names, counts)
+
+
+def find_needed(manifest: CompactedManifest, partition: int, raw: Iterable[RawFile]) -> NeededLines:
+    """Returns which lines of a dispatcher are needed. raw: its files, compacted or not, and what it
+    has yet to write."""
+    through = manifest.through.get(partition, ArchivePoint(0, -1))
+    begins = [ArchivePoint(f.series, f.first) for f in raw if f.reaches > through]
+    never = ArchivePoint(np.iinfo(np.int64).max, 0)
+    known = manifest.withdrawn.get(partition, 0) if manifest.generation else np.inf
+    return NeededLines(known, min(begins, default=never))
 
 
 def append_withdrawn(folder: Path, point: ArchivePoint, ids: Iterable[str]) -> None:
-    """Appends that the objects with these stored ids below a point are withdrawn; durable when it
-    returns. A line that a crash has cut off is ended, so that it counts for nothing. Raises
-    OSError."""
+    """Appends that the objects with these ids below a point are withdrawn; durable when it returns.
+    A line that a crash has cut off is ended, so that it counts for nothing. Raises OSError."""
     path = folder / WITHDRAWN
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(opened, "a+b") as file:
@@ -89,24 +171,78 @@ def append_withdrawn(folder: Path, point: ArchivePoint, ids: Iterable[str]) -> N
         file.write("".join(lines).encode())
         file.flush()
         os.fsync(opened)
+    _sync_folder(folder)
+
+
+def find_needless(path: Path, needed: NeededLines) -> tuple[int, int]:
+    """Returns the number of the first line of a file that is needed, and the byte where it begins;
+    (0, 0) unless it is worth it to remove those before, as they are half of the file. Raises
+    InvalidArgument."""
+    number = end = 0
+    for line in read_lines(path):
+        if needed.has(line):
+            break
+        number, end = line.number + 1, line.end
+    return (number, end) if end and 2 * end >= path.stat().st_size else (0, 0)
+
+
+def remove_lines(path: Path, number: int, end: int) -> None:
+    """Removes the lines of a file before this number, which begins at this byte. Whoever is killed
+    meanwhile, they are all there or none. Raises OSError."""
+    _sync_folder(path.parent)  # files that needed them stay gone
+    with path.open("rb") as file:
+        file.seek(end)
+        replace_file(path, b"[%d]\n" % number + file.read())
+
+
+def read_lines(path: Path) -> Iterator[WithdrawnLine]:
+    """Yields the whole lines of a file; none where there is no file. Raises InvalidArgument."""
+    number = end = 0
+    try:
+        with path.open("rb") as file:
+            for data in file:
+                if not data.endswith(b"\n"):
+                    return  # it is being written, or was cut off
+                is_first, end = not end, end + len(data)
+                match _parse_line(data):
+                    case [int() as series, int() as offset, str() as id]:
+                        yield WithdrawnLine(number, end, ArchivePoint(series, offset), id)
+                    case [int() as begins] if is_first:
+                        number = begins
+                        continue
+                    case _:  # of a writer that was killed, which writes it again
+                        yield WithdrawnLine(number, end, ArchivePoint(0, 0), None)
+                number += 1
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise invalid(str(path), f"cannot be read: {error.strerror}") from None
+
+
+def _parse_line(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _hash_names(names: Any) -> U64:
+    """Returns hash_ids of an Arrow column of strings."""
+    if isinstance(names, pa.ChunkedArray):
+        names = names.combine_chunks()
+    names = names.cast(pa.string())
+    sizes = np.asarray(pc.binary_length(names), np.int64)
+    off = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    joined: U8 = np.zeros(0, np.uint8)
+    if off[-1]:
+        raw = np.frombuffer(names.buffers()[1], np.int32)[names.offset :]
+        joined = np.frombuffer(names.buffers()[2], np.uint8)[raw[0] : raw[0] + off[-1]]
+    return hash_ids(off, joined)
+
+
+def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _read_lines(path: Path) -> Iterator[tuple[int, int, str]]:
-    """Yields the lines of a file that are whole; none where there is no file."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise invalid(str(path), f"cannot be read: {error.strerror}") from None
-    for line in data.split(b"\n"):
-        try:
-            series, offset, id = json.loads(line)
-        except (ValueError, TypeError):
-            continue  # of a writer that was killed, which writes it again
-        yield series, offset, id

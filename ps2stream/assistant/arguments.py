@@ -118,15 +118,27 @@ class NamedArguments(ToolArguments):
     id: str = Field(min_length=1, max_length=ID_BYTES, description="Id of the subscription.")
 
 
-class ExplainArguments(NamedArguments):
-    """Arguments of explain."""
+class ExplainArguments(QueryArguments):
+    """Arguments of explain: a post, and a subscription or a query."""
 
+    id: str = Field(
+        "",
+        max_length=ID_BYTES,
+        description="Id of a subscription; empty: the query and place given here, which are not "
+        "added.",
+    )
     lon: Longitude
     lat: Latitude
     text: str = Field(max_length=TEXT_BYTES, description="Text of a post, which is not published.")
     attributes: dict[str, str | int | float | bool] = Field(
         {}, max_length=64, description="Attributes of the post by name."
     )
+
+    def check_alone(self) -> None:
+        """Raises InvalidArgument for a query or a place beside the id of a subscription."""
+        beside = [name for name in ("query", *PLACES) if getattr(self, name)]
+        if beside:
+            raise invalid(beside[0], "is given with id; give a subscription or a query")
 
 
 class ReadArguments(ToolArguments):

@@ -82,10 +82,18 @@ class AssistantTools:
         return PriceAnswer(**{name: found[name] for name in PriceAnswer.model_fields})
 
     async def explain(self, caller: AssistantCaller, given: ExplainArguments) -> ExplainAnswer:
-        """Explains why a post matches a subscription of the caller's, or does not."""
-        await find_own(caller, given.id)
+        """Explains why a post matches a subscription of the caller's or a query, or does not."""
+        about: Any = given.id
+        if given.id:
+            given.check_alone()
+            await find_own(caller, given.id)
+        else:
+            about = ("", given.query, read_place(given))
         post = {"lon": given.lon, "lat": given.lat, "text": given.text}
-        found = await caller.client.explain(given.id, post | {"attributes": given.attributes})
+        try:
+            found = await caller.client.explain(about, post | {"attributes": given.attributes})
+        except InvalidArgument as error:
+            raise given.name_fields(error) from None
         return ExplainAnswer(**{name: found[name] for name in ExplainAnswer.model_fields})
 
     async def remove_subscription(
@@ -185,8 +193,8 @@ KINDS = (
     ),
     ToolKind(
         "explain",
-        "Explain why a post would match a subscription of this session, or would not. Nothing is "
-        "published.",
+        "Explain why a post would match a subscription of this session, or a query that is not "
+        "added, or would not. Nothing is published.",
         ExplainArguments,
         ExplainAnswer,
         AssistantTools.explain,

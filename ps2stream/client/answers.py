@@ -162,8 +162,8 @@ def inserted_query_of(answer: pubsub_pb2.InsertQueryResponse) -> InsertedQuery:
     return inserted
 
 
-def query_of(message: query_pb2.Query) -> Query:
-    """Reads a query as the service shows it."""
+def query_of(message: query_pb2.Query, lsn: int = 0) -> Query:
+    """Reads a query as the service shows it; lsn: that of its insert, 0 if it is not known."""
     region: Region | None = None
     match message.region.WhichOneof("shape"):
         case "rectangle":
@@ -175,7 +175,7 @@ def query_of(message: query_pb2.Query) -> Query:
             region = geojson.from_json(json.loads(message.region.geojson), stored=True)
     named = message.id, message.expression, region, message.session
     until = message.until_ms if message.HasField("until_ms") else None
-    return Query(*named, message.canonical, until)
+    return Query(*named, message.canonical, until, lsn)
 
 
 def query_page_of(page: pubsub_pb2.ListQueriesResponse) -> QueryPage:

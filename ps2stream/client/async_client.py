@@ -68,6 +68,7 @@ class AsyncClient(AsyncAdminCaller):
         replace: bool = False,
         until: Moment | None = None,
         retro: bool = False,
+        if_lsn: int = 0,
     ) -> InsertedQuery:
         """Inserts a query and returns its LSN, with what the service understood of it: expression,
         area and warnings. Objects that are published later, through any dispatcher, are matched
@@ -78,13 +79,19 @@ class AsyncClient(AsyncAdminCaller):
         against exactly one of the two. Then AlreadyExists is raised only when the id is taken in
         another session.
 
+        With `replace` and `if_lsn`, only the query with this LSN (`Query.lsn` of `get`) is
+        replaced. If it was deleted or replaced meanwhile, nothing is done, and FailedPrecondition
+        is raised, unless the live query equals this one.
+
         With `until`, the query ends at that moment as if it were deleted then: Unix milliseconds, a
         datetime with a time zone, or a timedelta from now.
 
         With `retro`, the query is matched at once against the objects of before that are still
         valid (`until` of `publish`), each once. The matches come to the session as any others. If
         valid objects had to be dropped, the session gets a gap with count 0."""
-        request = requests.insert_request(id, expression, region, session, replace, until, retro)
+        request = requests.insert_request(
+            id, expression, region, session, replace, until, retro, if_lsn
+        )
         answer = await self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 
@@ -140,7 +147,7 @@ class AsyncClient(AsyncAdminCaller):
         none."""
         request = request_of(pubsub_pb2.GetQueryRequest, id=id)
         found = await self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse)
-        return answers.query_of(found.query)
+        return answers.query_of(found.query, found.lsn)
 
     async def list(
         self, session: str | None = None, *, page_size: int = 500
@@ -179,11 +186,12 @@ class AsyncClient(AsyncAdminCaller):
 
     # --- why, and what it would cost --------------------------------------------
 
-    async def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
-        """Explains why an object (a mapping with lon, lat and text) matches a live query or does
-        not, as a dict with the fields of ExplainMatchResponse. Nothing is published. Raises
-        NotFound when there is no such query."""
-        request = requests.explain_request(query_id, thing)
+    async def explain(self, query: Any, thing: Any) -> dict[str, Any]:
+        """Explains why an object (a mapping with lon, lat and text) matches a query or does not, as
+        a dict with the fields of ExplainMatchResponse. `query` is the id of a live query, or a
+        query as in `insert_many`, which is not inserted: ("", expression, region). Nothing is
+        published. Raises NotFound when there is no such live query."""
+        request = requests.explain_request(query, thing)
         found = await self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 

@@ -69,6 +69,7 @@ class Client(AdminCaller):
         replace: bool = False,
         until: Moment | None = None,
         retro: bool = False,
+        if_lsn: int = 0,
     ) -> InsertedQuery:
         """Inserts a query and returns its LSN, with what the service understood of it: expression,
         area and warnings. Objects that are published later, through any dispatcher, are matched
@@ -79,13 +80,19 @@ class Client(AdminCaller):
         against exactly one of the two. Then AlreadyExists is raised only when the id is taken in
         another session.
 
+        With `replace` and `if_lsn`, only the query with this LSN (`Query.lsn` of `get`) is
+        replaced. If it was deleted or replaced meanwhile, nothing is done, and FailedPrecondition
+        is raised, unless the live query equals this one.
+
         With `until`, the query ends at that moment as if it were deleted then: Unix milliseconds, a
         datetime with a time zone, or a timedelta from now.
 
         With `retro`, the query is matched at once against the objects of before that are still
         valid (`until` of `publish`), each once. The matches come to the session as any others. If
         valid objects had to be dropped, the session gets a gap with count 0."""
-        request = requests.insert_request(id, expression, region, session, replace, until, retro)
+        request = requests.insert_request(
+            id, expression, region, session, replace, until, retro, if_lsn
+        )
         answer = self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 
@@ -139,7 +146,7 @@ class Client(AdminCaller):
         none."""
         request = request_of(pubsub_pb2.GetQueryRequest, id=id)
         found = self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse)
-        return answers.query_of(found.query)
+        return answers.query_of(found.query, found.lsn)
 
     def list(self, session: str | None = None, *, page_size: int = 500) -> Iterator[Query]:
         """Yields the live queries of one session, or of all, in the order of their insertion."""
@@ -176,11 +183,12 @@ class Client(AdminCaller):
 
     # --- why, and what it would cost --------------------------------------------
 
-    def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
-        """Explains why an object (a mapping with lon, lat and text) matches a live query or does
-        not, as a dict with the fields of ExplainMatchResponse. Nothing is published. Raises
-        NotFound when there is no such query."""
-        request = requests.explain_request(query_id, thing)
+    def explain(self, query: Any, thing: Any) -> dict[str, Any]:
+        """Explains why an object (a mapping with lon, lat and text) matches a query or does not, as
+        a dict with the fields of ExplainMatchResponse. `query` is the id of a live query, or a
+        query as in `insert_many`, which is not inserted: ("", expression, region). Nothing is
+        published. Raises NotFound when there is no such live query."""
+        request = requests.explain_request(query, thing)
         found = self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 

@@ -66,7 +66,8 @@ library such as shapely, four sides (west, south, east, north), or None for the 
 class Query:
     """A standing query. The region None is the whole world. `canonical` is the expression as the
     service understood it, in queries that it returns; it does not matter to equality. `until` is
-    the end of the query in Unix milliseconds, None for none."""
+    the end of the query in Unix milliseconds, None for none. `lsn` is that of its insert in a query
+    that `get` returns, else 0; it does not matter to equality either."""
 
     id: str
     expression: str = ""
@@ -74,6 +75,7 @@ class Query:
     session: str = ""
     canonical: str = dataclasses.field(default="", compare=False)
     until: int | None = None
+    lsn: int = dataclasses.field(default=0, compare=False)
 
 
 # --- queries --------------------------------------------------------------
@@ -94,7 +96,7 @@ def region_to_proto(value: Any) -> query_pb2.Region | None:
             return None
 
 
-_BESIDES = ("session", "canonical", "until")
+_BESIDES = ("session", "canonical", "until", "lsn")
 """Fields of a query that need not be given, or are not read."""
 
 
@@ -136,6 +138,7 @@ def insert_request(
     replace: bool = False,
     until: Moment | None = None,
     retro: bool = False,
+    if_lsn: int = 0,
 ) -> pubsub_pb2.InsertQueryRequest:
     values = {"id": id, "expression": expression, "region": region, "until": until}
     query = query_to_proto(values, session)
@@ -148,14 +151,17 @@ def insert_request(
         request_id=new_request_id(),
         replace=replace,
         retro=retro,
+        if_lsn=if_lsn,
     )
 
 
-def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
-    """Builds the request that explains a match, from a mapping as in `object_batch`. Raises
-    InvalidArgument."""
+def explain_request(query: Any, thing: Any) -> explain_pb2.ExplainMatchRequest:
+    """Builds the request that explains a match, from the id of a live query or from a query as in
+    `query_to_proto`, and from a mapping as in `object_batch`. Raises InvalidArgument."""
     [row] = object_batch([thing]).objects
-    return request_of(explain_pb2.ExplainMatchRequest, query_id=query_id, object=row)
+    if isinstance(query, Query | Mapping | tuple | list):
+        return explain_pb2.ExplainMatchRequest(query=query_to_proto(query), object=row)
+    return request_of(explain_pb2.ExplainMatchRequest, query_id=query, object=row)
 
 
 def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequest:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ps2stream.archive.layout import (
+    COMPACTED,
     HEAD,
     MARK,
+    WITHDRAWN,
     ArchiveLimits,
     ArchiveMark,
     RawFile,
@@ -24,6 +26,7 @@ from ps2stream.archive.layout import (
     dispatcher_folder,
     encode_head,
     list_raw,
+    read_manifest,
     read_mark,
 )
 from ps2stream.errors import DataDirectoryError, Ps2StreamError
@@ -43,6 +46,8 @@ delay."""
 LAG_BYTES = 256 << 20
 """The most that the log may keep for an archive that cannot be written; then objects are lost to
 the archive, and counted."""
+PRUNE_S = 60.0
+"""How often lines of withdrawals are removed that no file needs any more."""
 RESERVE_BYTES = 256 << 20
 """Space on the disk that the archive leaves to others: four segments of a log."""
 _HOUR_MS = 3_600_000
@@ -110,6 +115,7 @@ class ArchiveWriter:
         self._sizes: dict[RawFile, tuple[int, int]] = {}  # bytes, and Unix ms when written
         self._held: Any = None
         self._removed = 0
+        self._pruned_ms = 0
 
     # --- from outside ---------------------------------------------------------
 
@@ -124,6 +130,7 @@ class ArchiveWriter:
                 self._write_due(is_last=False)
             self._write_due(is_last)
             self._remove_old()
+            self._prune_withdrawn()
             self._note_problem("")
         except (OSError, Ps2StreamError) as error:
             self._note_problem(str(error))
@@ -309,6 +316,30 @@ class ArchiveWriter:
             del self._sizes[self._files.pop(0)]
             total -= size
             self._removed += 1
+
+    def _prune_withdrawn(self) -> None:
+        """Removes the lines of withdrawals that no file needs any more, now and then, while nobody
+        compacts the archive: what is being compacted may need them."""
+        now, path = self._clock_ms(), self.folder / WITHDRAWN
+        if 0 <= now - self._pruned_ms < PRUNE_S * 1000 or not path.exists():
+            return
+        self._pruned_ms = now
+        from ps2stream.archive import withdrawn
+
+        def find_needless() -> tuple[int, int]:
+            waiting = [RawFile(self._mark.series, batch.offset, 1 << 62) for batch in self._waiting]
+            manifest = read_manifest(self._limits.path)
+            files = [*self._files, *waiting[:1]]
+            needed = withdrawn.find_needed(manifest, self._mark.partition, files)
+            return withdrawn.find_needless(path, needed)
+
+        with contextlib.suppress(Ps2StreamError):  # it is compacted just now, or damaged
+            if find_needless() == (0, 0):
+                return
+            with contextlib.closing(lock_directory(self._limits.path / COMPACTED)):
+                number, end = find_needless()
+                if end:
+                    withdrawn.remove_lines(path, number, end)
 
     def _give_up_late(self) -> None:
         """Counts as lost what could not be written, once the log would have to keep too much: so

@@ -1,7 +1,8 @@
 """Alerts as posts: objects over the area of an alert, with what it says as their text.
 
-An update or a cancellation also goes where the earlier messages went that it refers to: whoever got
-the alert hears that it changed, even if the area became smaller or is not repeated.
+An update or a cancellation also goes where the earlier messages went that it refers to, once more
+with the words and levels of each: whoever got the alert hears that it changed, even if the area
+became smaller, the severity less, or nothing is repeated.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ GEOMETRY_BYTES = 4 << 10
 KEPT_BYTES = 64 << 10
 KEPT_MS = 7 * 86_400_000
 KEPT_MOST = 10_000
-KEPT_WORDS = {
-    "language": 100, "event": 200, "urgency": 100, "severity": 100, "certainty": 100,
-    "headline": 400, "description": 2000,
-}  # fmt: skip
-"""What is kept of an alert, at most so many bytes of each: a cancellation that repeats nothing must
-satisfy the queries that the alert satisfied."""
+KEPT_TOTAL_BYTES = 64 << 20
+FACES = 4
+"""Most messages with other words whose words an update repeats: the first, and the last ones."""
+FACE_BYTES = 4 << 10
+"""Most bytes that are kept of the text of a message."""
+FACE = ("category", "area", "language", "event", "urgency", "severity", "certainty",
+        "severity_level")  # fmt: skip
+"""Attributes that are repeated with the words: all that says what is expected where."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -72,9 +75,10 @@ class AlertPosts:
         out = EntryPosts()
         if alert.kind in ("Ack", "Error"):
             return out
-        earlier = [_read_kept(kept[id]) for id in alert.references if id in kept]
-        infos = alert.infos or [_make_bare_info(alert, kept)]
-        for number, info in enumerate(infos):
+        known = [kept[id] for id in alert.references if id in kept]
+        earlier = [_read_kept(each) for each in known]
+        faces, shapes, last = list[dict[str, Any]](), list(earlier), None
+        for number, info in enumerate(alert.infos):
             if info.times.get("expires", now_ms + 1) <= now_ms:
                 self._counts.add("expired")
                 continue
@@ -84,13 +88,55 @@ class AlertPosts:
                 if not out.problems:
                     out.problems.append(_explain_no_area(alert))
                 continue
+            post = _make_post(alert, info, own or whole)
             try:
-                out.posts += self._place_info(alert, info, number, own, whole)
+                out.posts += self._place_post(post, f"{alert.sent_ms}.{number}", own, whole)
             except ValueError as error:
                 out.problems.append(str(error))
                 continue
-            _keep_area(kept, alert, info, whole, now_ms)
+            faces.append(_make_face(post))
+            shapes.append(whole)
+            last = info
+        if last is not None or not alert.infos:
+            faces = self._repeat_faces(alert, last, known, faces, out) + faces
+        if faces:
+            whole = _join_areas(shapes)
+            assert whole is not None  # each face has an area
+            _keep_area(kept, alert, last, whole, faces, now_ms)
         return out
+
+    def _repeat_faces(
+        self,
+        alert: AlertMessage,
+        info: AlertInfo | None,
+        known: list[dict[str, Any]],
+        own: list[dict[str, Any]],
+        out: EntryPosts,
+    ) -> list[dict[str, Any]]:
+        """Adds the posts with the words of the earlier messages, for those whose queries these
+        satisfied, and returns these words, without those that the message has itself."""
+        faces: list[dict[str, Any]] = []
+        for face in (face for each in known for face in each.get("faces", ())):
+            if not any(_is_same(face, other) for other in (*own, *faces)):
+                faces.append(face)
+        if info is None and not faces:
+            out.problems.append(_explain_no_area(alert))
+            return faces
+        faces[:] = faces[:1] + faces[1:][-(FACES - 1) :]
+        whole = _join_areas([_read_kept(each) for each in known])
+        for number, face in enumerate(faces):
+            assert whole is not None
+            post = _make_post(alert, info or _make_bare_info(alert, face), whole)
+            kept_attributes = {k: v for k, v in post["attributes"].items() if k not in FACE}
+            post["attributes"] = {
+                **kept_attributes, **face["attributes"], "words_of": face["alert"]
+            }  # fmt: skip
+            post["text"] = cut_text(f"{alert.kind}: {face['text']}", TEXT_BYTES)
+            try:
+                out.posts += self._place_post(post, f"{alert.sent_ms}.w{number}", None, whole)
+            except ValueError as error:
+                out.problems.append(str(error))
+        return faces
 
     def _find_shape(self, info: AlertInfo, out: EntryPosts) -> AreaShape | None:
         """Returns the area of an info; notes as problems the parts that have none."""
@@ -114,23 +160,20 @@ class AlertPosts:
         found, missing = self._options.places.find(area.codes)
         return found, missing or ([] if found else ["(no codes)"])
 
-    def _place_info(
-        self, alert: AlertMessage, info: AlertInfo, number: int, own: AreaShape | None,
-        whole: AreaShape,
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    def _place_post(
+        self, post: dict[str, Any], version: str, own: AreaShape | None, whole: AreaShape
+    ) -> Iterator[dict[str, Any]]:
         options = self._options
         places = place_area(whole, options.spacing_km, options.most)
         if places.spacing_km > options.spacing_km:
             self._counts.add("coarse")
         inside = places.inside if own is None else find_inside(own, places.lon, places.lat)
-        post = _make_post(alert, info, own or whole)
-        version = f"{alert.sent_ms}.{number}"
         for lon, lat, is_inside, name in zip(
             places.lon.tolist(), places.lat.tolist(), inside, places.names, strict=True
         ):
             more = {"inside": is_inside, "spacing_km": places.spacing_km}
             attributes = post["attributes"] | more
-            id = make_id(alert.id, version, name)
+            id = make_id(attributes["alert"], version, name)
             yield {**post, "id": id, "lon": lon, "lat": lat, "attributes": attributes}
 
 
@@ -213,7 +256,12 @@ def _join_areas(shapes: list[AreaShape]) -> AreaShape | None:
 
 
 def _keep_area(
-    kept: dict[str, Any], alert: AlertMessage, info: AlertInfo, shape: AreaShape, now_ms: int
+    kept: dict[str, Any],
+    alert: AlertMessage,
+    info: AlertInfo | None,
+    shape: AreaShape,
+    faces: list[dict[str, Any]],
+    now_ms: int,
 ) -> None:
     data = ""
     if shape.geometry is not None:
@@ -221,19 +269,22 @@ def _keep_area(
         if len(shapely.to_wkb(geometry)) > KEPT_BYTES:  # a larger area is as good
             geometry = shapely.box(*shapely.bounds(geometry).tolist())
         data = shapely.to_wkb(geometry, hex=True)
-    until = max(info.times.get("expires", 0), now_ms) + KEPT_MS
-    kept[alert.id] = {
+    expires = 0 if info is None else info.times.get("expires", 0)
+    kept[alert.id] = made = {
         "shape": data,
         "circles": [list(circle) for circle in shape.circles[:1000]],
-        "until": until,
-        "words": {name: cut_text(info.words[name], most) for name, most in KEPT_WORDS.items()},
-        "categories": info.categories[:10],
+        "until": max(expires, now_ms) + KEPT_MS,
+        "faces": faces,
     }
+    made["bytes"] = len(json.dumps(made))
     if len(kept) > KEPT_MOST or len(kept) % 100 == 0:
         for id in [id for id, each in kept.items() if each["until"] < now_ms]:
             del kept[id]
-        for id in list(kept)[: max(0, len(kept) - KEPT_MOST)]:
-            del kept[id]
+    total, left = sum(each.get("bytes", 0) for each in kept.values()), len(kept)
+    for id in list(kept):
+        if left <= KEPT_MOST and total <= KEPT_TOTAL_BYTES:
+            break
+        left, total = left - 1, total - kept.pop(id).get("bytes", 0)
 
 
 def _read_kept(value: Mapping[str, Any]) -> AreaShape:
@@ -241,11 +292,19 @@ def _read_kept(value: Mapping[str, Any]) -> AreaShape:
     return AreaShape(geometry, tuple(AreaCircle(*circle) for circle in value["circles"]))
 
 
-def _make_bare_info(alert: AlertMessage, kept: Mapping[str, Any]) -> AlertInfo:
-    """Returns what a message without an info is about: what the one said that it refers to."""
-    words = dict.fromkeys(WORDS, "")
-    known = [kept[id] for id in alert.references if id in kept]
-    if known:
-        words |= known[-1]["words"]
-    words["headline"] = f"{alert.kind}: {words['headline'] or words['event']}"
-    return AlertInfo(words, known[-1]["categories"] if known else [], {}, [])
+def _make_face(post: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what queries ask for of a message: its words and levels."""
+    attributes = post["attributes"]
+    found = {name: attributes[name] for name in FACE if name in attributes}
+    text = cut_text(post["text"], FACE_BYTES)
+    return {"alert": attributes["alert"], "text": text, "attributes": found}
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(one["text"] == other["text"] and one["attributes"] == other["attributes"])
+
+
+def _make_bare_info(alert: AlertMessage, face: Mapping[str, Any]) -> AlertInfo:
+    """Returns the info of a message without any, which repeats the words of an earlier one."""
+    event = face["attributes"].get("event", "")
+    return AlertInfo(dict.fromkeys(WORDS, "") | {"headline": f"{alert.kind}: {event}"}, [], {}, [])

@@ -14,7 +14,7 @@ from ps2stream.language.boolean import ANY_TEXT, Expr
 from ps2stream.language.expression import hash_literals
 from ps2stream.language.expression import parse as parse_expression
 from ps2stream.language.posting import list_units
-from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
+from ps2stream.limits import QUERY_BYTES
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.service import query_columns
@@ -24,7 +24,7 @@ from ps2stream.service.objects import read_objects
 from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.typed_clauses import typed_clause
 from ps2stream.space.region_rows import decode_region
-from ps2stream.v1 import explain_pb2, object_pb2
+from ps2stream.v1 import explain_pb2, object_pb2, query_pb2
 
 Call = Callable[[bytes, OpenCall], bytes]
 NEWEST = 1 << 62
@@ -45,19 +45,12 @@ class InquiryCalls:
         }
 
     def _explain_match(self, data: bytes, call: OpenCall) -> bytes:
-        request = parse(explain_pb2.ExplainMatchRequest, data, REQUEST_BYTES, "request_bytes")
-        if problem := name_problem(request.query_id, "id"):
-            raise invalid("query_id", problem)
+        request = parse(explain_pb2.ExplainMatchRequest, data, QUERY_BYTES, "query_bytes")
         batch = object_pb2.ObjectBatch(objects=[request.object])
         objects = read_objects(batch, self._gateway.clock_ms())
         if refused := objects.refusals():
             raise InvalidArgument([Violation(f"object.{r.field}", r.description) for r in refused])
-        reply = wait(self._gateway.lookup(request.query_id, 0, 0, 1), call)
-        [*found] = query_columns.describe(reply)
-        if not found:
-            raise NotFound(f"there is no query {request.query_id!r}")
-        query, lsn = found[0]
-        row = QueryRows.decode(reply.rows.data)
+        query, lsn, row = self._find_query(request, call)
         analyzer = self._gateway.analyzer
         meeting = self._gateway.meeting(row, objects.analyse(analyzer))
         terms = analyzer.tokens(request.object.text)
@@ -98,15 +91,36 @@ class InquiryCalls:
         answer.reason = reason_of(answer)
         return answer.SerializeToString()
 
+    def _find_query(
+        self, request: explain_pb2.ExplainMatchRequest, call: OpenCall
+    ) -> tuple[query_pb2.Query, int, QueryRows]:
+        """Returns the query that a request is about: as it is shown, its LSN, and its row."""
+        if request.HasField("query"):
+            if request.query_id:
+                raise invalid("query", "is given with query_id; give one of them")
+            row = self._read_query(request.query)
+            [query] = query_columns.describe_rows(row, [""])
+            query.id = ""
+            return query, 0, row
+        if problem := name_problem(request.query_id, "id"):
+            raise invalid("query_id", problem)
+        reply = wait(self._gateway.lookup(request.query_id, 0, 0, 1), call)
+        for query, lsn in query_columns.describe(reply):
+            return query, lsn, QueryRows.decode(reply.rows.data)
+        raise NotFound(f"there is no query {request.query_id!r}")
+
+    def _read_query(self, query: query_pb2.Query) -> QueryRows:
+        """Returns the row of a query as if it were inserted now. Raises InvalidArgument."""
+        query.id, query.session = query.id or "-", query.session or "-"
+        rows = query_columns.read_query(query, self._gateway).rows
+        return rows.replace(handle=np.array([NEWEST]))
+
     def _parse_expression(self, expression: str) -> Expr | None:
         return parse_expression(expression, self._gateway.analyzer) if expression else None
 
     def _price_query(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(explain_pb2.PriceQueryRequest, data, QUERY_BYTES, "query_bytes")
-        query = request.query
-        query.id, query.session = query.id or "-", query.session or "-"
-        rows = query_columns.read_query(query, self._gateway).rows
-        price = self._gateway.price(rows.replace(handle=np.array([NEWEST])))
+        price = self._gateway.price(self._read_query(request.query))
         if price is None:
             raise FailedPrecondition(
                 "this dispatcher has no sample of recent objects to estimate from: it accepted "

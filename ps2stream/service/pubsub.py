@@ -16,6 +16,7 @@ import numpy as np
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     AlreadyExists,
+    FailedPrecondition,
     NotFound,
     ResourceExhausted,
     Unavailable,
@@ -24,7 +25,7 @@ from ps2stream.errors import (
 from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
-from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.protocol.rows import NEVER, QueryRows, UpdateKind
 from ps2stream.security import QUOTA_RETRY_MS, TenantQuota
 from ps2stream.service import query_columns
 from ps2stream.service.admission import PublishRates
@@ -147,7 +148,7 @@ class PubSub:
         # This comes before the query is stored: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
         check_deadline(call)
-        rows, request_ids = _name_inserts(found, request)
+        rows, request_ids = _name_inserts(found, request, _read_condition(request))
         decision = wait(self._gateway.update(rows, found.sessions, request_ids), call)
         lsn = self._read_only_lsn(decision, request.query.id, request.replace)
         answer = pubsub_pb2.InsertQueryResponse(lsn=lsn, interpretation=understood)
@@ -277,6 +278,9 @@ class PubSub:
                 raise AlreadyExists(f"query {id!r} {_ELSEWHERE if replaces else _EXISTS}")
             case UpdateStatus.NOT_FOUND:
                 raise NotFound(f"there is no query {id!r}")
+            case UpdateStatus.FAILED_PRECONDITION:
+                raise FailedPrecondition(f"the live query {id!r} has another LSN than if_lsn, or "
+                                         "there is none; nothing was replaced")  # fmt: skip
             case UpdateStatus.QUERY_QUOTA | UpdateStatus.SESSION_QUOTA as status:
                 raise ResourceExhausted(self._describe_quota(status), QUOTA_RETRY_MS)
             case _:
@@ -308,11 +312,21 @@ _ELSEWHERE = "exists in another session, and only a query of the same session ca
 def _name_inserts(
     found: query_columns.QueryInserts,
     request: pubsub_pb2.InsertQueryRequest | pubsub_pb2.InsertQueriesRequest,
+    if_lsn: int = 0,
 ) -> tuple[QueryRows, Sequence[str]]:
     """Returns the inserts as the request wants them, and the request id of each."""
     if request.replace:
-        return query_columns.make_replacements(found.rows, found.at, request.request_id)
+        return query_columns.make_replacements(found.rows, found.at, request.request_id, if_lsn)
     return found.rows, [request.request_id] * len(found.at)
+
+
+def _read_condition(request: pubsub_pb2.InsertQueryRequest) -> int:
+    """Returns the LSN of the query that may be replaced, 0 for any. Raises InvalidArgument."""
+    if request.if_lsn and not request.replace:
+        raise invalid("if_lsn", "is set without replace")
+    if request.if_lsn >= NEVER:
+        raise invalid("if_lsn", f"expected an LSN below 2^63 - 1, got {request.if_lsn}")
+    return request.if_lsn
 
 
 def _check_name(field: Literal["id", "session"], value: str) -> None:

@@ -127,11 +127,16 @@ def read_queries(
     return _compile_inserts(found, gateway, retro)
 
 
-def make_replacements(rows: QueryRows, at: I64, request_id: str) -> tuple[QueryRows, list[str]]:
+def make_replacements(
+    rows: QueryRows, at: I64, request_id: str, if_lsn: int = 0
+) -> tuple[QueryRows, list[str]]:
     """Returns the inserts of rows `at` of a request as replacements, and the request id of each: as
-    several may be of one query, it has the number of the row. So it is that of no delete either."""
+    several may be of one query, it has the number of the row. So it is that of no delete either.
+    if_lsn: the LSN of the queries that they may replace, 0 for any."""
     request_ids = [f"{request_id}\0{row}" if request_id else "" for row in at.tolist()]
-    return rows.replace(kind=np.full(len(rows), UpdateKind.REPLACE, np.uint8)), request_ids
+    n = len(rows)
+    kind, handle = np.full(n, UpdateKind.REPLACE, np.uint8), np.full(n, if_lsn, np.int64)
+    return rows.replace(kind=kind, handle=handle), request_ids
 
 
 def deletes(ids: Sequence[str]) -> QueryRows:
@@ -153,13 +158,18 @@ def read_deletes(ids: Sequence[str]) -> tuple[QueryRows, I64, list[RowRefusal]]:
 def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
     """Returns each query that was found, as its client typed and named it, with its handle."""
     rows = QueryRows.decode(reply.rows.data)
+    names = own(column_to_strings(reply.name_off, reply.name))
+    return list(zip(describe_rows(rows, names), rows.handle.tolist(), strict=True))
+
+
+def describe_rows(rows: QueryRows, sessions: Sequence[str]) -> list[query_pb2.Query]:
+    """Returns each query as its client typed and named it, given the names of their sessions."""
     sources = rows.source.tobytes()
     at = rows.source_off.tolist()
     out = []
-    for id_, session, handle, a, b in zip(
+    for id_, session, a, b in zip(
         own(column_to_strings(rows.id_off, rows.id)),
-        own(column_to_strings(reply.name_off, reply.name)),
-        rows.handle.tolist(),
+        sessions,
         at[:-1],
         at[1:],
         strict=True,
@@ -180,7 +190,7 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
             )
         else:
             query.region.geojson = json.dumps(region, separators=(",", ":"))
-        out.append((query, handle))
+        out.append(query)
     return out
 
 

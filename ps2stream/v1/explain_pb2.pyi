@@ -22,27 +22,33 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ExplainMatchRequest(_message.Message):
-    """Request of ExplainMatch; at most 64 KiB."""
+    """Request of ExplainMatch; at most 1 MiB. It has either query_id or query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_ID_FIELD_NUMBER: _builtins.int
     OBJECT_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """Id of a live query."""
     @_builtins.property
     def object(self) -> _object_pb2.Object:
         """Object as it would be published; nothing is published."""
 
+    @_builtins.property
+    def query(self) -> _query_pb2.Query:
+        """Query as it would be inserted now; nothing is inserted. Its id and session do not matter."""
+
     def __init__(
         self,
         *,
         query_id: _builtins.str = ...,
         object: _object_pb2.Object | None = ...,
+        query: _query_pb2.Query | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "query_id", b"query_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "query", b"query", "query_id", b"query_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -75,7 +81,7 @@ class ExplainMatchResponse(_message.Message):
     """Deciding reason, in a sentence."""
     query_lsn: _builtins.int
     """LSN of the query's insert. Objects stamped with this LSN or a later one are matched against
-    the query.
+    the query. 0 for a query that is not live.
     """
     plan_version: _builtins.int
     """Version of the plan that says which workers own the query's postings. While two plans coexist,

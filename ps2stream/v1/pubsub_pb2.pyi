@@ -30,6 +30,7 @@ class InsertQueryRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
     RETRO_FIELD_NUMBER: _builtins.int
+    IF_LSN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Name of this attempt and its retries, at most 128 bytes. Repeating a plain insert is harmless
     without it. A repeated replacement with the same name gets the first answer and replaces nothing,
@@ -47,6 +48,12 @@ class InsertQueryRequest(_message.Message):
     amount of valid objects; if some that were valid had been dropped, the session gets a gap with
     count 0. An insert that changes nothing matches nothing anew.
     """
+    if_lsn: _builtins.int
+    """LSN of the live query that may be replaced, as GetQueryResponse.lsn; 0: any, or none. Only with
+    replace. So what was deleted or replaced meanwhile is not inserted again. A retry with the same
+    request_id gets the first answer, as without it, and if a query that equals this one is live,
+    nothing is done, and its LSN is the answer.
+    """
     @_builtins.property
     def query(self) -> _query_pb2.Query:
         """Query to insert."""
@@ -58,10 +65,11 @@ class InsertQueryRequest(_message.Message):
         request_id: _builtins.str = ...,
         replace: _builtins.bool = ...,
         retro: _builtins.bool = ...,
+        if_lsn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "replace", b"replace", "request_id", b"request_id", "retro", b"retro"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_lsn", b"if_lsn", "query", b"query", "replace", b"replace", "request_id", b"request_id", "retro", b"retro"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -137,6 +137,8 @@ class PubSubServicer(object):
         Scope: subscribe.
         ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
         replace is not set; or of one of another session.
+        FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+        nothing was replaced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -193,7 +195,8 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExplainMatch(self, request, context):
-        """Explains why an object would match a live query, or would not. Nothing is published.
+        """Explains why an object would match a query, or would not: a live one, or one as if it were
+        inserted now. Nothing is published or inserted.
 
         Scope: subscribe.
         NOT_FOUND: there is no live query with this id.

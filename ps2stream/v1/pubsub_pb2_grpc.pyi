@@ -57,6 +57,8 @@ class PubSubStub:
     Scope: subscribe.
     ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
     replace is not set; or of one of another session.
+    FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+    nothing was replaced.
     """
     InsertQueries: _grpc.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]
     """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
@@ -89,7 +91,8 @@ class PubSubStub:
     Scope: subscribe.
     """
     ExplainMatch: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]
-    """Explains why an object would match a live query, or would not. Nothing is published.
+    """Explains why an object would match a query, or would not: a live one, or one as if it were
+    inserted now. Nothing is published or inserted.
 
     Scope: subscribe.
     NOT_FOUND: there is no live query with this id.
@@ -172,6 +175,8 @@ class PubSubAsyncStub(PubSubStub):
     Scope: subscribe.
     ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
     replace is not set; or of one of another session.
+    FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+    nothing was replaced.
     """
     InsertQueries: _aio.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]  # type: ignore[assignment]
     """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
@@ -204,7 +209,8 @@ class PubSubAsyncStub(PubSubStub):
     Scope: subscribe.
     """
     ExplainMatch: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]  # type: ignore[assignment]
-    """Explains why an object would match a live query, or would not. Nothing is published.
+    """Explains why an object would match a query, or would not: a live one, or one as if it were
+    inserted now. Nothing is published or inserted.
 
     Scope: subscribe.
     NOT_FOUND: there is no live query with this id.
@@ -290,6 +296,8 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         Scope: subscribe.
         ALREADY_EXISTS: the id is that of a live query with another expression, region or session, and
         replace is not set; or of one of another session.
+        FAILED_PRECONDITION: the live query with the id has another LSN than if_lsn, or there is none;
+        nothing was replaced.
         """
 
     @_abc_1.abstractmethod
@@ -358,7 +366,8 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.ExplainMatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.ExplainMatchResponse, _abc.Awaitable[_explain_pb2.ExplainMatchResponse]]:
-        """Explains why an object would match a live query, or would not. Nothing is published.
+        """Explains why an object would match a query, or would not: a live one, or one as if it were
+        inserted now. Nothing is published or inserted.
 
         Scope: subscribe.
         NOT_FOUND: there is no live query with this id.

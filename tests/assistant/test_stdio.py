@@ -42,6 +42,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("read_matches", {"cursor": "forged"}, "not known here"),
     ("read_matches", {"wait_s": 31}, "wait_s: "),
     ("explain", {"id": "nobody", "lon": 1, "lat": 1, "text": "a"}, "no subscription 'nobody'"),
+    ("explain", {"query": "NOT", "lon": 1, "lat": 1, "text": "a"}, "query: "),
+    ("explain", {"lon": 1, "lat": 1, "text": "a"}, "give words, or a place"),
+    ("explain", {"id": "x", "query": "a", "lon": 1, "lat": 1, "text": "a"}, "is given with id"),
     ("remove_subscription", {"id": ""}, "id: "),
     ("price", {"query": "NOT"}, "query: "),
 ]  # fmt: skip
@@ -78,6 +81,10 @@ def test_an_assistant_subscribes_reads_and_removes(target: str, client: Client) 
             assert (await call(assistant, "explain", **asked, text="storm"))["matches"]
             other = await call(assistant, "explain", **asked, text="sun")
             assert not other["matches"]
+            about = {"query": "sun NOT rain", **ZURICH, "lon": 8.5, "lat": 47.4}
+            assert (await call(assistant, "explain", **about, text="sun"))["matches"]
+            dry = await call(assistant, "explain", **about, text="sun and rain")
+            assert (dry["matches"], dry["region"]["inside"]) == (False, True)
             price = await call(assistant, "price", query="flood")
             assert price["sampled"] >= price["matched"] >= 1
             assert await call(assistant, "remove_subscription", id=added["id"]) == {

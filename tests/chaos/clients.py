@@ -285,7 +285,7 @@ class Updater(Customer):
 
     def _insert(self, query: naive.Query, replace: bool) -> int:
         what = query.id, query.expression, query.region, query.session
-        request = requests.insert_request(*what, replace)
+        request = requests.insert_request(*what, replace, retro=query.retro)
         return self._ask("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
 
     def _replace(self, old: Change) -> None:

@@ -85,6 +85,7 @@ class History:
         self.sessions: dict[str, Seen] = {}
         self.arrivals: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
         self.updates: list[tuple[float, float]] = []
+        self.withdrawn: set[str] = set()  # before any query with retro was inserted for them
         self.problems: list[str] = []
         self.errors: dict[str, int] = {}
         self.stop = threading.Event()

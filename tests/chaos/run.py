@@ -25,6 +25,7 @@ from tests.chaos.history import History
 from tests.chaos.host import READY_S, Host, send
 from tests.chaos.moves import HOLDERS, ROLES, Mover
 from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
+from tests.chaos.withdrawals import Withdrawer
 from tests.support.postgres_server import Server, installed, server
 
 DRAIN_S = 60.0
@@ -272,6 +273,7 @@ class Crowd:
         sessions = ["calm 0", "calm 1", "calm 2", *(f"restless {i}" for i in range(5))]
         each = rate / (2 * host.dispatchers)
         self.updaters = [Updater(f"updater{i}", sessions, 60, 0.3, *rest) for i in range(2)]
+        self.updaters.append(Withdrawer("withdrawer", sessions, 0, 0.5, *rest))
         self.publishers = [
             Publisher(f"publisher{i}", i % host.dispatchers, each, hot_s, *rest)
             for i in range(2 * host.dispatchers)

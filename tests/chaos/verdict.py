@@ -27,6 +27,8 @@ class Verdict:
     refused: int = 0
     expected: int = 0
     delivered: int = 0
+    retro: int = 0
+    withdrawn: int = 0
     repeats: int = 0
     gaps: int = 0
     lost: int = 0
@@ -55,7 +57,28 @@ def expected(history: History) -> dict[str, set[Pair]]:
             for change in live:
                 if naive.matches(change.query, obj):
                     pairs[change.query.session].add((change.query.id, name))
+    for session, pair in _of_before(history):
+        if pair[1] not in history.withdrawn:
+            pairs[session].add(pair)
     return pairs
+
+
+def _of_before(history: History) -> Iterator[tuple[str, Pair]]:
+    """The session and the pairs of queries with retro with objects that came before them and are
+    still valid. Each of these words is of one query and a few objects."""
+    by_word: dict[str, list[tuple[Batch, str, naive.Obj]]] = {}
+    for batch in history.batches:
+        for name, obj in zip(batch.names, batch.objects, strict=True):
+            if obj.until and batch.lsn >= 0:
+                by_word.setdefault(obj.text, []).append((batch, name, obj))
+    for changes in history.queries.values():
+        for change in changes:
+            query = change.query
+            if not (query.retro and change.inserted):
+                continue
+            for batch, name, obj in by_word.get(query.expression, []):
+                if naive.meets(query, change.inserted, 0, math.inf, obj, batch.lsn):
+                    yield query.session, (query.id, name)
 
 
 def missing(history: History, due: dict[str, set[Pair]]) -> int:
@@ -74,6 +97,9 @@ def judge(history: History, due: dict[str, set[Pair]]) -> Verdict:
         found.published += len(batch.names) * (batch.lsn >= 0)
         found.unknown += len(batch.names) * (batch.lsn == -1)
         found.refused += len(batch.names) * (batch.lsn == -2)
+    of_before = [pair for _, pair in _of_before(history)]
+    found.withdrawn = sum(name in history.withdrawn for _, name in of_before)
+    found.retro = len(of_before) - found.withdrawn
     _offsets(history, found)
     uncertain: dict[str, list[list[Change]]] = {}
     for name, seen in history.sessions.items():

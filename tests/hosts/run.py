@@ -71,7 +71,7 @@ class Hosts:
         """Returns once the service is ready. Raises RuntimeError."""
         head, words = self.first, ("cluster", "start", "--no-serve", "--json")
         self.head = head.run(*words, f"--node-ip={head.address}", f"--port={self.head_port}")
-        scopes = "--scope=admin,publish,subscribe"
+        scopes = "--scope=admin,publish,subscribe,withdraw"
         made = head.run("token", "create", "--json", *self._database, scopes)
         head.await_said('"node"', self.head)
         self.join()

@@ -85,6 +85,8 @@ def test_lists_come_in_pages(api: str, client: Client) -> None:
         ({"expression": "flood", "region": {"type": "Cube"}}, "region.type", "Cube"),
         ({"expression": "flood", "until": "soon"}, "until", "ISO 8601"),
         ({"expression": "flood", "retro": "yes"}, "retro", "true or false"),
+        ({"expression": "flood", "if_lsn": True}, "if_lsn", "a whole number"),
+        ({"expression": "flood", "if_lsn": 3}, "if_lsn", "is set without replace"),
         ({}, "expression", "needs an expression or a region"),
         (b'{"expression": "a", "expression": "b"}', "body", "occurs 2 times"),
         (b"[" * 100, "body", "64 nested levels"),

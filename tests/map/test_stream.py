@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from playwright.sync_api import Browser
 
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
+from ps2stream.client.requests import Query
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import NotFound
@@ -293,6 +295,44 @@ def test_a_query_ends_after_its_last_reader(target: str) -> None:
                 await client.get(query.id)
             async with queries.claim(client, "me", "1" * 16) as again:
                 assert again.session == query.session
+            await queries.close()
+
+    asyncio.run(leave())
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_an_end_is_moved_of_the_query_that_was_read_alone(target: str, is_deleted: bool) -> None:
+    """What is deleted between reading and writing is not made again; what is replaced is moved."""
+
+    class InterruptedClient(AsyncClient):
+        left = 1
+
+        async def get(self, id: str) -> Query:
+            found = await super().get(id)
+            if self.left:
+                self.left -= 1
+                if is_deleted:
+                    await self.delete(id)
+                else:
+                    ends = timedelta(seconds=900)
+                    await self.insert(id, "flood", session=found.session, replace=True, until=ends)
+            return found
+
+    async def leave() -> None:
+        queries = EphemeralQueries(1)
+        async with AsyncClient(target) as client, InterruptedClient(target) as interrupted:
+            async with queries.claim(client, "me", "0" * 16) as query:
+                assert await queries.insert(client, query, "flood", None) is not None
+                await queries.leave(interrupted, query)
+                assert not interrupted.left
+                if is_deleted:
+                    assert await find_queries(client, query.session) == []
+                    with pytest.raises(NotFound):
+                        await queries.renew(interrupted, query)
+                else:
+                    until = (await client.get(query.id)).until
+                    assert until is not None
+                    assert until / 1000 - time.time() < 400
             await queries.close()
 
     asyncio.run(leave())

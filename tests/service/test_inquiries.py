@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ps2stream.client import requests
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
@@ -27,6 +28,7 @@ from ps2stream.routing.costs import Costs
 from ps2stream.service.explanation import region_test
 from ps2stream.service.inquiry_calls import NEWEST, answer_of, interval
 from ps2stream.space.regions import Circle, Rect, Region, World
+from ps2stream.v1 import explain_pb2
 from ps2stream.workers.gi2 import GI2
 from tests import naive
 from tests.sim.hostile import ANALYSIS, some_expression, some_object, some_plan, some_region
@@ -72,9 +74,9 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
         for id, (expression, region) in queries.items():
             client.insert(id, expression, region)
         for thing in [some_object(rng) for _ in range(8)]:
-            text, lon, lat = thing
+            _, lon, lat = thing
             for id, (expression, region) in queries.items():
-                told = client.explain(id, {"text": text, "lon": lon, "lat": lat})
+                told = client.explain(id, thing_of(thing))
                 assert told["matches"] == in_truth(expression, region, thing), (told, thing)
                 lacks = (told["text"] is not None and not told["text"]["holds"]) or (
                     not told["region"]["inside"]
@@ -82,6 +84,11 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
                 assert told["matches"] != lacks
                 assert "bug" not in told["reason"]
                 assert told["query"]["id"] == id
+                # The same query as if it were inserted now.
+                more = client.explain(("", expression, region), thing_of(thing))
+                assert more | {"query": told["query"], "query_lsn": told["query_lsn"]} == told
+                assert more["query"] == told["query"] | {"id": "", "session": ""}
+                assert more["query_lsn"] == 0
                 assert told["postings"] == told["cells"] * len(told["units"]) > 0
                 yes, no = yes + told["matches"], no + (not told["matches"])
                 replicated += any(unit["workers"] or unit["sharded"] for unit in told["units"])
@@ -135,6 +142,11 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
+def thing_of(thing: tuple[str, float, float]) -> dict[str, Any]:
+    text, lon, lat = thing
+    return {"text": text, "lon": lon, "lat": lat}
+
+
 def test_what_cannot_be_answered(quiet: Client) -> None:
     with pytest.raises(NotFound, match="there is no query 'nobody'"):
         quiet.explain("nobody", {"lon": 0, "lat": 0, "text": ""})
@@ -142,6 +154,12 @@ def test_what_cannot_be_answered(quiet: Client) -> None:
         quiet.explain("", {"lon": 0, "lat": 0, "text": ""})
     with pytest.raises(InvalidArgument, match=r"object\.lat"):
         quiet.explain("nobody", {"lon": 0, "lat": 91, "text": ""})
+    with pytest.raises(InvalidArgument, match=r"query\.expression"):
+        quiet.explain(("", "a AND"), {"lon": 0, "lat": 0, "text": ""})
+    both = requests.explain_request("nobody", {"lon": 0, "lat": 0, "text": ""})
+    both.query.expression = "flood"
+    with pytest.raises(InvalidArgument, match="query: is given with query_id"):
+        quiet._call_rpc("ExplainMatch", both, explain_pb2.ExplainMatchResponse)
     with pytest.raises(InvalidArgument, match=r"query\.expression"):
         quiet.price("a AND")
     with pytest.raises(InvalidArgument, match="needs an expression or a region"):

@@ -16,7 +16,7 @@ from ps2stream.client import requests
 from ps2stream.client.answers import RefusedRow
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
-from ps2stream.errors import AlreadyExists, InvalidArgument
+from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from ps2stream.space.regions import Circle
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
@@ -137,6 +137,56 @@ def test_every_object_meets_exactly_one_of_two(client: Client) -> None:
                 break
     assert sorted(found) == sorted([*names, "end"])
     client.delete("one")
+
+
+def test_only_the_query_with_the_wanted_lsn_is_replaced(client: Client) -> None:
+    def replace(expression: str, if_lsn: int, session: str = "wanted") -> int:
+        return int(
+            client.insert("wanted", expression, session=session, replace=True, if_lsn=if_lsn)
+        )
+
+    first = int(client.insert("wanted", "flood", session="wanted"))
+    read = client.get("wanted")
+    assert read.lsn == first
+    second = replace("fire", first)
+    assert second > first
+    # What was read is not live any longer; an equal query changes nothing.
+    with pytest.raises(FailedPrecondition, match="'wanted' has another LSN than if_lsn"):
+        replace("storm", first)
+    assert replace("fire", first) == second
+    with pytest.raises(AlreadyExists, match="exists in another session"):
+        replace("storm", second, "other")
+    client.delete("wanted")
+    with pytest.raises(FailedPrecondition, match="nothing was replaced"):
+        replace("fire", second)
+    assert list(client.list("wanted")) == []
+
+
+def test_a_repeat_of_a_conditional_replacement_gets_the_first_answer(client: Client) -> None:
+    first = int(client.insert("again", "flood", session="again"))
+    request = requests.insert_request("again", "fire", None, "again", True, if_lsn=first)
+    kind = pubsub_pb2.InsertQueryResponse
+    done = ask(client, "InsertQuery", request, kind).lsn
+    assert ask(client, "InsertQuery", request, kind).lsn == done
+    client.delete("again")
+    assert ask(client, "InsertQuery", request, kind).lsn == done
+    assert list(client.list("again")) == []
+
+
+@pytest.mark.parametrize(
+    ("replace", "if_lsn", "problem"),
+    [
+        (False, 7, "if_lsn: is set without replace"),
+        (True, 2**63 - 1, r"if_lsn: expected an LSN below 2\^63 - 1"),
+        (True, -1, "if_lsn: "),
+        (True, "7", "if_lsn: "),
+    ],
+)
+def test_a_bad_condition_is_refused(
+    client: Client, replace: bool, if_lsn: Any, problem: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        client.insert("x", "word", replace=replace, if_lsn=if_lsn)
 
 
 @pytest.mark.parametrize("value", ["yes", None, 1.5])

@@ -35,6 +35,7 @@ from ps2stream.dispatcher import (
     retro_queue,
     streams,
     valid_log,
+    withdrawals,
 )
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import router as dispatcher_router
@@ -71,6 +72,7 @@ from ps2stream.sequencer import (
 )
 from ps2stream.sequencer import machine as sequencer_machine
 from ps2stream.sequencer import plan_changes as sequencer_changes
+from ps2stream.sequencer.registry import encode
 from ps2stream.store import frames, segments
 from ps2stream.workers.machine import WorkerMachine
 from tests.sim.cluster import Poisonable
@@ -299,6 +301,79 @@ def a_late_part_is_called_whole() -> Iterator[None]:
         return gathering.gather_matches(rows, answers, needs, head._replace(whole=1))
 
     with patch(open_batches, "gather_matches", gather):
+        yield
+
+
+@bug
+def other_dispatchers_are_not_told_of_withdrawals() -> Iterator[None]:
+    """The dispatcher that is called withdraws its own objects alone."""
+
+    def selfish(self: Any, _: int, opened: Any) -> None:
+        opened.missing.intersection_update({self._router.index})
+
+    with patch(withdrawals.ObjectWithdrawals, "_send", selfish):
+        yield
+
+
+@bug
+def withdrawals_are_answered_before_the_sync() -> Iterator[None]:
+    """A withdrawal counts as durable when it is in the log."""
+    note = withdrawals.ObjectWithdrawals._note
+
+    def hasty(self: Any, *what: Any) -> int:
+        end = note(self, *what)
+        self.synced(end)
+        return end
+
+    with patch(withdrawals.ObjectWithdrawals, "_note", hasty):
+        yield
+
+
+@bug
+def withdrawals_are_forgotten_by_a_restart() -> Iterator[None]:
+    """A restarted dispatcher does not read what was withdrawn."""
+    with patch(valid_log.ValidityLog, "_drop_withdrawn", lambda self: None):
+        yield
+
+
+@bug
+def withdrawals_take_what_came_behind_them() -> Iterator[None]:
+    """A restarted dispatcher leaves out also what was published after its withdrawal."""
+    drop = valid_log.ValidityLog._drop_withdrawn
+
+    def greedy(self: Any) -> None:
+        self._withdrawn = dict.fromkeys(self._withdrawn, len(self._read))
+        drop(self)
+
+    with patch(valid_log.ValidityLog, "_drop_withdrawn", greedy):
+        yield
+
+
+@bug
+def withdrawals_leave_what_is_in_memory() -> Iterator[None]:
+    """A withdrawal is in the log alone."""
+    with patch(retro.RetroMatching, "withdraw", lambda self, ids: None):
+        yield
+
+
+@bug
+def withdrawals_concern_what_is_yet_to_come() -> Iterator[None]:
+    """A withdrawn id stays so, whoever publishes an object under it later."""
+    note_batch, withdraw = retro.RetroMatching.note_batch, retro.RetroMatching.withdraw
+
+    def remember(self: Any, ids: Any) -> None:
+        self.all_ids = [*getattr(self, "all_ids", []), ids]
+        withdraw(self, ids)
+
+    def note(self: Any, *what: Any) -> None:
+        note_batch(self, *what)
+        for ids in getattr(self, "all_ids", []):
+            withdraw(self, ids)
+
+    with (
+        patch(retro.RetroMatching, "withdraw", remember),
+        patch(retro.RetroMatching, "note_batch", note),
+    ):
         yield
 
 
@@ -533,6 +608,31 @@ def replacements_are_done_again() -> Iterator[None]:
         return whole(rows, names, (kept, data[np.repeat(counts, np.diff(off))]), **rest)
 
     with patch(sequencer_machine, "decide", forgetful):
+        yield
+
+
+def _with_conditions(change: Callable[[Any], Any]) -> AbstractContextManager[object]:
+    """The sequencer finds the conditions of replacements changed."""
+    whole = decide.decide
+
+    def changed(rows: Any, *rest: Any, **more: Any) -> Any:
+        decoded = QueryRows.decode(rows.data)
+        return whole(encode(decoded.replace(handle=change(decoded.handle))), *rest, **more)
+
+    return patch(sequencer_machine, "decide", changed)
+
+
+@bug
+def conditions_of_replacements_are_passed_over() -> Iterator[None]:
+    """A query that somebody deleted or replaced is inserted again by who has read it before."""
+    with _with_conditions(np.zeros_like):
+        yield
+
+
+@bug
+def conditions_of_replacements_never_hold() -> Iterator[None]:
+    """A replacement with a condition is refused, though the query is live."""
+    with _with_conditions(lambda handle: np.where(handle > 0, np.int64(1) << 60, 0)):
         yield
 
 

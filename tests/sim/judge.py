@@ -74,7 +74,8 @@ class Judge:
     def _expected(self, session: str) -> dict[str, set[Key]]:
         """By object: the pairs that it makes for this session."""
         out: dict[str, set[Key]] = {}
-        for name, thing in self.world.things.items():
+        world = self.world
+        for name, thing in world.things.items():
             out[name] = {
                 (handle, name)
                 for handle, query in self.queries.items()
@@ -86,6 +87,7 @@ class Judge:
                     self.died.get(handle, NEVER),
                     thing.obj,
                     thing.lsn,
+                    world.withdrawals.find_lsn(name),
                 )
             }
         return out
@@ -115,6 +117,7 @@ class Judge:
         room = len(box.lost - set(box.pairs)) + sum(box.unknown.values())
         missed = {key for name in self._must() for key in expected[name] - found.keys()}
         missed -= self._find_excused(session, missed) | self._find_shed(session, missed)
+        missed -= self._find_withdrawn(missed)
         if len(missed) > room:
             some = sorted(missed)[:5]
             things = [(key, self.queries[key[0]], world.things[key[1]]) for key in some]
@@ -147,6 +150,13 @@ class Judge:
 
         may = world.sheddable - world.durable
         return {key for key in missed if key[1] in may and is_covered(key[1])}
+
+    def _find_withdrawn(self, missed: set[Key]) -> set[Key]:
+        """Returns the matches of new queries with objects of before that may have been withdrawn
+        when they were sought."""
+        world = self.world
+        before = {key for key in missed if world.things[key[1]].lsn < key[0]}
+        return {key for key in before if world.withdrawals.may_be_gone(key[1])}
 
     def _must(self) -> set[str]:
         """Objects that were acknowledged and had to be kept."""

@@ -79,6 +79,7 @@ class Repeats:
         def accept(rows: ObjectRows) -> Any:
             names = column_to_strings(rows.id_off, rows.id)
             self._accepted.update(self._of_name[name] for name in names)
+            self._world.withdrawals.note_accepted(names)
             return reserve(rows)
 
         def watched(batch: int, lsn: int, rows: ObjectRows, *rest: Any, **more: Any) -> Any:

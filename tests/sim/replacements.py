@@ -49,8 +49,12 @@ class Replacements:
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = random.Random(f"{world.seed} replacements")
+        self._conditions = random.Random(f"{world.seed} conditions")
         self._serial = 0
         self._answers: dict[Source, set[int]] = {}
+        # The handle that a request may replace, and which of those it was refused for.
+        self._wanted: dict[Source, int] = {}
+        self._refused: set[Source] = set()
 
     def begin(
         self, where: int, wanted: Sequence[Wanted], copies: Sequence[tuple[int, int]]
@@ -60,15 +64,26 @@ class Replacements:
         self._serial += 1
         rows = QueryRows.concat([self._compile(i, *query) for i, query in enumerate(wanted)])
         sessions = [session for _, session, _, _ in wanted]
+        if_lsn = self._draw_condition(wanted)
         sources = _list_sources(rows)
         for source, (name, session, expression, region) in zip(sources, wanted, strict=True):
             query = naive.Query(name, session, expression, region.to_json())
             self._world.sources[session, name, source] = query
             self._answers[session, name, source] = set()
+            self._wanted[session, name, source] = if_lsn
         numbers = np.arange(len(rows))
-        request = *make_replacements(rows, numbers, f"replace {self._serial}"), sessions
+        request = *make_replacements(rows, numbers, f"replace {self._serial}", if_lsn), sessions
         for after, through in ((0, where), *copies):
             self._world.clock.spawn(self._send(after, through, *request))
+
+    def _draw_condition(self, wanted: Sequence[Wanted]) -> int:
+        """Draws the LSN of the query that a request for one may replace, 0 for any: mostly the
+        last one of which somebody was told, as of a client that reads and then writes."""
+        known = [lsn for lsn, kind, name in self._world.updates
+                 if kind == "insert" and name == wanted[0][0]]  # fmt: skip
+        if len(wanted) > 1 or not known or self._conditions.random() < 0.5:
+            return 0
+        return max(known) if self._conditions.random() < 0.8 else self._conditions.choice(known)
 
     def _compile(
         self, number: int, name: str, _: str, expression: str, region: Region
@@ -117,6 +132,8 @@ class Replacements:
                 self._answers[session, name, source].add(lsn)
                 world.updates.append((lsn, "insert", name))
                 world.known = max(world.known, lsn)
+            elif status == UpdateStatus.FAILED_PRECONDITION:
+                self._refused.add((session, name, source))
 
     def judge(self, sessions: dict[int, str], history: Sequence[QueryRows], ends: set[int]) -> None:
         """Every replacement is one LSN, done once, and answered with the LSN of its query. ends:
@@ -128,12 +145,25 @@ class Replacements:
             is_delete = asked[0] == name and "\0" not in asked[1]
             if lsn not in ends and not is_delete and (new is None or new.name != name):
                 wrong(f"{name} ended at {lsn}, without a delete or another query")
+        died = {
+            handle: lsn
+            for rows in history
+            for kind, handle, lsn in zip(
+                rows.kind, rows.handle.tolist(), rows.lsn.tolist(), strict=True
+            )
+            if kind == UpdateKind.DELETE
+        }
         done: dict[Source, int] = {}
         for new in inserts.values():
             source = new.session, new.name, new.source
             if source in self._answers and source in done:
                 wrong(f"the replacement {source} was done at {done[source]} and at {new.lsn}")
             done[source] = new.lsn
+            if (handle := self._wanted.get(source, 0)) and died.get(handle) != new.lsn:
+                wrong(f"the replacement {source} of {handle} alone was done at {new.lsn}")
+        for source in self._refused:
+            if not (handle := self._wanted[source]) or handle not in died:
+                wrong(f"the replacement {source} of {handle} was refused while it lived")
         for source, answers in self._answers.items():
             for lsn in answers:
                 found = inserts[lsn]

@@ -20,6 +20,7 @@ from ps2stream.workers.indexes import INDEX_NAMES
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
 from tests.sim.validity import draw_validity
+from tests.sim.withdrawals import draw_withdrawals
 
 SESSIONS = ["ann", "bob", "cy"]
 PRODUCERS = ["p", "q", "r"]
@@ -122,6 +123,9 @@ class _Author:
         if self.seed >= UNCONTROLLED and not self.is_plain:
             ends = random.Random(f"{self.seed} validity")
             draw_validity(ends, self.peace, self._add, partial(_draw_query, ends), SESSIONS)
+            withdrawn = random.Random(f"{self.seed} withdrawals")
+            draw = partial(_draw_query, withdrawn)
+            draw_withdrawals(withdrawn, self.peace, self.events[:], self._add, draw, SESSIONS)
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
             at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)

@@ -34,6 +34,7 @@ from tests.sim.process import Process
 from tests.sim.repeats import Repeats, Thing
 from tests.sim.replacements import Replacements, Wanted
 from tests.sim.validity import VALIDITY_FROM, find_end, with_validity
+from tests.sim.withdrawals import Withdrawals
 from tests.support.attributes import opaque_column
 
 REST_MS = 240_000  # after the last fault everything must have come to rest
@@ -62,6 +63,7 @@ class World(Cluster):
         self.answered = 0
         self.repeats = Repeats(self)
         self.replacements = Replacements(self)
+        self.withdrawals = Withdrawals(self)
         self.retros = 0  # inserts with retro
         self.has_validity = seed.isdigit() and int(seed) >= VALIDITY_FROM
         self.may_drop_valid = topology.valid_objects_bytes < 1 << 20
@@ -128,6 +130,10 @@ class World(Cluster):
     ) -> None:
         """Publish with a producer and a seq; see `Repeats.begin`."""
         self.repeats.begin(where, objects, producer, copies)
+
+    def withdraw(self, where: int, names: Sequence[str]) -> None:
+        """Withdraw objects; see `Withdrawals.begin`."""
+        self.withdrawals.begin(where, names)
 
     def inquire(self, where: int, expression: str, region: Region) -> None:
         """Ask a dispatcher what a query would match, and how it and an object would meet."""
@@ -358,6 +364,7 @@ class World(Cluster):
 
             def publish(rows: ObjectRows, may_shed: Any = None) -> Any:
                 batch, lsn, out = accept(rows, may_shed)
+                self.withdrawals.note_accepted(column_to_strings(rows.id_off, rows.id))
                 if may_shed is not None:
                     sample = machine.shedding._samples.get(batch)
                     whole = [] if sample is None else sample.row.tolist()

@@ -37,7 +37,6 @@ from ps2stream.planner.job import PlanJob, sample_of
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.log_records import WithdrawalRecord
 from ps2stream.store.directory import lock_directory, replace_file
-from ps2stream.tenants import under
 from tests.support.archived import Post, archived
 from tests.support.archived_world import ArchivedWorld
 
@@ -153,17 +152,17 @@ def test_withdrawn_objects_are_removed(spark: SparkSession, tmp_path: Path) -> N
         return compact(lambda: spark, path, options, world.now_ms, replace_file)
 
     def withdraw(post: Post) -> None:
-        ids = strings_to_column([under(post.tenant, post.id)])
+        ids = strings_to_column([post.id])
         world.log.append(WithdrawalRecord(*ids).encode())
         world.sync()
         world.look(is_last=True)
 
-    def left() -> list[tuple[str, str]]:
-        return sorted((post.tenant, post.id) for _, post in archived(path).values())
+    def left() -> list[str]:
+        return sorted(post.id for _, post in archived(path).values())
 
-    def expected(*gone: Post) -> list[tuple[str, str]]:
-        names = {(post.tenant, post.id) for post in gone}
-        every = [(post.tenant, post.id) for _, _, (_, post) in world.logged]
+    def expected(*gone: Post) -> list[str]:
+        names = {post.id for post in gone}
+        every = [post.id for _, _, (_, post) in world.logged]
         return sorted(name for name in every if name not in names)
 
     grow(world, 3)

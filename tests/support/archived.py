@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from ps2stream import tenants
 from ps2stream.archive.layout import read_snapshot
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque
@@ -20,7 +19,6 @@ from ps2stream.v1 import object_pb2
 class Post(NamedTuple):
     """An object as its publisher gave it; `attributes` and `payload` are encoded messages."""
 
-    tenant: str
     id: str
     time: int
     until: int | None
@@ -45,7 +43,7 @@ def rows_of(posts: Sequence[Post]) -> ObjectRows:
     )
     ends = [p.until or 0 for p in posts]
     return ObjectRows(
-        *strings_to_column([tenants.under(p.tenant, p.id) for p in posts]),
+        *strings_to_column([p.id for p in posts]),
         np.array([p.time for p in posts], np.int64),
         np.array([p.lon for p in posts], np.float64),
         np.array([p.lat for p in posts], np.float64),
@@ -70,13 +68,12 @@ def archived(path: Path) -> dict[Key, tuple[int, Post]]:
 
 
 def some_posts(rng: Any, count: int) -> list[Post]:
-    """Posts of several tenants, some with ends, attributes and payloads. rng: random.Random."""
+    """Posts, some with ends, attributes and payloads. rng: random.Random."""
     attributes = object_pb2.Attributes()
     attributes.values["mag"].number = rng.random()
     words = ["", "rain", "hagel", "雨 in 東京", "a\nb", "x" * 300]
     return [
         Post(
-            rng.choice(["", "", "acme", "zürich"]),
             rng.choice([f"id-{rng.randrange(99)}", "é" * 9]),
             rng.randrange(-(10**12), 10**13),
             rng.choice([None, None, 1 + rng.randrange(10**13)]),

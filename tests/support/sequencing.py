@@ -27,6 +27,7 @@ from ps2stream.sequencer.packed_rows import QueryChunk, list_columns
 from tests.support.updates import Row, delete, insert, replace, update
 
 OK, EXISTS, MISSING = UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS, UpdateStatus.NOT_FOUND
+CHANGED = UpdateStatus.FAILED_PRECONDITION
 
 IDS = st.sampled_from("abcdef")
 ROWS = st.one_of(
@@ -37,6 +38,7 @@ ROWS = st.one_of(
         st.sampled_from(["x", "yy", "zzz"]),
         st.sampled_from(["s", "t", ""]),
         st.sampled_from(["", "p", "q", "r"]),
+        st.one_of(st.just(0), st.integers(1, 30)),
     ),
     st.builds(delete, IDS, st.sampled_from(["", "s", "t", "new"]), st.sampled_from(["", "p", "q"])),
 )
@@ -77,7 +79,7 @@ class TwinSequencer:
         self.unstored.clear()
 
     def decide(self, row: Row) -> tuple[UpdateStatus, int]:
-        kind, id, session, source, request = row
+        kind, id, session, source, request, if_lsn = row
         now = self.live.get(id)
         if request and (id, request) in self.known:
             return OK, self.known[id, request]
@@ -92,6 +94,10 @@ class TwinSequencer:
                 return OK, now[0]
             if kind == UpdateKind.INSERT or now[1] != session:
                 return EXISTS, 0
+            if if_lsn not in (0, now[0]):
+                return CHANGED, 0
+        elif if_lsn:
+            return CHANGED, 0
         self.lsn += 1
         if now is not None:
             del self.live[id]

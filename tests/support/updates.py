@@ -12,7 +12,8 @@ from ps2stream.protocol.messages.updates import LedgerBatch, UpdateRequest
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 
 DISPATCHERS = [Address("dispatcher", i) for i in range(3)]
-Row = tuple[UpdateKind, str, str, str, str]  # kind, id, session name, source, request id
+Row = tuple[UpdateKind, str, str, str, str, int]
+"""Kind, id, session name, source, request id, and the LSN of what a REPLACE may replace, or 0."""
 
 
 def query_rows(rows: Sequence[Row], lsn: int = 0) -> QueryRows:
@@ -20,6 +21,7 @@ def query_rows(rows: Sequence[Row], lsn: int = 0) -> QueryRows:
     numbered from there, each its own handle."""
     n = len(rows)
     number = np.arange(lsn, lsn + n) if lsn else np.zeros(n, np.int64)
+    handle = number if lsn else np.array([r[5] for r in rows], np.int64)
     size = np.array([len(r[3]) % 4 + 1 for r in rows], np.int64)
     off = np.concatenate([[0], np.cumsum(size)])
     seed = np.repeat([sum(map(ord, r[3])) for r in rows], size)
@@ -28,7 +30,7 @@ def query_rows(rows: Sequence[Row], lsn: int = 0) -> QueryRows:
     return QueryRows(
         kind=np.array([r[0] for r in rows], np.uint8),
         lsn=number,
-        handle=number,
+        handle=handle,
         session=np.ones(n, np.int64),
         id_off=id_off,
         id=ids,
@@ -67,15 +69,17 @@ def update(
 
 
 def insert(id: str, source: str = "body", session: str = "s") -> Row:
-    return UpdateKind.INSERT, id, session, source, ""
+    return UpdateKind.INSERT, id, session, source, "", 0
 
 
-def replace(id: str, source: str = "body", session: str = "s", request: str = "") -> Row:
-    return UpdateKind.REPLACE, id, session, source, request
+def replace(
+    id: str, source: str = "body", session: str = "s", request: str = "", if_lsn: int = 0
+) -> Row:
+    return UpdateKind.REPLACE, id, session, source, request, if_lsn
 
 
 def delete(id: str, session: str = "", request: str = "") -> Row:
-    return UpdateKind.DELETE, id, session, "", request
+    return UpdateKind.DELETE, id, session, "", request, 0
 
 
 def applied(rows: Sequence[Row], lsn: int, owner: int = 0) -> LedgerBatch:

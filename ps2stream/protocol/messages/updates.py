@@ -25,13 +25,15 @@ class UpdateStatus(IntEnum):
     RESOURCE_EXHAUSTED = 4
     QUERY_QUOTA = 5  # the tenant has as many live queries as it may
     SESSION_QUOTA = 6
+    FAILED_PRECONDITION = 7  # the query that was to be replaced is gone, or another has its id
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateRequest(Frame):
     """dispatcher -> sequencer: requests updates. `rows` holds encoded QueryRows (for a delete
-    only kind, id and session matter), of which some may be a REPLACE; name the session's name,
-    request the request_id, a row. The request_ids of a batch of replacements differ by row.
+    only kind, id and session matter), of which some may be a REPLACE, whose handle is that of the
+    query which alone it may replace, or 0; name the session's name, request the request_id, a row.
+    The request_ids of a batch of replacements differ by row.
     Sent again until it is answered: (dispatcher, epoch, seq) identifies it, and every one of
     this epoch with a seq below `settled` has been answered."""
 

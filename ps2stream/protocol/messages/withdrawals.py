@@ -11,12 +11,13 @@ from ps2stream.protocol.frame import I64, U8, Frame
 class WithdrawForward(Frame):
     """dispatcher -> every other dispatcher: withdraws the objects with these ids for a client of
     the sender. It is sent until it is answered: `number`, of the sender's incarnation `epoch`,
-    names it in the answer."""
+    names it in the answer. Those below `oldest` are not sent again."""
 
     KIND = 92
     dispatcher: int
     epoch: int
     number: int
+    oldest: int
     id_off: I64
     id: U8
 

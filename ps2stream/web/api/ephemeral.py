@@ -23,7 +23,7 @@ from typing import Any
 from ps2stream.client.answers import InsertedQuery
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.requests import Query
-from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
+from ps2stream.errors import FailedPrecondition, NotFound, Ps2StreamError, ResourceExhausted
 from ps2stream.web.api.cursors import UNKNOWN
 from ps2stream.web.api.feed import SessionFeed
 
@@ -169,19 +169,24 @@ class EphemeralQueries:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _move_end(self, client: AsyncClient, query: EphemeralQuery, seconds: float) -> Query:
-        try:
-            kept = await client.get(query.id)
-        except NotFound:
-            raise NotFound(UNKNOWN) from None
-        await client.insert(
-            query.id,
-            kept.expression,
-            kept.region,
-            session=query.session,
-            replace=True,
-            until=timedelta(seconds=seconds),
-        )
-        return kept
+        """Replaces a query by itself with another end. One that was deleted meanwhile is not made
+        again; one whose end somebody else has moved is replaced, too."""
+        while True:
+            try:
+                kept = await client.get(query.id)
+            except NotFound:
+                raise NotFound(UNKNOWN) from None
+            with contextlib.suppress(FailedPrecondition):
+                await client.insert(
+                    query.id,
+                    kept.expression,
+                    kept.region,
+                    session=query.session,
+                    replace=True,
+                    until=timedelta(seconds=seconds),
+                    if_lsn=kept.lsn,
+                )
+                return kept
 
     async def _clean_later(self, client: AsyncClient, query: EphemeralQuery) -> None:
         """Acknowledges what nobody took, once the query has ended: else it would hold the log."""

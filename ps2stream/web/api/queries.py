@@ -19,7 +19,7 @@ from ps2stream.web.api.operations import PAGE, PAGE_MAX
 from ps2stream.web.api.query_strings import check_names
 from ps2stream.web.shapes import on_globe
 
-FIELDS = ("id", "expression", "region", "session", "until", "replace", "retro")
+FIELDS = ("id", "expression", "region", "session", "until", "replace", "retro", "if_lsn")
 
 
 class QueryHandlers:
@@ -55,7 +55,8 @@ class QueryHandlers:
         """Answers a live query."""
         check_names(request, set())
         client = await self._callers.find_client(request)
-        return web.json_response(describe_query(await client.get(request.match_info["id"])))
+        query = await client.get(request.match_info["id"])
+        return web.json_response(describe_query(query) | {"lsn": query.lsn})
 
     async def delete(self, request: web.Request) -> web.Response:
         """Deletes a query, and answers the LSN of the delete."""
@@ -84,7 +85,8 @@ class QueryHandlers:
 
 def read_query(body: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of `AsyncClient.insert` for a query in JSON: id (made where it is
-    absent), expression, region, session, until, replace and retro. Raises InvalidArgument."""
+    absent), expression, region, session, until, replace, retro and if_lsn. Raises
+    InvalidArgument."""
     if unknown := sorted(set(body) - set(FIELDS)):
         known = f"is not a field of a query; known are {', '.join(FIELDS)}"
         raise InvalidArgument([Violation(name, known) for name in unknown[:8]])
@@ -95,6 +97,9 @@ def read_query(body: dict[str, Any]) -> dict[str, Any]:
     for name in ("replace", "retro"):
         if not isinstance(given.get(name, False), bool):
             raise invalid(name, f"expected true or false, got {short(given[name])}")
+    if_lsn = given.get("if_lsn", 0)
+    if not isinstance(if_lsn, int) or isinstance(if_lsn, bool) or if_lsn < 0:
+        raise invalid("if_lsn", f"expected a whole number from 0, got {short(if_lsn)}")
     region = given.get("region")
     if not isinstance(region, dict | None):
         raise invalid("region", f"expected an object of JSON, got {short(region)}")
@@ -112,6 +117,7 @@ def read_query(body: dict[str, Any]) -> dict[str, Any]:
         "until": until,
         "replace": given.get("replace", False),
         "retro": given.get("retro", False),
+        "if_lsn": if_lsn,
     }
 
 

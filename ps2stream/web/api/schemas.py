@@ -154,7 +154,9 @@ def build_schemas() -> dict[str, Schema]:
         "MultiPolygon": record({"type": {"const": "MultiPolygon"}, "coordinates": list_of(_RINGS)}),
         "NewQuery": _build_new_query(),
         "InsertedQuery": record(inserted),
-        "Query": record(query | {"canonical": TEXT, "until": or_null(INTEGER)}),
+        "Query": record(
+            query | {"canonical": TEXT, "until": or_null(INTEGER), "lsn": INTEGER}, ("lsn",)
+        ),
         "QueryPage": record({"queries": list_of(refer("Query")), "next": or_null(TEXT)}),
         "Deletion": record({"lsn": INTEGER}),
         **_build_posts(),
@@ -252,6 +254,7 @@ def _build_new_query() -> Schema:
         "until": or_null(_MOMENT),
         "replace": or_null(BOOLEAN),
         "retro": or_null(BOOLEAN),
+        "if_lsn": or_null(INTEGER | {"minimum": 0}),
     }
     return record(fields, tuple(fields))
 

@@ -18,7 +18,7 @@ from tests.support.archived import Post, archived, rows_of
 from tests.support.memory_log import MemoryLog
 
 HERE = Address("dispatcher", 2)
-POST = Post("acme", "id", 5, None, 1.0, 2.0, "rain")
+POST = Post("id", 5, None, 1.0, 2.0, "rain")
 
 
 def append(log: ArchivedLog, offset: int) -> int:

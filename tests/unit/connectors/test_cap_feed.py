@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+from collections import Counter
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ps2stream.connectors import alert_posts
 from ps2stream.connectors.alert_messages import read_cap_alert
 from ps2stream.connectors.alert_places import AlertPlaces
 from ps2stream.connectors.alert_posts import AlertOptions, AlertPosts
@@ -17,6 +22,7 @@ from ps2stream.connectors.cap_feed import CapFeed
 from ps2stream.connectors.counts import ConnectorCounts
 from ps2stream.connectors.feed_source import EntryPosts, FeedEntry
 from ps2stream.errors import InvalidArgument
+from tests import naive
 from tests.support.alerts import NS, SQUARE, alert, area, atom, info, nws, rss
 
 NOW_MS = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)
@@ -93,11 +99,98 @@ def test_updates_and_cancellations_reach_all_that_got_the_alert(made: CapWorld) 
     reference = "<references>s,a1,x s,a2,x</references>"
     cancel = made.convert(alert("", id="a3", kind="Cancel", more=reference))
     assert spots(cancel) >= spots(first)
-    for word in ("Flood Warning", "Cancel: River rises", "It rises & rises."):
+    for word in ("Cancel: Flood Warning", "River rises", "It rises & rises.", "Square"):
         assert word in cancel.posts[0]["text"]  # whoever got the alert gets this
+    assert cancel.posts[0]["attributes"]["words_of"] == "a1"
     assert cancel.posts[0]["attributes"]["severity_level"] == 3
     assert cancel.posts[0]["attributes"]["message"] == "Cancel"
     assert cancel.posts[0]["attributes"]["replaces"] == "a1 a2"
+
+
+def referring(*ids: str) -> str:
+    return f"<references>{' '.join(f's,{id},x' for id in ids)}</references>"
+
+
+def reworded(words: str, severity: str) -> str:
+    """The info of an alert with these words, and no others."""
+    text = info(area(SQUARE)).replace("River rises", words).replace("Severe", severity)
+    return text.replace("Flood Warning", "Statement").replace("It rises &amp; rises.", "More.")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_got_an_alert_gets_what_becomes_of_it(made: CapWorld, seed: int) -> None:
+    """Whatever a query asks of the words and levels of a message, one of the objects of each later
+    message satisfies it, at each position; also if a message names only the one before."""
+    rng = random.Random(seed)
+    words = ["flood", "storm", "river", "minor", "over", "ebbs"]
+    tests = ["severity_level >= 3", 'severity = "Minor"', 'area = "Square"', "severity_level < 2"]
+    chain = [made.convert(alert(info(area(SQUARE))))]
+    for number in range(2, 4):
+        kind = rng.choice(["Update", "Cancel"])
+        text = reworded(" ".join(rng.sample(words, 3)), rng.choice(["Minor", "Extreme"]))
+        body = "" if kind == "Cancel" and rng.random() < 0.5 else text
+        more = referring(f"a{number - 1}")
+        chain.append(made.convert(alert(body, id=f"a{number}", kind=kind, more=more)))
+    satisfied, queries = 0, list[str]()
+    for _ in range(60):
+        parts = [
+            ("NOT " if rng.random() < 0.3 else "") + rng.choice([*words, "rises", *tests])
+            for _ in range(rng.randint(1, 3))
+        ]
+        query = f"{rng.choice(['', 'NOT '])}({rng.choice([' AND ', ' OR ']).join(parts)})"
+        with contextlib.suppress(ValueError):  # one that matches nothing or all
+            naive.parsed(query)
+            queries.append(query)
+    for query in queries:
+        for at, first in enumerate(chain):
+            got = {
+                (post["lon"], post["lat"])
+                for post in first.posts
+                if asks_for(query, post) and "words_of" not in post["attributes"]
+            }
+            satisfied += bool(got)
+            for later in chain[at + 1 :]:
+                assert got <= {(p["lon"], p["lat"]) for p in later.posts if asks_for(query, p)}
+    assert satisfied > 20
+
+
+def asks_for(query: str, post: dict[str, Any]) -> bool:
+    """Whether the words and levels of an object satisfy a query."""
+    levels = {name: v for name, v in post["attributes"].items() if name in alert_posts.FACE}
+    return is_satisfied(query, post["text"], tuple(levels.items()))
+
+
+@cache
+def is_satisfied(query: str, text: str, attributes: tuple[tuple[str, Any], ...]) -> bool:
+    return naive.satisfied(query, text, dict(attributes))
+
+
+def test_words_are_repeated_once_and_not_without_end(made: CapWorld) -> None:
+    first = made.convert(alert(info(area(SQUARE))))
+    same = made.convert(alert(info(area(SQUARE)), id="a2", kind="Update", more=referring("a1")))
+    assert len(same.posts) == len(first.posts)  # it repeats them itself
+    for number in range(3, 9):
+        text = reworded(f"word{number}", "Minor")
+        more = referring(f"a{number - 1}")
+        found = made.convert(alert(text, id=f"a{number}", kind="Update", more=more))
+    assert len({post["id"] for post in found.posts}) == len(found.posts)
+    words_of = [post["attributes"].get("words_of") for post in found.posts]
+    assert Counter(words_of) == dict.fromkeys(
+        [None, "a2", "a5", "a6", "a7"], len(first.posts)
+    )  # the first, and the last ones
+    assert {p["attributes"]["alert"] for p in found.posts} == {"a8"}
+    repeated = [post for post in found.posts if "words_of" in post["attributes"]]
+    assert all(json.loads(post["payload"])["headline"] == "word8" for post in repeated)
+
+
+def test_what_is_kept_is_bounded(made: CapWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = info(area(SQUARE)).replace("River rises", "x" * 9_000)
+    monkeypatch.setattr(alert_posts, "KEPT_TOTAL_BYTES", 30_000)
+    for number in range(20):
+        made.convert(alert(long, id=f"a{number}"))
+        assert len(json.dumps(made.kept)) < 31_000
+    assert list(made.kept) == [f"a{number}" for number in range(20 - len(made.kept), 20)]
+    assert len(made.kept) > 3
 
 
 def test_a_feed_that_begins_with_the_newest_is_read_from_the_oldest(made: CapWorld) -> None:

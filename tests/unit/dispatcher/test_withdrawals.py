@@ -36,8 +36,8 @@ def asked(desk: Desk) -> list[int]:
     return [s.to.index for s in sent]
 
 
-def forward(number: int, *ids: str, epoch: int = 7) -> WithdrawForward:
-    return WithdrawForward(2, epoch, number, *strings_to_column(list(ids)))
+def forward(number: int, *ids: str, epoch: int = 7, oldest: int = 1) -> WithdrawForward:
+    return WithdrawForward(2, epoch, number, oldest, *strings_to_column(list(ids)))
 
 
 def test_a_client_is_answered_once_every_dispatcher_has_it_durably(desk: Desk) -> None:
@@ -65,14 +65,30 @@ def test_what_is_not_answered_is_asked_again_and_then_given_up(desk: Desk) -> No
     desk.edge.on(WithdrawReply(2, 1, 1))  # too late
 
 
-def test_another_dispatcher_is_answered_once_it_is_durable_also_a_second_time(desk: Desk) -> None:
+def test_a_repeat_is_answered_and_not_noted_again(desk: Desk) -> None:
+    """As an object that was published in between is another one."""
+
+    def answered() -> list[tuple[int, int, int]]:
+        return [(r.dispatcher, r.epoch, r.number) for r in frames(desk, WithdrawReply)]
+
     for _ in range(2):
         desk.edge.on(forward(4, "x"))
-    assert frames(desk, WithdrawReply) == []
+    assert answered() == []
     desk.edge.sync()
-    found = [(r.dispatcher, r.epoch, r.number) for r in frames(desk, WithdrawReply)]
-    assert found == [(0, 7, 4)] * 2
+    assert answered() == [(0, 7, 4)] * 2
+    desk.edge.on(forward(4, "x"))
+    desk.edge.sync()
+    assert answered() == [(0, 7, 4)] * 3
+    assert noted(desk) == [["x"]]
+    desk.edge.on(forward(4, "x", epoch=8))  # of the next incarnation
     assert noted(desk) == [["x"], ["x"]]
+
+
+def test_what_cannot_come_again_is_forgotten(desk: Desk) -> None:
+    for number in range(1, 9):
+        desk.edge.on(forward(number, "x", oldest=max(1, number - 2)))
+    kept = desk.edge.machine._withdrawals._noted[2]
+    assert sorted(kept) == [(7, number) for number in (6, 7, 8)]
 
 
 def test_a_full_log_refuses_the_client_and_leaves_the_others_to_ask_again(

@@ -74,7 +74,8 @@ def test_many_rows_are_decided_together_as_one_by_one() -> None:
             source = "z" * int(rng.integers(1, 3))
             if rng.random() < 0.5:
                 return insert(id, source, session)
-            return replace(id, source, session, str(rng.choice(["", "p", "r"])))
+            if_lsn = int(rng.integers(1, 4_000)) if rng.random() < 0.3 else 0
+            return replace(id, source, session, str(rng.choice(["", "p", "r"])), if_lsn)
         named = session if rng.random() < 0.5 else ""
         return delete(id, named, str(rng.choice(["", "p", "q"])))
 

@@ -15,15 +15,17 @@ from ps2stream.sequencer.table_kernels import NONE
 NO_SOURCES = sealed(np.zeros(1, np.int64)), sealed(np.zeros(0, np.uint8)), sealed(np.zeros(1, int))
 
 
-def decided(kinds: list[int], source: bytes | None) -> tuple[tuple[int, int], VerdictColumns]:
+def decided(
+    kinds: list[int], source: bytes | None, wanted: list[int] | None = None
+) -> tuple[tuple[int, int], VerdictColumns]:
     """Updates of the id "a", which session 1 owns with handle 3 at place 9; their source is b"x",
-    and that of the query is `source`, if it is given."""
+    and that of the query is `source`, if it is given. wanted: the handles that they may replace."""
     n = len(kinds)
     off, ids = (sealed(column) for column in strings_to_column(["a"] * n))
     none, one = np.full(n, NONE), np.ones(n, np.int64)
     update: tuple[Any, ...] = (
         sealed(np.array(kinds, np.uint8)), off, ids, np.zeros(n, np.uint64), off, sealed(one),
-        np.zeros(n, np.int64), none,
+        np.zeros(n, np.int64), none, np.array(wanted or [0] * n),
     )  # fmt: skip
     stored = 9 * one, 3 * one, one, np.zeros(n, np.int64)
 
@@ -57,3 +59,16 @@ def test_an_insert_again_is_compared_with_the_query(source: bytes) -> None:
     assert found == (0, 0)
     assert verdict.status.tolist() == [UpdateStatus.OK if same else UpdateStatus.ALREADY_EXISTS]
     assert verdict.lsn.tolist() == [3 if same else 0]
+
+
+def test_only_the_wanted_query_is_replaced() -> None:
+    found, verdict = decided([3, 3, 2, 3, 3], b"y", [4, 3, 0, 11, 0])
+    assert found == (4, 0)
+    ok, changed = UpdateStatus.OK, UpdateStatus.FAILED_PRECONDITION
+    assert verdict.status.tolist() == [changed, ok, ok, changed, ok]
+    assert verdict.lsn.tolist() == [0, 11, 12, 0, 13]
+    # An equal query is there already.
+    found, verdict = decided([3, 1, 3], b"x", [2, 0, 9])
+    assert found == (0, 0)
+    assert verdict.status.tolist() == [ok] * 3
+    assert verdict.lsn.tolist() == [3] * 3

@@ -90,7 +90,7 @@ def test_frames_are_laid_out_as_they_are_encoded(rows: list[Any]) -> None:
 
 @pytest.mark.parametrize("at", [0, 4, 6, 8, 16, 24, 31, 16 + 16 * 4, 24 + 16 * 18, 31 + 16 * 18])
 def test_a_damaged_head_is_no_frame(at: int) -> None:
-    frame = encode(query_rows([(1, "a", "s", "x", "")])).copy()  # type: ignore[list-item]
+    frame = encode(query_rows([(1, "a", "s", "x", "", 0)])).copy()  # type: ignore[list-item]
     frame[at] ^= 0x81
     with pytest.raises(FrameError):
         QueryRows.decode(frame.data)
@@ -98,7 +98,7 @@ def test_a_damaged_head_is_no_frame(at: int) -> None:
 
 
 def test_a_frame_that_is_cut_short_is_none() -> None:
-    frame = encode(query_rows([(1, "a", "s", "x", "")]))  # type: ignore[list-item]
+    frame = encode(query_rows([(1, "a", "s", "x", "", 0)]))  # type: ignore[list-item]
     starts = np.empty((2, FIELDS), np.int64)
     assert find(frame, starts)
     end = int(starts[1].max())

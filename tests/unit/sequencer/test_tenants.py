@@ -92,6 +92,7 @@ def test_quotas_hold_and_touch_nobody_else(
                 if row[0] == UpdateKind.REPLACE:
                     assert row[1] not in twin.live or twin.live[row[1]][1] != row[2]
                     assert (row[1], row[4]) not in twin.known
+                    assert row[5] == 0  # what makes no query more needs no room
                 if status == UpdateStatus.QUERY_QUOTA:
                     assert before[tenant] + asked[tenant] > (quota.queries or 0)
                 assert tenant in ("small", "tiny")
