@@ -2,8 +2,9 @@
 
 The engine analyses the texts of BATCH objects and matches them, and that is all. `match` also reads
 the objects from a table of Arrow, a file of Parquet or a data frame of pandas, checks them, and
-builds the table of matches. Times are of the processor, each turn one after the other; what is done
-once for all objects, such as the index, is left out.
+orders the matches. Its result makes a table of all their columns when that is asked for: the ways
+called `_table` make one of each batch. Times are of the processor, each turn one after the other;
+what is done once for all objects, such as the index, is left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,11 @@ from ps2stream.benchmarks.post_batches import BATCH
 from ps2stream.benchmarks.tuning import tune_workload
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants
 from ps2stream.benchmarks.workload import Workload, make
-from ps2stream.inprocess.match_table import build_matches
-from ps2stream.inprocess.matcher import Matcher
+from ps2stream.inprocess.match_columns import MatchedBatch, QueryIds
+from ps2stream.inprocess.match_table import MatchTable
+from ps2stream.inprocess.matching import match_numbered, number_batches
 from ps2stream.inprocess.object_batches import list_batches
+from ps2stream.inprocess.query_index import QueryIndex
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.query_rows import RectColumns
 from ps2stream.protocol.frame import strings_to_column
@@ -36,7 +40,7 @@ OBJECTS = ROUNDS * BATCH
 
 
 class _Turns:
-    """The engine and the matcher with the same queries, over the same objects."""
+    """The engine and the index of `match` with the same queries, over the same objects."""
 
     def __init__(self, load: Workload, analyzer: Analyzer, seed: int) -> None:
         posts = load.posts
@@ -50,7 +54,8 @@ class _Turns:
         expressions = strings_to_column(load.expressions()[: load.start])
         regions = RectColumns(*(side.copy() for side in load.interests.rect[: load.start].T))
         sample = next(list_batches(self.table))
-        self._matcher = Matcher(ids, expressions, regions, Analysis(salt=seed), sample)
+        self._index = QueryIndex(ids, expressions, regions, Analysis(salt=seed), sample)
+        self._ids = QueryIds(ids)
 
     def run_engine(self) -> int:
         """Analyses and matches all objects; returns the number of matches."""
@@ -63,13 +68,18 @@ class _Turns:
         return found
 
     def run_match(self, source: Any) -> int:
-        """Matches all objects of a source; returns the number of matches."""
-        found = first = 0
-        for batch in list_batches(source):
-            pairs = self._matcher.match(batch, first)
-            found += len(build_matches(self._matcher.ids, batch, first, *pairs))
-            first += len(batch)
-        return found
+        """Matches all objects of a source as `match` does; returns the number of matches."""
+        found = [batch.drop_unmatched(False) for batch in self._match_batches(source)]
+        return len(MatchTable(self._ids, found))
+
+    def run_match_table(self, source: Any) -> int:
+        """Matches all objects of a source as `match_batches` does, and makes the table of each
+        batch; returns the number of matches."""
+        batches = self._match_batches(source)
+        return sum(len(MatchTable(self._ids, [batch]).table) for batch in batches)
+
+    def _match_batches(self, source: Any) -> Iterator[MatchedBatch]:
+        return match_numbered(self._index, number_batches(list_batches(source)), 1, True)
 
 
 def run_from_text(
@@ -92,13 +102,11 @@ def run_from_text(
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "posts.parquet")
         pq.write_table(turns.table, path)
-        ways: dict[str, Callable[[], int]] = {
-            "engine": turns.run_engine,
-            "arrow": lambda: turns.run_match(turns.table),
-            "parquet": lambda: turns.run_match(path),
-        }
-        frame = turns.table.to_pandas()
-        ways["pandas"] = lambda: turns.run_match(frame)
+        sources = {"arrow": turns.table, "parquet": path, "pandas": turns.table.to_pandas()}
+        ways: dict[str, Callable[[], int]] = {"engine": turns.run_engine}
+        for name, source in sources.items():
+            ways[name] = partial(turns.run_match, source)
+            ways[f"{name}_table"] = partial(turns.run_match_table, source)
         rates: dict[str, list[float]] = {name: [] for name in ways}
         matches: dict[str, int] = {}
         for turn in range(runs + 1):

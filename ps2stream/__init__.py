@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ps2stream.client.async_client import AsyncClient
     from ps2stream.client.client import Client
+    from ps2stream.inprocess.matcher import Matcher
     from ps2stream.inprocess.matching import match, match_batches
     from ps2stream.space.regions import Circle, Polygon, Rect, World
 
@@ -18,13 +19,14 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 __version__ = "0.1.0"
 __all__ = [
-    "AsyncClient", "Circle", "Client", "Polygon", "Rect", "World", "__version__", "match",
-    "match_batches",
+    "AsyncClient", "Circle", "Client", "Matcher", "Polygon", "Rect", "World", "__version__",
+    "match", "match_batches",
 ]  # fmt: skip
 
 _MODULES = {
     "AsyncClient": "ps2stream.client.async_client",
     "Client": "ps2stream.client.client",
+    "Matcher": "ps2stream.inprocess.matcher",
     **dict.fromkeys(("Circle", "Polygon", "Rect", "World"), "ps2stream.space.regions"),
     **dict.fromkeys(("match", "match_batches"), "ps2stream.inprocess.matching"),
 }

@@ -16,8 +16,8 @@ import pyarrow as pa
 from ps2stream.benchmarks.workload import PostColumns, make
 from ps2stream.inprocess.matcher import Matcher
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.language.query_rows import RectColumns
-from ps2stream.protocol.frame import F64, U64, column_to_strings, strings_to_column
+from ps2stream.protocol.frame import F64, I64, U64, column_to_strings
+from ps2stream.space.regions import RECT_FIELDS
 
 _STEP = 0.001
 _SAMPLE = 1024
@@ -88,30 +88,43 @@ def make_searches(queries: int, objects: int, seed: int = 1) -> SavedSearches:
 
 
 class OwnIndex:
-    """The index of a worker and its analysis of texts, as `ps2stream.match` uses them."""
+    """The index of a worker and its analysis of texts, as `ps2stream.match` and
+    `ps2stream.Matcher` use them."""
 
     def __init__(self, searches: SavedSearches) -> None:
         columns = {"lon": searches.lon, "lat": searches.lat, "text": searches.texts}
-        self._objects = pa.table(columns).combine_chunks()
-        self._matcher = Matcher(
-            pa.array([f"q{i}" for i in range(len(searches.words))]),
-            strings_to_column([" AND ".join(words) for words in searches.words]),
-            RectColumns(*(side.copy() for side in searches.rect.T)),
-            Analysis(salt=1),
-            self._objects.to_batches(_SAMPLE)[0],
-        )
+        self._searches, self._objects = searches, pa.table(columns).combine_chunks()
+        queries = {
+            "id": [f"q{i}" for i in range(len(searches.words))],
+            "expression": [" AND ".join(words) for words in searches.words],
+            **dict(zip(RECT_FIELDS, searches.rect.T, strict=True)),
+        }
+        self._matcher = Matcher(pa.table(queries), sample=self._objects.slice(0, _SAMPLE))
 
     def run(self, size: int) -> PeerFigures:
         """Analyses and matches all objects, `size` a call."""
+        if size == 1:
+            return self._run_singly()
         spent, first, matches, digest = 0.0, 0, 0, 0
         for batch in self._objects.to_batches(size):
             before = time.process_time()
-            pairs = self._matcher.match(batch, first)
+            pairs = self._matcher.index.match(batch, first)
             spent += time.process_time() - before
             matches += len(pairs.query)
-            digest += sum_hashes(pairs.query, pairs.object.astype(np.int64) + first)
+            digest += sum_hashes(pairs.query, pairs.list_objects() + first)
             first += len(batch)
         return PeerFigures(first, spent, matches, digest % (1 << 64))
+
+    def _run_singly(self) -> PeerFigures:
+        columns = self._searches.lon.tolist(), self._searches.lat.tolist(), self._searches.texts
+        match_rows, found = self._matcher.match_rows, list[I64]()
+        before = time.process_time()
+        for lon, lat, text in zip(*columns, strict=True):
+            found.append(match_rows(lon, lat, text))
+        spent = time.process_time() - before
+        query = np.concatenate(found)
+        digest = sum_hashes(query, np.repeat(np.arange(len(found)), list(map(len, found))))
+        return PeerFigures(len(found), spent, len(query), digest)
 
 
 def sum_hashes(query: np.ndarray, post: np.ndarray) -> int:

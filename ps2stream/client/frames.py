@@ -237,18 +237,19 @@ def _add_attributes(batch: pa.RecordBatch) -> pa.Table:
 def _cast_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:
     """Casts the table's columns to the types that the service takes; returns `same` if nothing
     differs."""
-    columns = {}
-    for field in table.schema:
-        if field.name.startswith("__index_level_"):  # a column of pandas' own
-            continue
-        column, want = table.column(field.name), _choose_type(field)
-        try:
-            columns[field.name] = column.cast(want).combine_chunks()
-        except pa.ArrowException as error:
-            raise invalid(f"objects.{field.name}", str(error)) from None
-    wanted = pa.schema([(name, column.type) for name, column in columns.items()])
+    wanted = pa.schema(
+        (field.name, _choose_type(field))
+        for field in table.schema
+        if not field.name.startswith("__index_level_")  # a column of pandas' own
+    )
     if same is not None and same.schema.equals(wanted):
         return same
+    columns = {}
+    for name, kind in zip(wanted.names, wanted.types, strict=True):
+        try:
+            columns[name] = table.column(name).cast(kind).combine_chunks()
+        except pa.ArrowException as error:
+            raise invalid(f"objects.{name}", str(error)) from None
     arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 

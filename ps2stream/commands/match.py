@@ -23,7 +23,7 @@ FORMATS = (".parquet", ".jsonl", ".csv")
 class MatchWriter(Protocol):
     """Writes matches to a file that is open until `close`."""
 
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    def write(self, table: pa.Table) -> None: ...
 
     def close(self) -> None: ...
 
@@ -111,10 +111,10 @@ def match(
         )  # fmt: skip
         writer = None
         try:
-            for batch, rows in batches:
-                writer = writer or open_writer(beside, Path(path).suffix, batch.schema)
-                writer.write(batch)
-                done, found = done + rows, found + len(batch)
+            for matches, rows in batches:
+                writer = writer or open_writer(beside, Path(path).suffix, matches.table.schema)
+                writer.write(matches.table)
+                done, found = done + rows, found + len(matches)
                 bar.update(task, completed=done, description="matching")
             if writer is not None:
                 writer.close()
@@ -146,16 +146,16 @@ class TableWriter:
     def __init__(self, writer: Any, schema: pa.Schema) -> None:
         self._writer, self._schema = writer, schema
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Writes a batch. Raises InvalidArgument if it has other columns than the first."""
-        if batch.schema.names != self._schema.names:
-            others = {*batch.schema.names} ^ {*self._schema.names}
+    def write(self, table: pa.Table) -> None:
+        """Writes a table. Raises InvalidArgument if it has other columns than the first."""
+        if table.schema.names != self._schema.names:
+            others = {*table.schema.names} ^ {*self._schema.names}
             problem = (
                 f"some objects lack {', '.join(sorted(others))}, which others have: write .jsonl, "
                 "or choose with --attributes"
             )
             raise invalid("--output", problem)
-        self._writer.write_batch(batch.cast(self._schema))
+        self._writer.write_table(table.cast(self._schema))
 
     def close(self) -> None:
         self._writer.close()
@@ -167,9 +167,9 @@ class LineWriter:
     def __init__(self, path: str) -> None:
         self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Writes a batch; what an object lacks is left out."""
-        for record in batch.to_pylist():
+    def write(self, table: pa.Table) -> None:
+        """Writes a table; what an object lacks is left out."""
+        for record in table.to_pylist():
             values = {name: value for name, value in record.items() if value is not None}
             self._file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from html import escape
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.errors import FailedPrecondition
+from ps2stream.errors import FailedPrecondition, invalid, short
 from ps2stream.extras import name_missing_extra
-from ps2stream.protocol.frame import I64, U32
+from ps2stream.inprocess.match_columns import (
+    PAIRS,
+    MatchedBatch,
+    QueryIds,
+    build_columns,
+    name_columns,
+)
 
 SHOWN = 10
 """Matches that a notebook shows."""
@@ -25,15 +33,54 @@ class MatchTable:
 
     Columns: query int64, the row of the query among the queries, and query_id; object int64, the
     row of the object among all objects; then all columns of the object, of which id is named
-    object_id, as is any whose name is taken. `table` is the Arrow table; pyarrow, Polars
-    and others read a MatchTable as one.
+    object_id, as is any whose name is taken. `table` is the Arrow table, which is made when it is
+    first needed; `select` makes some columns of it. pyarrow, Polars and others read a MatchTable as
+    a table.
     """
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
+    def __init__(self, ids: QueryIds, batches: Sequence[MatchedBatch]) -> None:
+        """Stores the matches of at least one batch, and the ids of all queries."""
+        self._ids, self._batches = ids, batches
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The table of Arrow, with all columns."""
+        return self.select(None)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns of the table."""
+        names = (name_columns(found.batch.schema) for found in self._batches)
+        return [*PAIRS, *dict.fromkeys(name for each in names for name in each)]
+
+    def select(self, columns: Sequence[str] | None) -> pa.Table:
+        """Returns a table of Arrow with these columns, or all of them. Raises InvalidArgument for a
+        column that is not there."""
+        known = self.column_names
+        if unknown := [name for name in columns or () if name not in known]:
+            raise invalid("columns", f"expected {', '.join(known)}; got {short(unknown[0])}")
+        wanted = None if columns is None else {"query", *columns}  # a table has its length by one
+        some = [found for found in self._batches if len(found)] or self._batches[:1]
+        parts = [
+            pa.Table.from_batches([part])
+            for found in some
+            for part in build_columns(found, self._ids, wanted)
+        ]
+        joined = pa.concat_tables(parts, promote_options="permissive")
+        return joined if columns is None else joined.select(list(columns))
+
+    def head(self, matches: int) -> pa.Table:
+        """Returns a table of Arrow with the first matches, at most so many."""
+        taken, left = list[MatchedBatch](), matches
+        for found in self._batches:
+            taken.append(found.take_matches(0, min(left, len(found))))
+            left -= len(taken[-1])
+            if left <= 0:
+                break
+        return MatchTable(self._ids, taken).table
 
     def __len__(self) -> int:
-        return len(self.table)
+        return sum(map(len, self._batches))
 
     def __repr__(self) -> str:
         return f"<{len(self):,} matches of {self.count_queries():,} queries>"
@@ -43,14 +90,14 @@ class MatchTable:
 
     def count_queries(self) -> int:
         """Returns the number of queries that matched."""
-        return len(self.table.column("query").unique())
+        return len(np.unique(np.concatenate([found.pairs.query for found in self._batches])))
 
     def to_pandas(self) -> Any:
         """Returns the table as a data frame of pandas."""
         return self.table.to_pandas()
 
     def _repr_html_(self) -> str:
-        shown = self.table.slice(0, SHOWN)
+        shown = self.head(SHOWN)
         head = "".join(f"<th>{escape(name)}</th>" for name in shown.schema.names)
         rows = "".join(
             f"<tr>{''.join(f'<td>{_format_cell(value)}</td>' for value in record.values())}</tr>"
@@ -70,7 +117,7 @@ class MatchTable:
             import folium
         if not len(self):
             raise FailedPrecondition("there is no match to draw")
-        shown = self.table.slice(0, most).select(["lon", "lat", "query_id", "text"])
+        shown = self.head(most).select(["lon", "lat", "query_id", "text"])
         drawn = folium.Map()
         for lon, lat, query, text in zip(*(c.to_pylist() for c in shown.columns), strict=True):
             # Texts come from strangers: what is markup in them must not become any.
@@ -79,24 +126,6 @@ class MatchTable:
         lon, lat = (shown.column(name).to_numpy() for name in ("lon", "lat"))
         drawn.fit_bounds([(lat.min(), lon.min()), (lat.max(), lon.max())])
         return drawn
-
-
-def build_matches(
-    ids: pa.Array, batch: pa.RecordBatch, first: int, objects: U32, queries: I64
-) -> pa.RecordBatch:
-    """Returns the pairs of a batch with the columns of MatchTable. ids: of all queries; first: the
-    number of the batch's first object."""
-    found = batch.take(pa.array(objects))
-    columns = {
-        "query": pa.array(queries),
-        "query_id": ids.take(pa.array(queries)),
-        "object": pa.array(objects.astype(np.int64) + first),
-    }
-    for name, column in zip(found.schema.names, found.columns, strict=True):
-        while name == "id" or name in columns:
-            name = f"object_{name}"
-        columns[name] = column
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 def _format_cell(value: Any) -> str:

@@ -1,134 +1,69 @@
-"""The index of a worker with all queries, and batches of objects matched against it."""
+"""`ps2stream.Matcher`: queries that are indexed once, and objects that come one at a time."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
-from ps2stream.language.expression import compile_column
-from ps2stream.language.literals import NO_LITERALS, LiteralView, WatchedLiterals
-from ps2stream.language.object_terms import list_compared
-from ps2stream.language.query_rows import Regions, build_checked_rows, check_rows
-from ps2stream.limits import VIOLATIONS
-from ps2stream.planner import counting
-from ps2stream.planner.sample import commonest, summed
-from ps2stream.protocol.frame import I64, U8, U32
-from ps2stream.protocol.rows import QueryRows
-from ps2stream.routing.plan import built_in_plan
-from ps2stream.routing.tags import QueryTagger
-from ps2stream.service.objects import ObjectColumns, check_schema, read_record_batch
-from ps2stream.space.grid import Grid
-from ps2stream.workers.index import ALL_TERMS
-from ps2stream.workers.radix.gi2 import RadixGI2
-
-_CHUNK = 1 << 16
-"""Queries that are stored together."""
-
-
-_QUERY_BITS = 40
-"""Bits of a pair's key for the query; the object's row in its batch has the others."""
-
-
-class Pairs(NamedTuple):
-    """The matches of a batch by object, then query: row of the object in the batch, uint32[n]; row
-    of the query, int64[n]."""
-
-    object: U32
-    query: I64
+from ps2stream.client.inputs import object_batch
+from ps2stream.errors import invalid, short
+from ps2stream.inprocess.matching import build_index
+from ps2stream.inprocess.object_batches import list_batches
+from ps2stream.planner.counting import ragged
+from ps2stream.protocol.frame import I64
+from ps2stream.service.objects import read_objects
 
 
 class Matcher:
-    """Holds queries as one worker would hold all of them. Not for several threads."""
+    """Finds the queries that an object satisfies, one object a call.
+
+        matcher = ps2stream.Matcher([("thames", "flood AND river", Circle(-0.1, 51.5, 30))])
+        matcher.match(-0.1, 51.5, "Flood by the river!")  # ["thames"]
+
+    For many objects at once `ps2stream.match` is many times as fast. Not for several threads.
+    """
 
     def __init__(
         self,
-        ids: pa.Array,
-        expressions: tuple[I64, U8],
-        regions: Regions,
-        analysis: Analysis,
-        sample: pa.RecordBatch | None = None,
+        queries: Any,
+        *,
+        stemmer: str | None = None,
+        stop_words: str | None = None,
+        fold: Iterable[str] = (),
+        sample: Any = None,
     ) -> None:
-        """Stores n queries: ids string[n], expressions ragged UTF-8, regions n. sample: objects by
-        which the rarest words of the queries are chosen; they cost speed if they are unlike the
-        stream, never a match. Raises InvalidArgument naming bad fields as `queries[i].field`."""
-        self._analyzer = Analyzer(analysis)
-        self._schema: pa.Schema | None = None
-        self.ids = ids
-        rows = self._compile_queries(expressions, regions, self._count_terms(sample))
-        self._last = len(rows)
-        grid = _choose_grid(rows)
-        self._index = RadixGI2(grid)
-        self._literals = _watch_literals(rows)
-        tagger = QueryTagger(built_in_plan(analysis, grid, 1).compile(self._analyzer), grid)
-        for first in range(0, len(rows), _CHUNK):
-            part = rows.take(np.arange(first, min(first + _CHUNK, len(rows))))
-            self._index.insert(part, *tagger.expand(part)[:3])
+        """Indexes queries. These and the other arguments are those of `ps2stream.match`. sample:
+        objects like those to come, of which the first batch tells which words are rare; without
+        it nothing is missed, but matching takes longer. Raises InvalidArgument naming the field of
+        a bad query."""
+        first = None if sample is None else next(list_batches(sample), None)
+        self.index = build_index(queries, stemmer, stop_words, fold, first)
+        self._off, ids = ragged(self.index.ids)
+        self._ids = ids.tobytes()
 
-    def match(self, batch: pa.RecordBatch, first: int = 0) -> Pairs:
-        """Returns all pairs of an object of the batch and a query that it satisfies, each once.
-        first: the number of its first object, for errors. Raises InvalidArgument naming a bad
-        object as `objects[i].field`."""
-        columns = self._read_batch(batch, first)
-        objects = columns.analyse(self._analyzer, literals=self._literals)
-        opaque = columns.opaque.off, columns.opaque.data
-        values = list_compared(opaque, self._analyzer, self._literals)
-        found = self._index.match(
-            self._last, objects.lon, objects.lat, objects.term_off, objects.term,
-            ALL_TERMS, *values,
-        )  # fmt: skip
-        key = found.row.astype(np.int64) << _QUERY_BITS | (found.handle - 1)
-        key.sort()  # several times as fast as sorting by two columns
-        return Pairs((key >> _QUERY_BITS).astype(np.uint32), key & ((1 << _QUERY_BITS) - 1))
+    def match(
+        self, lon: float, lat: float, text: str, attributes: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Returns the ids of the queries that an object satisfies, in the order of the queries.
+        lon, lat: degrees; attributes: by name, as `Client.publish` takes them. Raises
+        InvalidArgument naming a bad field."""
+        rows = self.match_rows(lon, lat, text, attributes)
+        if not len(rows):
+            return []
+        begin, end = self._off[rows].tolist(), self._off[rows + 1].tolist()
+        return [self._ids[a:b].decode() for a, b in zip(begin, end, strict=True)]
 
-    def _read_batch(self, batch: pa.RecordBatch, first: int) -> ObjectColumns:
-        if batch.schema is not self._schema and batch.schema != self._schema:
-            check_schema(batch.schema)
-            self._schema = batch.schema
-        columns = read_record_batch(batch, 0)
-        if refused := columns.refusals(VIOLATIONS):
-            raise InvalidArgument(
-                [Violation(f"objects[{first + r.row}].{r.field}", r.description) for r in refused]
-            )
-        return columns
-
-    def _count_terms(self, sample: pa.RecordBatch | None) -> Frequencies:
-        if sample is None or not len(sample):
-            return Frequencies.of({}, self._analyzer)
-        text = sample.column("text").fill_null("").cast(pa.string())
-        part = counting.object_terms(pa.record_batch([text], ["text"]), self._analyzer)
-        return Frequencies.of(
-            commonest(summed([part], counting.TERMS, ["term"], ("objects",))), self._analyzer
-        )
-
-    def _compile_queries(
-        self, expressions: tuple[I64, U8], regions: Regions, frequencies: Frequencies
-    ) -> QueryRows:
-        """Returns the queries as rows whose handles are their numbers, from 1."""
-        compiled = compile_column(*expressions, self._analyzer, frequencies)
-        ids = counting.ragged(self.ids)
-        if problems := check_rows(ids, compiled, regions):
-            raise InvalidArgument(
-                [Violation(f"queries[{p[0]}].{p[1]}", p[2]) for p in problems[:VIOLATIONS]]
-            )
-        rows = build_checked_rows(ids, compiled, regions, expressions)
-        handle = np.arange(1, len(rows) + 1)
-        return rows.replace(lsn=handle, handle=handle, session=np.ones(len(rows), np.int64))
-
-
-def _choose_grid(rows: QueryRows) -> Grid:
-    """Returns the grid for the median sides of the queries' boxes, as the planner chooses it."""
-    box = rows.box.reshape(-1, 4)
-    wide, high = box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]
-    some = (wide < 360.0) | (high < 180.0)
-    if not some.any():
-        return Grid()
-    return Grid.for_queries(float(np.median(wide[some])), float(np.median(high[some])))
-
-
-def _watch_literals(rows: QueryRows) -> LiteralView:
-    found = WatchedLiterals.of(rows)
-    return found.view() if len(found.term) else NO_LITERALS
+    def match_rows(
+        self, lon: float, lat: float, text: str, attributes: Mapping[str, Any] | None = None
+    ) -> I64:
+        """Returns the rows of the queries whose ids `match` returns, from 0, int64, ascending."""
+        try:
+            lon, lat = float(lon), float(lat)
+        except (TypeError, ValueError, OverflowError):
+            raise invalid("lon, lat", f"expected degrees, got {short((lon, lat))}") from None
+        if not isinstance(text, str):
+            raise invalid("text", f"expected text, got {short(text)}")
+        if not attributes:
+            return self.index.match_one(lon, lat, text)
+        record = {"lon": lon, "lat": lat, "text": text, "attributes": attributes}
+        return self.index.match_columns(read_objects(object_batch([record]), 0)).query

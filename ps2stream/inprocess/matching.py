@@ -12,10 +12,11 @@ import pyarrow as pa
 from ps2stream.cluster.warm import is_host_prepared, prepare_host
 from ps2stream.errors import invalid, short
 from ps2stream.foldings import FOLDINGS
-from ps2stream.inprocess.match_table import MatchTable, build_matches
-from ps2stream.inprocess.matcher import Matcher
+from ps2stream.inprocess.match_columns import MatchedBatch, QueryIds, number_objects
+from ps2stream.inprocess.match_table import MatchTable
 from ps2stream.inprocess.object_batches import are_in_memory, list_batches
-from ps2stream.inprocess.processes import MatchedBatch, count_processes, match_by_processes
+from ps2stream.inprocess.processes import count_processes, match_by_processes
+from ps2stream.inprocess.query_index import QueryIndex
 from ps2stream.inprocess.query_source import read_queries
 from ps2stream.language.analyzer import Analysis
 from ps2stream.service.objects import check_schema
@@ -54,13 +55,12 @@ def match(
     `match_batches` yields it in parts. Raises InvalidArgument naming the field of a bad query or
     object.
     """
-    found = [
-        part for part, _ in match_batches(
-            queries, objects, stemmer=stemmer, stop_words=stop_words, fold=fold,
-            attributes=attributes, processes=processes,
-        )
-    ]  # fmt: skip
-    return MatchTable(join_matches(found))
+    ids, batches = _match_all(
+        queries, objects, stemmer, stop_words, fold, attributes, processes, lambda what: None
+    )
+    # A batch of an iterator may be a part of a table that nobody else keeps.
+    is_alone = isinstance(objects, Iterator)
+    return MatchTable(ids, [found.drop_unmatched(is_alone) for found in batches])
 
 
 def match_batches(
@@ -73,16 +73,29 @@ def match_batches(
     attributes: str | None = None,
     processes: int | None = None,
     progress: Callable[[str], None] = lambda what: None,
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yields the matches of at most 8,192 objects at a time, as record batches with the columns of
-    MatchTable, and how many objects these were. So objects need not fit into memory: they are read
-    as matches are taken. The arguments and errors are those of `match`; `progress` is told what
-    happens before the first batch."""
+) -> Iterator[tuple[MatchTable, int]]:
+    """Yields the matches of at most 8,192 objects at a time, and how many objects these were. So
+    objects need not fit into memory: they are read as matches are taken. The arguments and errors
+    are those of `match`; `progress` is told what happens before the first batch."""
+    ids, batches = _match_all(
+        queries, objects, stemmer, stop_words, fold, attributes, processes, progress
+    )
+    for found in batches:
+        yield MatchTable(ids, [found]), len(found.batch)
+
+
+def build_index(
+    queries: Any,
+    stemmer: str | None,
+    stop_words: str | None,
+    fold: Iterable[str],
+    sample: pa.RecordBatch | None = None,
+    progress: Callable[[str], None] = lambda what: None,
+) -> QueryIndex:
+    """Returns an index of queries, which are those of `match`; sample: as QueryIndex takes it."""
     names = tuple(sorted({*fold}))
     if unknown := [name for name in names if name not in FOLDINGS]:
         raise invalid("fold", f"expected {', '.join(FOLDINGS)}, got {short(unknown[0])}")
-    if processes is not None and processes < 1:
-        raise invalid("processes", f"expected 1 or more, got {processes}")
     try:
         analysis = Analysis(0, stemmer, stop_words, fold=names)
     except ValueError as error:
@@ -93,26 +106,30 @@ def match_batches(
         prepare_host(INDEX)
     progress("reading queries")
     source = read_queries(queries)
-    batches = list_batches(objects, attributes)
-    sample = next(batches, None)
-    if sample is None:
-        sample = _NOTHING
-    check_schema(sample.schema)
     progress(f"indexing {len(source):,} queries")
-    matcher = Matcher(*source, analysis, sample)
-    numbered = _number_batches(chain([sample], batches))
-    yield from _match_all(matcher, numbered, processes, are_in_memory(objects))
+    return QueryIndex(*source, analysis, sample)
 
 
-def join_matches(found: list[pa.RecordBatch]) -> pa.Table:
-    """Returns the matches of several batches as one table. A column that a batch lacks is null for
-    its objects."""
-    some = [part for part in found if len(part)] or found[:1]
-    return pa.concat_tables(map(_to_table, some), promote_options="permissive")
-
-
-def _to_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
+def _match_all(
+    queries: Any,
+    objects: Any,
+    stemmer: str | None,
+    stop_words: str | None,
+    fold: Iterable[str],
+    attributes: str | None,
+    processes: int | None,
+    progress: Callable[[str], None],
+) -> tuple[QueryIds, Iterator[MatchedBatch]]:
+    """Returns the ids of the queries, and the batches of objects as they are matched, at least
+    one."""
+    if processes is not None and processes < 1:
+        raise invalid("processes", f"expected 1 or more, got {processes}")
+    batches = list_batches(objects, attributes)
+    sample = next(batches, _NOTHING)
+    check_schema(sample.schema)
+    index = build_index(queries, stemmer, stop_words, fold, sample, progress)
+    numbered = number_batches(chain([sample], batches))
+    return QueryIds(index.ids), match_numbered(index, numbered, processes, are_in_memory(objects))
 
 
 _NOTHING = pa.RecordBatch.from_arrays(
@@ -121,7 +138,7 @@ _NOTHING = pa.RecordBatch.from_arrays(
 )
 
 
-def _number_batches(
+def number_batches(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yields each batch with the number of its first object."""
@@ -131,21 +148,22 @@ def _number_batches(
         first += len(batch)
 
 
-def _match_all(
-    matcher: Matcher,
+def match_numbered(
+    index: QueryIndex,
     numbered: Iterator[tuple[pa.RecordBatch, int]],
     processes: int | None,
     in_memory: bool,
-) -> Iterator[tuple[pa.RecordBatch, int]]:
+) -> Iterator[MatchedBatch]:
+    """Yields batches, which come with the numbers of their first objects, and their matches."""
     several = count_processes() if processes is None else processes
     alone = numbered if several == 1 else _take_objects(numbered, 0 if processes else ALONE)
-    matched = (MatchedBatch(batch, n, matcher.match(batch, n)) for batch, n in alone)
-    for batch, first, pairs in chain(matched, _match_rest(matcher, numbered, several, in_memory)):
-        yield build_matches(matcher.ids, batch, first, *pairs), len(batch)
+    for batch, first in alone:
+        yield number_objects(batch, first, index.match(batch, first))
+    yield from _match_rest(index, numbered, several, in_memory)
 
 
 def _match_rest(
-    matcher: Matcher,
+    index: QueryIndex,
     numbered: Iterator[tuple[pa.RecordBatch, int]],
     several: int,
     in_memory: bool,
@@ -153,7 +171,7 @@ def _match_rest(
     """Yields what is left, if anything is; processes are only started then."""
     if several > 1 and (more := next(numbered, None)) is not None:
         rest = chain([more], numbered)
-        yield from match_by_processes(matcher, list(rest) if in_memory else rest, several)
+        yield from match_by_processes(index, list(rest) if in_memory else rest, several)
 
 
 def _take_objects(

@@ -16,6 +16,8 @@ from ps2stream.posts.readers import format_of, read_posts, read_rows
 
 _RECORDS = 1 << 16
 """Objects in Python's own types that are converted together."""
+_READ_ROWS = 2 * BATCH_ROWS
+"""Rows of a file that are decoded together: a batch by itself takes longer."""
 _EXPECTED = (
     "expected a table (Arrow, pandas, Polars, GeoPandas), columns by name, a list of objects, or "
     "paths of files"
@@ -82,7 +84,7 @@ def _flatten_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def _read_file(path: str, attributes: str | None) -> Iterator[pa.RecordBatch]:
     choice = AttributeChoice(attributes)
     if format_of(path) in ("parquet", "archive"):
-        for part in read_posts(path, batch=BATCH_ROWS, choice=choice):
+        for part in read_posts(path, batch=_READ_ROWS, choice=choice, complete=False):
             yield from cast_batches(part, BATCH_ROWS)
         return
     for posts in read_rows(path, batch=BATCH_ROWS, choice=choice):

@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from ps2stream.errors import Ps2StreamError
-from ps2stream.inprocess.matcher import Matcher, Pairs
+from ps2stream.inprocess.match_columns import MatchedBatch, number_objects
+from ps2stream.inprocess.query_index import Pairs, QueryIndex
 from ps2stream.protocol.arrow_ipc import to_ipc
 
 _AHEAD = 4
@@ -23,7 +24,7 @@ _AHEAD = 4
 _Task: TypeAlias = int | tuple[bytes, int]
 """A batch: its number among those that the process was forked with, or itself as an IPC stream (it
 may be a part of a table, which would be pickled as a whole) and the number of its first object."""
-_matcher: Matcher | None = None
+_index: QueryIndex | None = None
 _batches: Sequence[tuple[pa.RecordBatch, int]] = ()
 
 
@@ -35,16 +36,8 @@ def count_processes() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class MatchedBatch(NamedTuple):
-    """A batch of objects, the number of its first one, and its matches."""
-
-    batch: pa.RecordBatch
-    first: int
-    pairs: Pairs
-
-
 def match_by_processes(
-    matcher: Matcher, batches: Iterable[tuple[pa.RecordBatch, int]], processes: int
+    index: QueryIndex, batches: Iterable[tuple[pa.RecordBatch, int]], processes: int
 ) -> Iterator[MatchedBatch]:
     """Yields the batches, which come with the numbers of their first objects, in their order. The
     processes are forked, so that they share the memory of the index, and of the batches if these
@@ -53,7 +46,7 @@ def match_by_processes(
     context = multiprocessing.get_context("fork")
     waiting: deque[tuple[pa.RecordBatch, int, Future[Pairs]]] = deque()
     known = batches if isinstance(batches, Sequence) else ()
-    with ProcessPoolExecutor(processes, context, _keep_world, (matcher, known)) as pool:
+    with ProcessPoolExecutor(processes, context, _keep_world, (index, known)) as pool:
         try:
             for number, (batch, first) in enumerate(batches):
                 task: _Task = number if known else (to_ipc(batch), first)
@@ -70,24 +63,24 @@ def match_by_processes(
 def _wait_for_first(waiting: deque[tuple[pa.RecordBatch, int, Future[Pairs]]]) -> MatchedBatch:
     batch, first, future = waiting.popleft()
     try:
-        return MatchedBatch(batch, first, future.result())
+        return number_objects(batch, first, future.result())
     except BrokenProcessPool:
         problem = "a process that matched has died, perhaps for want of memory; try processes=1"
         raise Ps2StreamError(problem) from None
 
 
-def _keep_world(matcher: Matcher, batches: Sequence[tuple[pa.RecordBatch, int]]) -> None:
+def _keep_world(index: QueryIndex, batches: Sequence[tuple[pa.RecordBatch, int]]) -> None:
     """Keeps what this process was forked with, and sees that it does not outlive the process that
     forked it: as it holds both ends of the queue, it would wait for ever."""
-    global _matcher, _batches
+    global _index, _batches
     if hasattr(libc := ctypes.CDLL(None), "prctl"):
         libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    _matcher, _batches = matcher, batches
+    _index, _batches = index, batches
 
 
 def _match_batch(task: _Task) -> Pairs:
-    assert _matcher is not None
+    assert _index is not None
     if isinstance(task, int):
-        return _matcher.match(*_batches[task])
+        return _index.match(*_batches[task])
     data, first = task
-    return _matcher.match(pa.ipc.open_stream(data).read_next_batch(), first)
+    return _index.match(pa.ipc.open_stream(data).read_next_batch(), first)

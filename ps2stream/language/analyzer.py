@@ -50,7 +50,7 @@ __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
 _SPACELESS = regex.compile(tokenizer.SPACELESS, regex.VERSION1)
 _NO_TERMS = np.zeros(0, np.uint64)
-_SEARCHES_NOTHING = (np.zeros(0, np.int64), _NO_TERMS, np.zeros(0, np.int64), _NO_TERMS)
+SEARCHES_NOTHING = (np.zeros(0, np.int64), _NO_TERMS, np.zeros(0, np.int64), _NO_TERMS)
 _SHORT = 48  # characters: a shorter text is split in Python before a kernel would be called
 
 
@@ -216,7 +216,7 @@ class Analyzer:
         if self.simple:
             size = int(off[-1] - off[0])
             out = np.empty(size + rows, np.uint64)
-            sought = _SEARCHES_NOTHING
+            sought = SEARCHES_NOTHING
             if len(watched[0]):
                 has_prefixes = bool(literals.heads[HEADS])
                 sought = (

@@ -91,10 +91,10 @@ def post_column(
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.timestamp("ms"), safe=False)
     try:
-        out = values.cast(kind)
+        out = values if values.type == kind else values.cast(kind)
     except pa.ArrowInvalid as error:
         raise bad(f"{path} column {columns[name]}", str(error)) from None
-    if name == "time":
+    if name == "time" or _are_within(name, out):
         return out
     wrong = out.is_null().to_numpy(zero_copy_only=False)
     if name in LIMIT:
@@ -112,3 +112,13 @@ def post_column(
         got = short(values[row].as_py())
         raise bad(f"{path} row {start + row} {columns[name]}", f"expected {limit}, got {got}")
     return out
+
+
+def _are_within(name: str, column: Any) -> bool:
+    """Returns whether all values are there, and within the limits of the column of this name."""
+    if column.null_count or not len(column):
+        return not len(column)
+    if name in LIMIT:
+        numbers = column.to_numpy()
+        return bool(-LIMIT[name] <= numbers.min() and numbers.max() <= LIMIT[name])  # never by NaN
+    return bool(pc.max(pc.binary_length(column)).as_py() <= MAX_BYTES[name])

@@ -9,6 +9,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ps2stream.limits import BATCH_ROWS
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
 from ps2stream.posts.attribute_columns import check_payloads, choose_columns, convert_column
 from ps2stream.posts.members import AttributeChoice
@@ -24,10 +25,15 @@ def open_parquet(path: str, file: IO[bytes]) -> Any:
 
 
 def read_parquet_posts(
-    path: str, file: IO[bytes], batch: int, run: str, choice: AttributeChoice | None = None
+    path: str,
+    file: IO[bytes],
+    batch: int,
+    run: str,
+    choice: AttributeChoice | None = None,
+    complete: bool = True,
 ) -> Iterator[Any]:
     """Yields record batches of SCHEMA, as `readers.read_posts`; with a choice, also of the
-    attributes, payload and until."""
+    attributes, payload and until. complete: an absent id or time is made up, or left out."""
     source = file if file.seekable() else io.BytesIO(file.read())
     with open_parquet(path, source) as parquet:
         schema = parquet.schema_arrow
@@ -38,8 +44,9 @@ def read_parquet_posts(
         beside = [n for n in ("payload", "until") if choice is not None and n in schema.names]
         start = 0
         names = [*columns.values(), *more, *beside]
+        known = [name for name in SCHEMA.names if complete or name in columns]
         for part in read_parquet_batches(path, parquet, batch, names):
-            out = {n: post_column(path, n, columns, part, start, run) for n in SCHEMA.names}
+            out = {n: post_column(path, n, columns, part, start, run) for n in known}
             if choice is not None:
                 for name, kind in more.items():
                     out[name] = convert_column(path, name, kind, part, start, choice)
@@ -48,7 +55,7 @@ def read_parquet_posts(
             if "until" in beside:
                 out["until"] = _check_ends(path, part.column("until"))
             start += len(part)
-            yield pa.RecordBatch.from_pydict(out)
+            yield pa.RecordBatch.from_arrays(list(out.values()), list(out))
 
 
 def _check_ends(path: str, column: Any) -> Any:
@@ -63,7 +70,8 @@ def read_parquet_batches(
     path: str, parquet: Any, batch: int, names: Sequence[str]
 ) -> Iterator[Any]:
     """Yields some columns of a Parquet file. Raises InvalidArgument where it is damaged."""
+    several = batch > 2 * BATCH_ROWS  # for fewer rows, other threads cost more than they save
     try:
-        yield from parquet.iter_batches(batch, columns=list(names))
+        yield from parquet.iter_batches(batch, columns=list(names), use_threads=several)
     except (pa.ArrowException, OSError) as error:
         raise bad(path, f"expected a Parquet file that is whole: {error}") from None

@@ -132,9 +132,11 @@ def read_posts(
     batch: int = 1000,
     run: str = "",
     choice: AttributeChoice | None = None,
+    complete: bool = True,
 ) -> Iterator[Any]:
     """Yields the posts as `read_rows` does, but as record batches of arrow_columns.SCHEMA. With a
-    choice, of a Parquet file, these also have a column for each attribute, payload and until."""
+    choice, of a Parquet file, these also have a column for each attribute, payload and until.
+    complete: columns of ids and times that a Parquet file lacks are made up, or left out."""
     if format_of(path, format) == "archive":
         from ps2stream.posts.archived import read_archived_posts
 
@@ -150,7 +152,7 @@ def read_posts(
     from ps2stream.posts.parquet import read_parquet_posts
 
     with _open_input(path) as file:
-        for part in read_parquet_posts(path, file, batch, run, choice):
+        for part in read_parquet_posts(path, file, batch, run, choice, complete):
             yield from sized(part)
 
 

@@ -26,54 +26,8 @@ from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError
 from ps2stream.inprocess import processes
 from ps2stream.inprocess.match_table import MatchTable
 from ps2stream.inprocess.matching import match, match_batches
-from ps2stream.space.regions import Circle, Polygon, Rect, World
-from tests import naive
-from tests.sim.hostile import LATS, SPOTS, WORDS
-from tests.sim.interleavings import some_region
-
-NUMBERS = ("n = 1", "x < 0.5", "n != 2", 't = "usgs"', "b = true", "x EXISTS", "NOT n = 1")
-
-
-def some_query(rng: random.Random, number: int) -> Query:
-    words = rng.sample(WORDS, 3)
-    forms = (
-        words[0],
-        f"{words[0]} AND ({words[1]} OR {words[2]})",
-        f"{words[0]} NOT {words[1]}",
-        f'"{words[0]} {words[1]}" OR {words[2]}',
-        rng.choice(["fl*", "riv*", "Fi*"]) + f" OR {words[1]}",
-        f"{words[0]} AND {rng.choice(NUMBERS)}",
-        rng.choice(NUMBERS),
-    )
-    return Query(f"q{number}", rng.choice(forms), some_region(rng))
-
-
-def some_object(rng: random.Random) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "lon": rng.choice(SPOTS),
-        "lat": rng.choice(LATS),
-        "text": " ".join(rng.choices(WORDS, k=rng.randrange(6))),
-    }
-    values = {"n": rng.randrange(4), "x": rng.random(), "t": rng.choice(["usgs", "é"]), "b": True}
-    return found | {"attributes": {k: v for k, v in values.items() if rng.random() < 0.6}}
-
-
-def brute_force(queries: list[Query], objects: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    asked = [
-        naive.Query(q.id, "", q.expression, None if q.region is None else shown(q.region))
-        for q in queries
-    ]
-    posts = [naive.Obj(o["lon"], o["lat"], o["text"], o.get("attributes", {})) for o in objects]
-    return [
-        (o, q)
-        for o, post in enumerate(posts)
-        for q, query in enumerate(asked)
-        if naive.matches(query, post)
-    ]
-
-
-def shown(region: Any) -> Any:
-    return None if isinstance(region, World) else region.to_json()
+from ps2stream.space.regions import Circle, Polygon, Rect
+from tests.support.matching import brute_force, shown, some_object, some_query
 
 
 def pairs(found: MatchTable) -> list[tuple[int, int]]:
@@ -239,7 +193,7 @@ def test_objects_are_read_as_matches_are_taken(world: Any) -> None:
     for _ in range(3):
         batch, rows = next(found)
         assert rows == 300
-        assert batch.column("object")[0].as_py() >= 0
+        assert batch.table.column("object")[0].as_py() >= 0
     assert len(taken) <= 4
 
 

@@ -254,3 +254,14 @@ def test_real_files(data: Path) -> None:
     for name in ("tweets_us_2021_2022", "tweets_uk_2016", "earthquakes", "osm_pois_vancouver"):
         path = str(data / f"{name}.parquet")
         assert sum(len(part) for part in read_posts(path, batch=50_000)) == row_count(path)
+
+
+def test_ids_and_times_may_be_left_out(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    table = pa.Table.from_pylist(ROWS, schema=SCHEMA)
+    pq.write_table(table.drop_columns(["id", "time"]), path)
+    assert rows(path, complete=False) == [
+        {name: row[name] for name in ("lon", "lat", "text")} for row in ROWS
+    ]
+    pq.write_table(table, path)
+    assert rows(path, complete=False) == ROWS
