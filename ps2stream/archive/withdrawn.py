@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,6 @@ from ps2stream.archive.layout import (
 from ps2stream.errors import invalid
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.id_sets import hash_ids
-from ps2stream.store.directory import replace_file
 
 NEEDED = ("partition", "series", "offset", "id")
 """Columns by which withdrawn objects are recognised."""
@@ -186,13 +185,14 @@ def find_needless(path: Path, needed: NeededLines) -> tuple[int, int]:
     return (number, end) if end and 2 * end >= path.stat().st_size else (0, 0)
 
 
-def remove_lines(path: Path, number: int, end: int) -> None:
-    """Removes the lines of a file before this number, which begins at this byte. Whoever is killed
-    meanwhile, they are all there or none. Raises OSError."""
+def remove_lines(path: Path, number: int, end: int, replace: Callable[[Path, bytes], None]) -> None:
+    """Removes the lines of a file before this number, which begins at this byte. replace: replaces
+    a file as a whole, durably, so that whoever is killed, they are all there or none. Raises
+    OSError."""
     _sync_folder(path.parent)  # files that needed them stay gone
     with path.open("rb") as file:
         file.seek(end)
-        replace_file(path, b"[%d]\n" % number + file.read())
+        replace(path, b"[%d]\n" % number + file.read())
 
 
 def read_lines(path: Path) -> Iterator[WithdrawnLine]:

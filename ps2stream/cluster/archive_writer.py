@@ -339,7 +339,7 @@ class ArchiveWriter:
             with contextlib.closing(lock_directory(self._limits.path / COMPACTED)):
                 number, end = find_needless()
                 if end:
-                    withdrawn.remove_lines(path, number, end)
+                    withdrawn.remove_lines(path, number, end, replace_file)
 
     def _give_up_late(self) -> None:
         """Counts as lost what could not be written, once the log would have to keep too much: so

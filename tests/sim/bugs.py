@@ -316,20 +316,6 @@ def other_dispatchers_are_not_told_of_withdrawals() -> Iterator[None]:
 
 
 @bug
-def withdrawals_are_answered_before_the_sync() -> Iterator[None]:
-    """A withdrawal counts as durable when it is in the log."""
-    note = withdrawals.ObjectWithdrawals._note
-
-    def hasty(self: Any, *what: Any) -> int:
-        end = note(self, *what)
-        self.synced(end)
-        return end
-
-    with patch(withdrawals.ObjectWithdrawals, "_note", hasty):
-        yield
-
-
-@bug
 def withdrawals_are_forgotten_by_a_restart() -> Iterator[None]:
     """A restarted dispatcher does not read what was withdrawn."""
     with patch(valid_log.ValidityLog, "_drop_withdrawn", lambda self: None):

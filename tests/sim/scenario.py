@@ -123,6 +123,7 @@ class _Author:
         if self.seed >= UNCONTROLLED and not self.is_plain:
             ends = random.Random(f"{self.seed} validity")
             draw_validity(ends, self.peace, self._add, partial(_draw_query, ends), SESSIONS)
+        if self.seed >= UNCONTROLLED and not (self.is_plain or self.poisoned):
             withdrawn = random.Random(f"{self.seed} withdrawals")
             draw = partial(_draw_query, withdrawn)
             draw_withdrawals(withdrawn, self.peace, self.events[:], self._add, draw, SESSIONS)
