@@ -17,6 +17,7 @@ from typing import Any
 from ps2stream.cluster import intervals, ray_environment
 from ps2stream.cluster.actor_home import here
 from ps2stream.cluster.census_rounds import CensusRounds
+from ps2stream.cluster.death_witnesses import DeathWitnesses
 from ps2stream.cluster.log_lines import LogReceiver
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
@@ -215,13 +216,11 @@ class RayService(RunningService):
             self._await_ready(address)
         for address in dispatchers:
             self._open_endpoint(address)
+        tables = self._actors, self._peers, self._lock
+        has_lan = self._instance.placement.lan is not None
+        witnesses = DeathWitnesses(self._ray, *tables, self._silent_s) if has_lan else None
         self._supervisor = ActorSupervisor(
-            self._ray,
-            self._actors,
-            self._lock,
-            self._replace_actor,
-            settings.lease_s,
-            near=self._instance.placement.lan is None,
+            self._ray, self._actors, self._lock, self._replace_actor, settings.lease_s, witnesses
         )
         pings = {a: actor.ping.remote(settings.lease_s, None) for a, actor in self._actors.items()}
         self._get_result([*pings.values()])

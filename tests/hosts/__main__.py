@@ -1,4 +1,4 @@
-"""`python -m tests.hosts cut kill "kill amid a move"`: these faults, in this order;
+"""`python -m tests.hosts cut kill "kill amid a move" "kill worker"`: these faults, in this order;
 `python -m tests.hosts bench`: see its --help."""
 
 from __future__ import annotations

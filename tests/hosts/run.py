@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from ps2stream.client import requests
+from ps2stream.cluster.roles import ROLES
 from tests.chaos.moves import FAILURES
 from tests.chaos.run import Crowd, Say, settled, teller
 from tests.chaos.verdict import recoveries
@@ -34,7 +35,8 @@ def faults(
     hosts: Hosts, crowd: Crowd, which: Sequence[str], say: Say, lease_s: float
 ) -> list[tuple[float, str]]:
     """Each of them, one after the other, and when it was: "kill" the second host, "kill amid a
-    move" to more workers, of which it has some, or "cut" its cable for some leases."""
+    move" to more workers, of which it has some, "cut" its cable for some leases, or kill an actor,
+    as with "kill merger"."""
     happened: list[tuple[float, str]] = []
     for what in which:
         time.sleep(REST_S)
@@ -52,6 +54,8 @@ def faults(
             time.sleep(CUT_LEASES * lease_s)
             hosts.net.cut(1, off=False)
             say("healed")
+        elif (role := what.removeprefix("kill ")) in ROLES:
+            kill_actor(hosts, role)
         else:
             hosts.second.kill()
         served(crowd, at)
@@ -59,10 +63,21 @@ def faults(
         if asking is not None:
             asking.join(LIMIT_S)
             ended(hosts, crowd)
-        if what != "cut" and what != which[-1]:
+        if what != which[-1] and not any(hosts.second.pids()):
             hosts.join()
             say("the second host is there again")
     return happened
+
+
+def kill_actor(hosts: Hosts, role: str) -> None:
+    """kill -9 of one of this role, of the second host if it has any."""
+    found = [
+        pid
+        for each in (hosts.second, hosts.first)
+        for pid, of in each.shells().items()
+        if of == role
+    ]
+    os.kill(found[0], signal.SIGKILL)
 
 
 def move(hosts: Hosts, say: Say) -> threading.Thread:
