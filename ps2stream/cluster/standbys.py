@@ -1,0 +1,135 @@
+"""The standbys of a service: on each host some processes that wait to become an actor.
+
+A successor that has to start a process loads modules and kernels first, which takes a core some
+seconds, and the actors of a dead host all start at once. A standby has done that before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from ps2stream.cluster.intervals import JOIN_S
+from ps2stream.cluster.standby_shell import StandbyShell
+from ps2stream.cluster.topology import Topology
+
+log = logging.getLogger("ps2stream.cluster")
+FILL_S = 2.0
+"""Time between two looks whether all standbys live."""
+REST_S = 5.0
+"""Time from the last take-over to the start of another standby, which would slow it down."""
+
+
+class _Standby(NamedTuple):
+    node: str
+    actor: Any
+
+
+class StandbyPool:
+    """Keeps `per_host` standbys on each of `list_hosts()`, Ray's ids. `namespace`: of their
+    names."""
+
+    def __init__(
+        self,
+        ray: Any,
+        topology: Topology,
+        per_host: int,
+        list_hosts: Callable[[], Collection[str]],
+        namespace: str,
+    ) -> None:
+        self._ray = ray
+        self._topology = topology
+        self._per_host = per_host
+        self._list_hosts = list_hosts
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._calls: dict[_Standby, Any] = {}  # the last call to each
+        self._ready: set[_Standby] = set()  # those that have answered one
+        self._taken_at = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep_filled, daemon=True, name="standbys")
+
+    def start(self) -> None:
+        """Starts the first standbys soon, unless there are to be none."""
+        if self._per_host:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends all standbys that have no role."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+        self.clear()
+
+    def clear(self) -> None:
+        """Drops all standbys. Ray ends an actor that nobody can call any more, if Ray lives."""
+        with self._lock:
+            self._calls, self._ready = {}, set()
+
+    def take(self, nodes: Collection[str]) -> Any:
+        """Returns a standby on the first of these hosts that has one, for the caller to use; None
+        without one."""
+        with self._lock:
+            for node in nodes:
+                for standby in self._ready:
+                    if standby.node == node:
+                        self._forget(standby)
+                        self._taken_at = time.monotonic()
+                        return standby.actor
+        return None
+
+    def _keep_filled(self) -> None:
+        while not self._stopping.wait(FILL_S):
+            try:
+                self.fill()
+            except Exception:
+                if not self._stopping.is_set():
+                    log.exception("standbys cannot be started; retrying")
+
+    def fill(self) -> None:
+        """Notes which standbys are ready and which have died, and starts those that lack."""
+        with self._lock:
+            for standby in list(self._calls):
+                self._look_at(standby)
+            if time.monotonic() - self._taken_at < REST_S:
+                return
+            there = [standby.node for standby in self._calls]
+        for node in self._list_hosts():  # without the lock: these calls wait for Ray's GCS
+            for _ in range(self._per_host - there.count(node)):
+                actor = self._create(node)
+                with self._lock:
+                    if not self._stopping.is_set():
+                        self._calls[_Standby(node, actor)] = actor.is_loaded.remote()
+
+    def _look_at(self, standby: _Standby) -> None:
+        ray, call = self._ray, self._calls[standby]
+        if not ray.wait([call], timeout=0)[0]:
+            return
+        try:
+            ray.get(call)
+            self._calls[standby] = standby.actor.is_loaded.remote()
+        except Exception as error:  # noqa: BLE001  of a Ray that was started again, too
+            log.warning("a standby has ended: %s", str(error).partition("\n")[0])
+            self._forget(standby)
+        else:
+            self._ready.add(standby)
+
+    def _forget(self, standby: _Standby) -> None:
+        del self._calls[standby]
+        self._ready.discard(standby)
+
+    def _create(self, node: str) -> Any:
+        ray = self._ray
+        where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        made = ray.remote(StandbyShell).options(
+            name=f"standby.{time.time_ns():x}",
+            namespace=self._namespace,
+            num_cpus=0,
+            scheduling_strategy=where,
+            max_task_retries=0,
+            enable_task_events=False,
+        )
+        return made.remote(self._topology)
