@@ -12,7 +12,7 @@ import click
 
 from tests.chaos.run import teller
 from tests.hosts.bench import SetUp, run_hosts, write_table
-from tests.hosts.run import run
+from tests.hosts.run import LEASE_S, run
 from tests.support.postgres_server import installed, server
 
 
@@ -69,10 +69,21 @@ def postgres_programs() -> Path:
     return programs
 
 
+@click.command()
+@click.argument("which", nargs=-1)
+@click.option("--lease-s", default=LEASE_S, show_default=True)
+@click.option("--standbys", default=0, show_default=True, help="Of each host.")
+def faults(which: tuple[str, ...], lease_s: float, standbys: int) -> None:
+    """Have these faults, in this order. Exit code 1 when anything acknowledged was lost, came
+    twice, or came falsely."""
+    with server(postgres_programs()) as postgres:
+        found = run(postgres, which, lease_s=lease_s, standbys=standbys)
+    click.echo(json.dumps(found, indent=1, default=str))
+    sys.exit(not found["held"])
+
+
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 if sys.argv[1:2] == ["bench"]:
     bench(sys.argv[2:])
-with server(postgres_programs()) as postgres:
-    found = run(postgres, sys.argv[1:])
-print(json.dumps(found, indent=1, default=str))  # noqa: T201
-sys.exit(not found["held"])
+else:
+    faults()

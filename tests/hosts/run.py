@@ -27,19 +27,20 @@ DISPATCHERS = 2
 SHAPE = Shape(workers=2, dispatchers=DISPATCHERS, mergers=2)
 LEASE_S = 6.0
 CUT_LEASES = 3.3  # how long a cable is out
-REST_S = 3.0
+REST_S = 3.0  # until the next fault
+STANDBY_S = 25.0  # the same, where standbys have to start
 LIMIT_S = 60.0
 
 
 def faults(
-    hosts: Hosts, crowd: Crowd, which: Sequence[str], say: Say, lease_s: float
+    hosts: Hosts, crowd: Crowd, which: Sequence[str], say: Say, lease_s: float, rest_s: float
 ) -> list[tuple[float, str]]:
     """Each of them, one after the other, and when it was: "kill" the second host, "kill amid a
     move" to more workers, of which it has some, "cut" its cable for some leases, or kill an actor,
     as with "kill merger"."""
     happened: list[tuple[float, str]] = []
     for what in which:
-        time.sleep(REST_S)
+        time.sleep(rest_s)
         asking = None
         if what == "kill amid a move":
             asking = move(hosts, say)
@@ -141,6 +142,7 @@ def run(
     seed: int = 1,
     rate: float = 8.0,
     lease_s: float = LEASE_S,
+    standbys: int = 0,
 ) -> dict[str, Any]:
     """Figures as JSON takes them; "held" says whether the contract did; where it did not,
     "logs" is where they are kept."""
@@ -153,12 +155,12 @@ def run(
         ending.enter_context(mock.patch.object(requests, "CHANNEL_OPTIONS", named))
         which = [what for what in which if net.separate or what != "cut"]
         storage = [f"--database-url={postgres.url}", "--database-schema=hosts"]
-        options = [f"--lease-s={lease_s}"]
+        options = [f"--lease-s={lease_s}", f"--standbys={standbys}"]
         hosts = ending.enter_context(Hosts(net, storage, folder, SHAPE, options))
         hosts.start()
         say(f"ready on {', '.join(net.hosts)}")
         crowd = Crowd(hosts, seed, rate)
-        happened = faults(hosts, crowd, which, say, lease_s)
+        happened = faults(hosts, crowd, which, say, lease_s, STANDBY_S if standbys else REST_S)
         time.sleep(REST_S)
         verdict = settled(crowd)
         say("settled")
