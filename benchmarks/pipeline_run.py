@@ -20,6 +20,7 @@ from ps2stream.benchmarks.workload import Workload
 
 SAMPLE_EVERY = 20_011  # offsets; each sampled object is checked against brute force
 SETTLE_S = 60.0
+QUIET_S = 1.0  # without a delivery, after which all have arrived
 SERVER_CPU = "server_cpu_us_per_tuple"
 
 
@@ -127,10 +128,16 @@ class PipelineRun:
     def _collect_receipt(
         self, subscriber: Connection, interval: PublishInterval
     ) -> DeliveryReceipt:
-        """Waits until every batch is complete, then returns what the subscriber received."""
+        """Waits until every batch is complete and no more of its matches arrive, which a session
+        may read from its backlog; then returns what the subscriber received."""
         deadline = time.monotonic() + SETTLE_S
         while not self.service.is_idle() and time.monotonic() < deadline:
             time.sleep(0.005)
-        subscriber.send(interval.first_offset)
-        receipt: DeliveryReceipt = subscriber.recv()
-        return receipt
+        receipt = DeliveryReceipt()
+        while True:
+            subscriber.send(interval.first_offset)
+            later: DeliveryReceipt = subscriber.recv()
+            receipt.add(later)
+            if not later.pairs or time.monotonic() > deadline:
+                return receipt
+            time.sleep(QUIET_S)

@@ -37,6 +37,17 @@ class DeliveryReceipt:
         """Returns the seconds from `began` to the last arrival."""
         return max(self.last - began, 1e-9)
 
+    def add(self, later: DeliveryReceipt) -> None:
+        """Adds the next receipt of the same subscriber."""
+        self.pairs += later.pairs
+        self.gaps += later.gaps
+        self.cpu += later.cpu
+        self.last = max(self.last, later.last)
+        self.offsets += later.offsets
+        self.at += later.at
+        for offset, handles in later.sample.items():
+            self.sample.setdefault(offset, []).extend(handles)
+
     def sent(self, interval: PublishInterval) -> F64:
         """Returns the intended time of sending the batch of each delivered object, monotonic s."""
         if not self.offsets:

@@ -16,6 +16,7 @@ from unittest import mock
 
 from ps2stream.client import requests
 from ps2stream.cluster.roles import ROLES
+from ps2stream.observability.process import is_running
 from tests.chaos.moves import FAILURES
 from tests.chaos.run import Crowd, Say, settled, teller
 from tests.chaos.verdict import recoveries
@@ -47,18 +48,19 @@ def faults(
         elif not hosts.second.shells():
             spread(hosts, crowd, say)
         say(f"on the second host: {dict(Counter(hosts.second.shells().values()))}")
-        at = time.monotonic()
-        happened.append((at, what))
         say(what)
         if what == "cut":
             hosts.net.cut(1)
-            time.sleep(CUT_LEASES * lease_s)
-            hosts.net.cut(1, off=False)
-            say("healed")
         elif (role := what.removeprefix("kill ")) in ROLES:
             kill_actor(hosts, role)
         else:
             hosts.second.kill()
+        at = time.monotonic()
+        happened.append((at, what))
+        if what == "cut":
+            time.sleep(CUT_LEASES * lease_s)
+            hosts.net.cut(1, off=False)
+            say("healed")
         served(crowd, at)
         say(f"served again {time.monotonic() - at:.1f} s later")
         if asking is not None:
@@ -71,7 +73,7 @@ def faults(
 
 
 def kill_actor(hosts: Hosts, role: str) -> None:
-    """kill -9 of one of this role, of the second host if it has any."""
+    """kill -9 of one of this role, of the second host if it has any; returns once it is gone."""
     found = [
         pid
         for each in (hosts.second, hosts.first)
@@ -79,6 +81,8 @@ def kill_actor(hosts: Hosts, role: str) -> None:
         if of == role
     ]
     os.kill(found[0], signal.SIGKILL)
+    while is_running(found[0]):
+        time.sleep(0.002)
 
 
 def move(hosts: Hosts, say: Say) -> threading.Thread:
