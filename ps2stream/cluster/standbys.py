@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
@@ -70,16 +71,17 @@ class StandbyPool:
             self._calls, self._ready = {}, set()
 
     def take(self, nodes: Collection[str]) -> Any:
-        """Returns a standby on the first of these hosts that has one, for the caller to use; None
-        without one."""
+        """Returns a standby of one of these hosts, preferably of the first ones, for the caller to
+        use; None without one. If none has loaded, it is one that still loads: a process that
+        starts now would only compete with it."""
         with self._lock:
-            for node in nodes:
-                for standby in self._ready:
-                    if standby.node == node:
-                        self._forget(standby)
-                        self._taken_at = time.monotonic()
-                        return standby.actor
-        return None
+            near = [standby for node in nodes for standby in self._calls if standby.node == node]
+            near.sort(key=lambda standby: standby not in self._ready)
+            if not near:
+                return None
+            self._forget(near[0])
+            self._taken_at = time.monotonic()
+            return near[0].actor
 
     def _keep_filled(self) -> None:
         while not self._stopping.wait(FILL_S):
@@ -90,15 +92,17 @@ class StandbyPool:
                     log.exception("standbys cannot be started; retrying")
 
     def fill(self) -> None:
-        """Notes which standbys are ready and which have died, and starts those that lack."""
+        """Notes which standbys are ready and which have died, and starts those that lack, one at a
+        time on each host: the actors need the processors."""
         with self._lock:
             for standby in list(self._calls):
                 self._look_at(standby)
             if time.monotonic() - self._taken_at < REST_S:
                 return
-            there = [standby.node for standby in self._calls]
+            there = Counter(standby.node for standby in self._calls)
+            loading = {standby.node for standby in self._calls if standby not in self._ready}
         for node in self._list_hosts():  # without the lock: these calls wait for Ray's GCS
-            for _ in range(self._per_host - there.count(node)):
+            if there[node] < self._per_host and node not in loading:
                 actor = self._create(node)
                 with self._lock:
                     if not self._stopping.is_set():

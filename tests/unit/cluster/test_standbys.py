@@ -55,24 +55,37 @@ class World:
         self.pool.fill()
 
 
-def test_each_host_has_its_standbys_which_are_taken_once_they_are_loaded(
+def test_each_host_has_its_standbys_which_load_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(monkeypatch, 2)
     world.pool.fill()
     world.pool.fill()
-    assert sorted(standby.node for standby in world.made) == ["a", "a", "b", "b"]
-    assert world.pool.take(["a", "b"]) is None
+    assert sorted(standby.node for standby in world.made) == ["a", "b"]
     world.load_all()
+    world.load_all()
+    world.pool.fill()
+    assert sorted(standby.node for standby in world.made) == ["a", "a", "b", "b"]
     taken = [world.pool.take(["b", "a"]) for _ in range(3)]
     assert [standby.node for standby in taken] == ["b", "b", "a"]
     assert world.pool.take(["b"]) is None
-    assert len(world.made) == 4
     world.pool.fill()
     assert len(world.made) == 4  # a successor is starting, and needs the processors
     world.now += REST_S
-    world.pool.fill()
+    world.load_all()
+    world.load_all()
     assert sorted(standby.node for standby in world.made[4:]) == ["a", "b", "b"]
+
+
+def test_one_that_has_loaded_is_taken_before_one_that_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch, 1)
+    world.pool.fill()
+    loading, loaded = world.made
+    loaded.loaded = True
+    world.pool.fill()
+    assert [world.pool.take(["a", "b"]) for _ in range(3)] == [loaded, loading, None]
 
 
 def test_one_that_died_or_whose_host_left_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
