@@ -170,6 +170,7 @@ class RayService(RunningService):
         self._creator.standbys.clear()
         self._instance.restart()
         self._start_actors(addresses, first=False)
+        self._creator.standbys.start()
 
     def _check_running(self) -> None:
         """Raises Unavailable when it is useless to wait for Ray any longer."""

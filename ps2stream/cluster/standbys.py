@@ -50,24 +50,28 @@ class StandbyPool:
         self._calls: dict[_Standby, Any] = {}  # the last call to each
         self._ready: set[_Standby] = set()  # those that have answered one
         self._taken_at = 0.0
+        self._may_fill = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep_filled, daemon=True, name="standbys")
 
     def start(self) -> None:
-        """Starts the first standbys soon, unless there are to be none."""
-        if self._per_host:
+        """Starts standbys from now on, also after `clear`, unless there are to be none."""
+        self._may_fill.set()
+        if self._per_host and not self._thread.is_alive():
             self._thread.start()
 
     def stop(self) -> None:
         """Ends all standbys that have no role."""
         self._stopping.set()
+        self.clear()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
-        self.clear()
 
     def clear(self) -> None:
-        """Drops all standbys. Ray ends an actor that nobody can call any more, if Ray lives."""
+        """Drops all standbys, and starts none until `start`, as their Ray may have died. A Ray that
+        lives ends an actor that nobody can call any more."""
         with self._lock:
+            self._may_fill.clear()
             self._calls, self._ready = {}, set()
 
     def take(self, nodes: Collection[str]) -> Any:
@@ -87,15 +91,18 @@ class StandbyPool:
         while not self._stopping.wait(FILL_S):
             try:
                 self.fill()
-            except Exception:
-                if not self._stopping.is_set():
-                    log.exception("standbys cannot be started; retrying")
+            except Exception as error:  # noqa: BLE001  Ray's, also when it dies meanwhile
+                if self._may_fill.is_set():
+                    log.warning("no standby can be started; retrying: %s", _first_line(error))
 
     def fill(self) -> None:
         """Notes which standbys are ready and which have died, and starts those that lack, one at a
         time on each host: the actors need the processors."""
         with self._lock:
-            for standby in list(self._calls):
+            if not self._may_fill.is_set():
+                return
+            calls = self._calls
+            for standby in list(calls):
                 self._look_at(standby)
             if time.monotonic() - self._taken_at < REST_S:
                 return
@@ -105,18 +112,18 @@ class StandbyPool:
             if there[node] < self._per_host and node not in loading:
                 actor = self._create(node)
                 with self._lock:
-                    if not self._stopping.is_set():
+                    if self._calls is calls:  # otherwise it may be one of a Ray that has died
                         self._calls[_Standby(node, actor)] = actor.is_loaded.remote()
 
     def _look_at(self, standby: _Standby) -> None:
         ray, call = self._ray, self._calls[standby]
-        if not ray.wait([call], timeout=0)[0]:
-            return
         try:
+            if not ray.wait([call], timeout=0)[0]:
+                return
             ray.get(call)
             self._calls[standby] = standby.actor.is_loaded.remote()
         except Exception as error:  # noqa: BLE001  of a Ray that was started again, too
-            log.warning("a standby has ended: %s", str(error).partition("\n")[0])
+            log.warning("a standby has ended: %s", _first_line(error))
             self._forget(standby)
         else:
             self._ready.add(standby)
@@ -137,3 +144,7 @@ class StandbyPool:
             enable_task_events=False,
         )
         return made.remote(self._topology)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

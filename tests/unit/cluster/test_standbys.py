@@ -16,7 +16,7 @@ class Standby:
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.loaded = self.died = False
+        self.loaded = self.died = self.is_of_dead_ray = False
         self.is_loaded = SimpleNamespace(remote=lambda: self)
 
 
@@ -31,11 +31,15 @@ class World:
         affinity = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
         ray: Any = SimpleNamespace(
             remote=lambda _: SimpleNamespace(options=self._options),
-            wait=lambda calls, timeout: ([c for c in calls if c.loaded or c.died], []),
+            wait=self._wait,
             get=self._get,
             util=SimpleNamespace(scheduling_strategies=affinity),
         )
         self.pool = StandbyPool(ray, None, per_host, lambda: self.hosts, "here")  # type: ignore[arg-type]
+        monkeypatch.setattr(
+            self.pool, "_thread", SimpleNamespace(is_alive=lambda: False, start=int)
+        )
+        self.pool.start()
 
     def _options(self, scheduling_strategy: str, **_: object) -> Any:
         def create(_: object) -> Standby:
@@ -43,6 +47,12 @@ class World:
             return self.made[-1]
 
         return SimpleNamespace(remote=create)
+
+    @staticmethod
+    def _wait(calls: list[Standby], timeout: float) -> tuple[list[Standby], list[Standby]]:
+        if any(call.is_of_dead_ray for call in calls):
+            raise ValueError("Ray does not know it")
+        return [call for call in calls if call.loaded or call.died], []
 
     @staticmethod
     def _get(call: Standby) -> None:
@@ -88,11 +98,14 @@ def test_one_that_has_loaded_is_taken_before_one_that_loads(
     assert [world.pool.take(["a", "b"]) for _ in range(3)] == [loaded, loading, None]
 
 
-def test_one_that_died_or_whose_host_left_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["died", "is_of_dead_ray"])
+def test_one_that_died_or_whose_host_left_is_not_taken(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(monkeypatch, 1)
     world.pool.fill()
     world.load_all()
-    world.made[0].died = True
+    setattr(world.made[0], how, True)
     world.hosts.remove(world.made[0].node)
     world.pool.fill()
     assert world.pool.take(["a"]) is None
@@ -102,17 +115,33 @@ def test_one_that_died_or_whose_host_left_is_not_taken(monkeypatch: pytest.Monke
     assert [standby.node for standby in world.made[2:]] == ["a"]
 
 
-def test_none_are_left_once_ray_is_started_again_or_all_is_stopped(
+def test_none_are_left_once_ray_has_died_until_the_service_has_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(monkeypatch, 1)
     world.pool.fill()
     world.load_all()
     world.pool.clear()
+    world.pool.fill()
     assert world.pool.take(["a", "b"]) is None
+    assert len(world.made) == 2
+    world.pool.start()
     world.pool.fill()
     assert len(world.made) == 4
     world.pool.stop()
-    world.pool.fill()
     world.load_all()
     assert world.pool.take(["a", "b"]) is None
+
+
+def test_one_that_starts_as_ray_dies_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, 1)
+
+    def list_hosts() -> list[str]:
+        world.pool.clear()
+        world.pool.start()
+        return ["a"]
+
+    monkeypatch.setattr(world.pool, "_list_hosts", list_hosts)
+    world.pool.fill()
+    assert [standby.node for standby in world.made] == ["a"]
+    assert world.pool.take(["a"]) is None
