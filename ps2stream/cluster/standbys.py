@@ -75,17 +75,16 @@ class StandbyPool:
             self._calls, self._ready = {}, set()
 
     def take(self, nodes: Collection[str]) -> Any:
-        """Returns a standby of one of these hosts, preferably of the first ones, for the caller to
-        use; None without one. If none has loaded, it is one that still loads: a process that
-        starts now would only compete with it."""
+        """Returns a standby on the first of these hosts that has one, for the caller to use; None
+        without one that has loaded: a new process loads less."""
         with self._lock:
-            near = [standby for node in nodes for standby in self._calls if standby.node == node]
-            near.sort(key=lambda standby: standby not in self._ready)
-            if not near:
-                return None
-            self._forget(near[0])
-            self._taken_at = time.monotonic()
-            return near[0].actor
+            for node in nodes:
+                for standby in self._ready:
+                    if standby.node == node:
+                        self._forget(standby)
+                        self._taken_at = time.monotonic()
+                        return standby.actor
+        return None
 
     def _keep_filled(self) -> None:
         while not self._stopping.wait(FILL_S):
