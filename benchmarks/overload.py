@@ -25,6 +25,7 @@ import pyarrow as pa
 from ps2stream.benchmarks import memory, workload
 from ps2stream.benchmarks.flood import FloodOutcome, flood
 from ps2stream.benchmarks.publisher import SESSION, BenchmarkPublisher, PublisherJob
+from ps2stream.benchmarks.service_access import ServiceAccess
 from ps2stream.benchmarks.subscriber import subscribe
 from ps2stream.benchmarks.taker import OPTIONS, EagerSubscriber
 from ps2stream.cluster.private_folder import PrivateFolder
@@ -105,7 +106,10 @@ class _OverloadRun:
         self._pipe, flood_end = context.Pipe()
         subscriber, subscriber_end = context.Pipe()
         processes = [
-            context.Process(target=subscribe, args=(target, SESSION, subscriber_end, 1 << 40)),
+            context.Process(
+                target=subscribe,
+                args=(ServiceAccess(target), SESSION, subscriber_end, 1 << 40),
+            ),
             context.Process(target=flood, args=(target, flood_end)),
         ]
         for process in processes:
@@ -209,8 +213,8 @@ class _OverloadRun:
     def _insert_queries(self, channel: grpc.Channel, target: str) -> None:
         load = self.load
         job = PublisherJob(
-            target, load.posts, load.expressions(), load.interests.rect, load.interests.death,
-            load.start, self.batch, "durable",
+            ServiceAccess(target), load.posts, load.expressions(), load.interests.rect,
+            load.interests.death, load.start, self.batch, "durable",
         )  # fmt: skip
         publisher = BenchmarkPublisher(job, channel)
         publisher.insert_first()

@@ -13,21 +13,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import multiprocessing
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from ps2stream.benchmarks import workload
 from ps2stream.benchmarks.figures import add_figures, merge_rounds, summarise_values
 from ps2stream.benchmarks.literal_queries import make_twins
-from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval, publish
-from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
-from ps2stream.benchmarks.verified import verified
+from ps2stream.benchmarks.pipeline_run import SERVER_CPU, PipelineRun
+from ps2stream.benchmarks.service_access import ServiceAccess
 from ps2stream.benchmarks.yardstick import (
     YardstickSpeed,
     describe_runs,
@@ -41,11 +36,7 @@ from ps2stream.config import Settings, default_workers
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.routing.plan import built_in_plan
 
-SAMPLE_EVERY = 20_011  # offsets; each sampled object is checked against brute force
-SETTLE_S = 60.0
-
 T = TypeVar("T")
-_CPU = "server_cpu_us_per_tuple"
 
 
 class PipelineVariant(NamedTuple):
@@ -149,9 +140,8 @@ def run_pipeline(
                 plan = built_in_plan(analysis, load.grid, variant.workers, places, load.counts)
                 with start(settings, plan) as service:
                     own = loads[variant.literals]
-                    run = _PipelineRun(
-                        service, own, variant.batch, rate, seconds, seed, variant.level
-                    )
+                    measured = _OwnService(service)
+                    run = PipelineRun(measured, own, variant.batch, rate, seconds, variant.level)
                     found[variant].append(run.measure())
         if yardstick is not None:
             yardstick.run()
@@ -175,7 +165,7 @@ def compare_with_yardstick(figures: dict[str, Any], speed: YardstickSpeed) -> di
     full = figures["saturated"]
     return {
         "over_yardstick": full["tuples_per_second"] / speed.tuples_per_second,
-        "cpu_over_yardstick": full[_CPU] / speed.us_per_tuple,
+        "cpu_over_yardstick": full[SERVER_CPU] / speed.us_per_tuple,
     }
 
 
@@ -199,9 +189,9 @@ def compare_variants(found: Mapping[PipelineVariant, Sequence[dict[str, Any]]]) 
         ]
         if name == "literals":
             costs = [
-                base["saturated"][_CPU] / each["saturated"][_CPU]
+                base["saturated"][SERVER_CPU] / each["saturated"][SERVER_CPU]
                 for each, base in zip(figures, found[first], strict=True)
-                if each["saturated"][_CPU]  # unknown where all actors are one process
+                if each["saturated"][SERVER_CPU]  # unknown where all actors are one process
             ]
             if costs:
                 out["literals_over_words_cpu"] = _summarise_rounds(costs)
@@ -225,90 +215,19 @@ def _unpack_only(values: Sequence[T]) -> T | list[T]:
 
 
 @dataclasses.dataclass
-class _PipelineRun:
+class _OwnService:
+    """The service that this process started, as what is measured."""
+
     service: RunningService
-    load: workload.Workload
-    batch: int
-    rate: float | None
-    seconds: float
-    seed: int
-    level: str
 
-    def measure(self) -> dict[str, Any]:
-        context = multiprocessing.get_context("spawn")
-        publisher, publisher_end = context.Pipe()
-        subscriber, subscriber_end = context.Pipe()
-        target = self.service.targets[0]
-        job = PublisherJob(
-            target, self.load.posts, self.load.expressions(), self.load.interests.rect,
-            self.load.interests.death, self.load.start, self.batch, self.level,
-        )  # fmt: skip
-        processes = [
-            context.Process(target=subscribe, args=(target, "bench", subscriber_end, SAMPLE_EVERY)),
-            context.Process(target=publish, args=(job, publisher_end)),
-        ]
-        for process in processes:
-            process.start()
-        try:
-            subscriber.recv()
-            loaded: PublishInterval = publisher.recv()
-            before = self._read_cpu()
-            publisher.send((self.seconds, None, self.batch))
-            full: PublishInterval = publisher.recv()
-            full_receipt = self._collect_receipt(subscriber, full)
-            after = self._read_cpu()
-            rate = full.tuples / full_receipt.span(full.began)
-            publisher.send((self.seconds, self.rate or rate / 2, self.batch))
-            half: PublishInterval = publisher.recv()
-            half_receipt = self._collect_receipt(subscriber, half)
-            publisher.send(None)
-            subscriber.send(None)
-        finally:
-            for process in processes:
-                process.join(5)
-                process.terminate()
-        latency = half_receipt.latency(half)
-        server = {name: (after[name] - before[name]) / full.tuples * 1e6 for name in after}
-        return {
-            "load": {"inserts_per_second": self.load.start / loaded.elapsed},
-            "saturated": {
-                "tuples_per_second": rate,
-                "objects": full.objects,
-                "inserts": full.inserts,
-                "deletes": full.deletes,
-                "matches_per_object": full_receipt.pairs / max(full.objects, 1),
-                _CPU: sum(server.values()),
-                "cpu_us_per_tuple": server
-                | {
-                    "publisher": full.cpu / full.tuples * 1e6,
-                    "subscriber": full_receipt.cpu / full.tuples * 1e6,
-                },
-            },
-            "half_load": {
-                "tuples_per_second": half.tuples / half.elapsed,
-                "matches_per_object": half_receipt.pairs / max(half.objects, 1),
-                "latency_ms": {
-                    f"p{p:g}": float(np.percentile(latency, p)) for p in (50, 90, 99, 99.9)
-                }
-                if len(latency)
-                else {},
-            },
-            "gaps": full_receipt.gaps + half_receipt.gaps,
-            "verified": verified(
-                self.load, [full, half], [full_receipt, half_receipt], SAMPLE_EVERY
-            ),
-        }
+    @property
+    def access(self) -> ServiceAccess:
+        return ServiceAccess(self.service.targets[0])
 
-    def _collect_receipt(self, subscriber: Any, interval: PublishInterval) -> DeliveryReceipt:
-        """Waits until every batch is complete, then returns what the subscriber received."""
-        deadline = time.monotonic() + SETTLE_S
-        while self.service.status()["dispatcher-0"]["in_flight"] and time.monotonic() < deadline:
-            time.sleep(0.005)
-        subscriber.send(interval.first_offset)
-        receipt: DeliveryReceipt = subscriber.recv()
-        return receipt
+    def is_idle(self) -> bool:
+        return not self.service.status()["dispatcher-0"]["in_flight"]
 
-    def _read_cpu(self) -> dict[str, float]:
+    def read_cpu(self) -> dict[str, float]:
         """Returns the CPU seconds so far of each actor, and of Ray's own daemons together."""
         spent = {
             name: status["cpu_seconds"]

@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
+from ps2stream.benchmarks.service_access import ServiceAccess
 from ps2stream.benchmarks.workload import PostColumns
 from ps2stream.client.caller import PUBSUB
 from ps2stream.client.channel import take_requests
@@ -36,7 +37,7 @@ class PublisherJob:
     ones, of which query i is deleted once `death[i]` were inserted after the start. level: of
     publication, in lower case."""
 
-    target: str
+    access: ServiceAccess
     posts: PostColumns
     expressions: list[str]
     rect: F64
@@ -304,8 +305,7 @@ class BenchmarkPublisher:
 def publish(job: PublisherJob, pipe: Connection) -> None:
     """Inserts the queries, then runs the phases that the pipe requests: (seconds, rate, size). A
     phase of infinite seconds ends with the next message on the pipe."""
-    options = [("grpc.max_receive_message_length", 64 << 20)]
-    with grpc.insecure_channel(job.target, options=options) as channel:
+    with job.access.open_channel() as channel:
         publisher = BenchmarkPublisher(job, channel)
         loading = PublishInterval(time.monotonic())
         publisher.insert_first()

@@ -15,10 +15,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 
 from ps2stream.benchmarks.publisher import BenchmarkPublisher, PublisherJob
+from ps2stream.benchmarks.service_access import ServiceAccess
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.client.client import Client
 from ps2stream.client.subscription import Subscription
@@ -105,10 +105,10 @@ class DeliveryTimes:
 def _insert_queries(target: str, load: Workload) -> None:
     """Inserts the queries of the workload, and the one that all published objects match."""
     job = PublisherJob(
-        target, load.posts, load.expressions(), load.interests.rect, load.interests.death,
-        load.start, 1024, "durable",
+        ServiceAccess(target), load.posts, load.expressions(), load.interests.rect,
+        load.interests.death, load.start, 1024, "durable",
     )  # fmt: skip
-    with grpc.insecure_channel(target) as channel:
+    with job.access.open_channel() as channel:
         publisher = BenchmarkPublisher(job, channel)
         publisher.insert_first()
         publisher.close()

@@ -25,6 +25,7 @@ from ps2stream.benchmarks.publisher import (
     make_insert_request,
     make_publish_request,
 )
+from ps2stream.benchmarks.service_access import ServiceAccess
 from ps2stream.benchmarks.step_clock import StepClock, StepCost, StepWatch, watch_all
 from ps2stream.benchmarks.subscriber import CREDIT_BATCHES, CREDIT_BYTES, DeliveryReceipt
 from ps2stream.benchmarks.verified import verified
@@ -109,8 +110,8 @@ class StepwiseService:
         self._context = cast(OpenCall, IdleContext())
         interests = load.interests
         self._job = PublisherJob(
-            "", load.posts, load.expressions(), interests.rect, interests.death, load.start, batch,
-            "durable",
+            ServiceAccess(""), load.posts, load.expressions(), interests.rect, interests.death,
+            load.start, batch, "durable",
         )  # fmt: skip
         self._requests = self._encode_posts()
         self._by_death = np.argsort(interests.death, kind="stable")

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-import grpc
 import numpy as np
 
 from ps2stream.benchmarks.publisher import PublishInterval
+from ps2stream.benchmarks.service_access import ServiceAccess
 from ps2stream.protocol.frame import F64
 from ps2stream.v1 import delivery_pb2 as pb
 
@@ -37,6 +37,17 @@ class DeliveryReceipt:
         """Returns the seconds from `began` to the last arrival."""
         return max(self.last - began, 1e-9)
 
+    def add(self, later: DeliveryReceipt) -> None:
+        """Adds the next receipt of the same subscriber."""
+        self.pairs += later.pairs
+        self.gaps += later.gaps
+        self.cpu += later.cpu
+        self.last = max(self.last, later.last)
+        self.offsets += later.offsets
+        self.at += later.at
+        for offset, handles in later.sample.items():
+            self.sample.setdefault(offset, []).extend(handles)
+
     def sent(self, interval: PublishInterval) -> F64:
         """Returns the intended time of sending the batch of each delivered object, monotonic s."""
         if not self.offsets:
@@ -52,7 +63,7 @@ class DeliveryReceipt:
         return late
 
 
-def subscribe(target: str, session: str, pipe: Connection, every: int) -> None:
+def subscribe(access: ServiceAccess, session: str, pipe: Connection, every: int) -> None:
     """Receives until the pipe holds None; any other message on it requests the receipt so far."""
     upward: queue.SimpleQueue[pb.DeliverRequest | None] = queue.SimpleQueue()
     fields = pb.DeliverFields(text=False)
@@ -75,8 +86,7 @@ def subscribe(target: str, session: str, pipe: Connection, every: int) -> None:
             pipe.send(receipt)
         upward.put(None)
 
-    options = [("grpc.max_receive_message_length", 64 << 20)]
-    with grpc.insecure_channel(target, options=options) as channel:
+    with access.open_channel() as channel:
         stream: Any = channel.stream_stream(
             "/ps2stream.v1.PubSub/Deliver",
             request_serializer=pb.DeliverRequest.SerializeToString,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +18,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval, publish
-from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
+from ps2stream.benchmarks.pipeline_run import start_clients
+from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval
+from ps2stream.benchmarks.service_access import ServiceAccess
+from ps2stream.benchmarks.subscriber import DeliveryReceipt
 from ps2stream.benchmarks.verified import verified
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.client.answers import MigrationInfo
@@ -37,7 +38,6 @@ from ps2stream.planner.partition import PartitionOptions, to_plan
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.plan import RoutingPlan
 
-SESSION = "bench"
 BATCH, EVERY = 256, 211  # objects per batch; those whose offset EVERY divides are checked
 PERIOD_S, SATURATED_S, QUIET_S, TAIL_S = 1.0, 4.0, 2.0, 1.0
 SHARE, LEAST_S = 0.6, 0.5
@@ -122,28 +122,13 @@ def migrations(
 @contextmanager
 def _start_clients(service: RunningService, load: Workload) -> Iterator[tuple[Any, Any]]:
     """Starts publisher and subscriber; yields the pipes to them once all queries are inserted."""
-    context = multiprocessing.get_context("spawn")
-    (sender, sender_end), (receiver, receiver_end) = context.Pipe(), context.Pipe()
     job = PublisherJob(
-        service.targets[0], load.posts, load.expressions(), load.interests.rect,
+        ServiceAccess(service.targets[0]), load.posts, load.expressions(), load.interests.rect,
         load.interests.death, load.start, BATCH, "durable",
     )  # fmt: skip
-    processes = [
-        context.Process(target=subscribe, args=(service.targets[0], SESSION, receiver_end, EVERY)),
-        context.Process(target=publish, args=(job, sender_end)),
-    ]
-    for process in processes:
-        process.start()
-    try:
-        receiver.recv()
+    with start_clients(job, EVERY) as (sender, receiver):
         sender.recv()
         yield sender, receiver
-        sender.send(None)
-        receiver.send(None)
-    finally:
-        for process in processes:
-            process.join(5)
-            process.terminate()
 
 
 @dataclasses.dataclass

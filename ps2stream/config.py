@@ -178,6 +178,13 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="seconds without an answer after which an actor is replaced",
     )
+    standbys: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="processes per host that wait to take over from actors that die, of some 200 "
+        "MB each",
+    )
     snapshot_s: float = Field(
         default=60.0,
         ge=0.0,

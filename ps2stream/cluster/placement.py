@@ -24,13 +24,14 @@ log = logging.getLogger("ps2stream.cluster")
 SILENT_S = 2.0
 """A host none of whose actors has answered for so long may be dead."""
 LOG_S = 15.0
+PREFIX = "ps2stream-"
 Homes = Mapping[Address, ActorHome]
 Silence = Callable[[Address], float]
 
 
 def resource(role: str) -> str:
     """Returns the name of the resource whose units hosts offer for actors of this role."""
-    return f"ps2stream-{role}"
+    return PREFIX + role
 
 
 class ActorPlacement(Protocol):
@@ -43,10 +44,18 @@ class ActorPlacement(Protocol):
         time, or once `stopping` is set."""
         ...
 
-    def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
-        """Returns Ray's options for where to create an actor. `homes`: those of the actors that
-        run; `silent_s`: for how many seconds one has not answered. Raises Unavailable when there
-        is no room."""
+    def list_hosts(self) -> list[str]:
+        """Returns Ray's ids of the hosts where actors may run."""
+        ...
+
+    def find_hosts(self, actor: Address, homes: Homes, silent_s: Silence) -> list[str]:
+        """Returns Ray's ids of the hosts that have room for an actor, those with fewer actors
+        first. `homes`: those of the actors that run; `silent_s`: for how many seconds one has not
+        answered. Raises Unavailable when there is no room."""
+        ...
+
+    def options(self, actor: Address, hosts: list[str]) -> dict[str, Any]:
+        """Returns Ray's options for the creation of an actor on one of these hosts."""
         ...
 
 
@@ -56,14 +65,21 @@ class OneHostPlacement:
     lan: LanSettings | None = None
 
     def __init__(self, ray: Any) -> None:
+        self._node: str = ray.get_runtime_context().get_node_id()
         self._here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
+            self._node, soft=False
         )
 
     def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
         """Returns at once: this host has room for all."""
 
-    def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
+    def list_hosts(self) -> list[str]:
+        return [self._node]
+
+    def find_hosts(self, actor: Address, homes: Homes, silent_s: Silence) -> list[str]:
+        return [self._node]
+
+    def options(self, actor: Address, hosts: list[str]) -> dict[str, Any]:
         return {"scheduling_strategy": self._here}
 
 
@@ -99,23 +115,40 @@ class ClusterPlacement:
                     f"the service was stopped while it waited for hosts that offer {missing}"
                 )
 
-    def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
+    def list_hosts(self) -> list[str]:
+        return sorted(
+            node["NodeID"]
+            for node in self._ray.nodes()
+            if node["Alive"] and any(name.startswith(PREFIX) for name in node["Resources"])
+        )
+
+    def find_hosts(self, actor: Address, homes: Homes, silent_s: Silence) -> list[str]:
         name = resource(actor.role)
-        nodes = {node["NodeID"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
         taken = Counter(home.node for of, home in homes.items() if of.role == actor.role)
         if actor in homes:
             taken[homes[actor].node] -= 1  # the unit of its predecessor is free again
-        free = {node for node, has in nodes.items() if has.get(name, 0) > taken[node]}
+        free = {node for node, units in self._list_units(name).items() if units > taken[node]}
         if not free:
             raise Unavailable(
                 f"{actor.role}-{actor.index} cannot be placed: no live host offers another unit "
                 f"of {name}"
             )
-        silent = self._find_silent_hosts(homes, silent_s)
+        actors = Counter(home.node for of, home in homes.items() if of != actor)
+        answering = free - self._find_silent_hosts(homes, silent_s)
+        return sorted(answering or free, key=lambda node: (taken[node], actors[node], node))
+
+    def options(self, actor: Address, hosts: list[str]) -> dict[str, Any]:
+        name = resource(actor.role)
         chosen: dict[str, Any] = {"resources": {name: 1}, "scheduling_strategy": "SPREAD"}
-        if silent and free - silent:
-            chosen["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(silent))})"}
+        if self._list_units(name).keys() - hosts:
+            # By Ray's count others may have room: a standby took none of Ray's units.
+            chosen["label_selector"] = {"ray.io/node-id": f"in({','.join(hosts)})"}
         return chosen
+
+    def _list_units(self, name: str) -> dict[str, float]:
+        """Returns the live hosts that offer units of a resource, and how many."""
+        nodes = {node["NodeID"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
+        return {node: has[name] for node, has in nodes.items() if has.get(name, 0) > 0}
 
     def _find_silent_hosts(self, homes: Homes, silent_s: Silence) -> set[str]:
         """Returns the hosts, except this one, none of whose actors answers."""

@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ps2stream.cluster import intervals, ray_environment
+from ps2stream.cluster.actor_creation import ActorCreator
 from ps2stream.cluster.actor_home import here
 from ps2stream.cluster.census_rounds import CensusRounds
+from ps2stream.cluster.death_witnesses import DeathWitnesses
 from ps2stream.cluster.log_lines import LogReceiver
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.ray_instance import NAMESPACE, RayInstance
+from ps2stream.cluster.ray_instance import RayInstance
 from ps2stream.cluster.replanning import PeriodicReplanning
 from ps2stream.cluster.running_service import RunningService, place_of, ports, target
 from ps2stream.cluster.shell import ActorIncarnation
@@ -59,6 +61,7 @@ class RayService(RunningService):
         self._ray = self._instance.ray
         self._settings = settings
         self._topology = topology
+        self._creator = ActorCreator(self._instance, topology, settings.standbys)
         self._logs = ServiceLogs(self._place)
         self._log_receiver = LogReceiver(self._folder.path)
         self._tracing = tracing_of(settings)
@@ -110,6 +113,7 @@ class RayService(RunningService):
         self._stop_watching_actors()
         if self._has_token_file:
             ray_environment.remove_token_file(self._settings.data_dir)
+        self._creator.standbys.stop()
         if not self._instance.find_loss():
             self._stop_actors()
         self._actors = {}
@@ -163,8 +167,10 @@ class RayService(RunningService):
             addresses = [*self._peers]
             self._actors.clear()
             self._generation += 1
+        self._creator.standbys.clear()
         self._instance.restart()
         self._start_actors(addresses, first=False)
+        self._creator.standbys.start()
 
     def _check_running(self) -> None:
         """Raises Unavailable when it is useless to wait for Ray any longer."""
@@ -189,6 +195,7 @@ class RayService(RunningService):
             raise error.cause from None
         self._replanning.start()
         self._census.start()
+        self._creator.standbys.start()
 
     def _start_actors(
         self, addresses: list[Address], *, first: bool, accept_loss: bool = False
@@ -215,13 +222,11 @@ class RayService(RunningService):
             self._await_ready(address)
         for address in dispatchers:
             self._open_endpoint(address)
+        tables = self._actors, self._peers, self._lock
+        has_lan = self._instance.placement.lan is not None
+        witnesses = DeathWitnesses(self._ray, *tables, self._silent_s) if has_lan else None
         self._supervisor = ActorSupervisor(
-            self._ray,
-            self._actors,
-            self._lock,
-            self._replace_actor,
-            settings.lease_s,
-            near=self._instance.placement.lan is None,
+            self._ray, self._actors, self._lock, self._replace_actor, settings.lease_s, witnesses
         )
         pings = {a: actor.ping.remote(settings.lease_s, None) for a, actor in self._actors.items()}
         self._get_result([*pings.values()])
@@ -375,24 +380,13 @@ class RayService(RunningService):
         return int(self._get_result(self._actors[SEQUENCER].identity.remote(), 30))
 
     def _create_actor(self, address: Address, epoch: int, first: bool = True) -> Any:
-        ray = self._ray
         self._check_running()
         common = self._topology, self._logs, self._read_identity, self._settings.snapshot_s
         shell, args = find_shell(address, epoch, *common, first)
         with self._lock:
             generation = self._generation
             homes = {a: peer.home for a, peer in self._peers.items() if peer.home is not None}
-        placed = self._instance.placement.options(address, homes, self._silent_s)
-        alone = first and self._instance.placement.lan is None  # otherwise the name may be taken
-        made = ray.remote(shell).options(
-            name=f"{address.role}-{address.index}" + ("" if alone else f".{time.time_ns():x}"),
-            namespace=NAMESPACE,
-            num_cpus=0,
-            **placed,
-            max_task_retries=0,
-            enable_task_events=False,
-        )
-        actor = made.remote(address, *args)
+        actor = self._creator.create(shell, address, args, first, homes, self._silent_s)
         with self._lock:
             if generation != self._generation:
                 raise Unavailable("Ray died in the meantime")

@@ -27,7 +27,7 @@ from ps2stream.cluster.log_lines import log_to_folder, say_here
 from ps2stream.errors import FailedPrecondition, Unavailable
 from ps2stream.observability.exporters import MetricRecorder
 from ps2stream.observability.meter import StageMeter
-from ps2stream.observability.process import resident_bytes
+from ps2stream.observability.process import is_running, resident_bytes
 from ps2stream.observability.traces import NO_TRACES, ActorTraces, TraceSampling
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode
@@ -185,6 +185,10 @@ class ActorShell(abc.ABC):
         else:
             self.lease = heard + lease_s
         return PingAnswer(os.getpid(), now)
+
+    def has_ended(self, pid: int) -> bool:
+        """Returns whether this host has no such process any more."""
+        return not is_running(pid)
 
     @property
     def lapsed(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from ps2stream.cluster.actor_shells import ControllerShell, MergerShell, SequencerShell, WorkerShell
 from ps2stream.cluster.dispatcher_shell import DispatcherShell
 from ps2stream.cluster.logs import ServiceLogs
+from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.snapshots import SnapshotPolicy
 from ps2stream.cluster.topology import Topology
 from ps2stream.protocol.addresses import Address
@@ -21,7 +22,7 @@ def find_shell(
     read_identity: Callable[[], int],
     snapshot_s: float,
     first: bool,
-) -> tuple[type, tuple[Any, ...]]:
+) -> tuple[type[ActorShell], tuple[Any, ...]]:
     """Returns the class of the actor at `address`, and its arguments after the address.
 
     `read_identity` asks the sequencer for the number of the data directory; `first`: it is the

@@ -2,7 +2,8 @@
 
 A ping renews a lease: until it runs out, and no longer, an actor may answer for its role. It
 counts from the last answer that came back, by the actor's own clock, so two hosts need no common
-clock: the lease of an actor that does not answer has run out before its successor is created.
+clock: the lease of an actor that does not answer has run out before its successor is created,
+unless its process is known to be gone.
 Each actor is replaced on a thread of its own: meanwhile the leases of the others are renewed, and
 an actor of another role that the successor needs may be replaced, too. Only one actor of a role is
 replaced at a time, and one that dies again and again is replaced ever later.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ps2stream.cluster.death_witnesses import DeathWitnesses
 from ps2stream.cluster.intervals import JOIN_S, REPLACE_S
 from ps2stream.cluster.lease_rules import LATE_S, ActorSilence, ReplacementPace
 from ps2stream.cluster.shell import PingAnswer
@@ -39,8 +41,8 @@ START_S = 120.0
 
 class ActorSupervisor:
     """Watches `actors`, a table that `lock` guards. Those that have not answered for `lease_s`
-    seconds are replaced by `replace(address)`, which changes the table. `near`: their processes
-    are on this host."""
+    seconds are replaced by `replace(address)`, which changes the table. `witnesses`: of deaths
+    where actors are on several hosts; without them all processes are on this host."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class ActorSupervisor:
         lock: threading.RLock,
         replace: Callable[[Address], None],
         lease_s: float,
-        near: bool = True,
+        witnesses: DeathWitnesses | None = None,
         read_delays_s: Callable[[int], Mapping[int, float]] = read_cpu_delays_s,
     ) -> None:
         self._ray = ray
@@ -57,7 +59,8 @@ class ActorSupervisor:
         self._lock = lock
         self._replace = replace
         self._lease_s = lease_s
-        self._near = near
+        self._near = witnesses is None
+        self._witnesses = witnesses
         self._read_delays_s = read_delays_s
         self._starving: set[Address] = set()  # actors that lack a processor, until they answer
         self._pulse: dict[Address, PingAnswer] = {}
@@ -120,7 +123,11 @@ class ActorSupervisor:
                     try:
                         self._note_answer(address, ray.get(call))
                     except ray.exceptions.RayError:
-                        if self._near or self._is_expired(address, actor, now):
+                        if (
+                            self._near
+                            or self._is_expired(address, actor, now)
+                            or self._is_witnessed(address, actor)
+                        ):
                             dead.append((address, actor))
                             continue
                     del self._pings[address]
@@ -188,6 +195,13 @@ class ActorSupervisor:
         """Returns whether the lease is over of an actor that Ray has lost, but which may live."""
         self._lease[address] = min(self._lease[address], now + self._lease_s)
         return now > self._lease[address] or self._expired.get(address) is actor
+
+    def _is_witnessed(self, address: Address, actor: Any) -> bool:
+        """Returns whether another actor knows that one that Ray has lost is dead."""
+        pulse = self._pulse.get(address)
+        if pulse is None or self._witnesses is None:
+            return False
+        return self._witnesses.is_dead(address, actor, pulse.pid)
 
     def _handle_death(self, address: Address, actor: Any) -> None:
         pid = self._forget_actor(address)

@@ -17,6 +17,7 @@ from tests.chaos.run import beside_hogs, ray_deaths, run, sweep, teller
 @click.option("--workers", default=3, show_default=True)
 @click.option("--postgres", is_flag=True, help="Over PostgreSQL, which is killed as well.")
 @click.option("--hot-s", default=0.0, help="Seconds for which one place and word is hot; 0: none.")
+@click.option("--standbys", default=0, show_default=True, help="Of the service.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
 @click.pass_context
 def main(
@@ -26,6 +27,7 @@ def main(
     workers: int,
     postgres: bool,
     hot_s: float,
+    standbys: int,
     as_json: bool,
 ) -> None:
     """Run the service on Ray under real faults and judge what was delivered.
@@ -34,7 +36,8 @@ def main(
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if context.invoked_subcommand is None:
-        found = run(minutes, seed, workers=workers, postgres=postgres, hot_s=hot_s)
+        shape = {"workers": workers, "standbys": standbys}
+        found = run(minutes, seed, **shape, postgres=postgres, hot_s=hot_s)
         show(found, as_json)
 
 
@@ -76,12 +79,13 @@ def disk(seed: int) -> None:
 @click.option("--queries", default=1_000_000, show_default=True)
 @click.option("--workers", default=1, show_default=True, help="That share them.")
 @click.option("--snapshots/--no-snapshots", default=True, show_default=True)
-def recovery(queries: int, workers: int, snapshots: bool) -> None:
+@click.option("--standbys", default=0, show_default=True, help="Of the service.")
+def recovery(queries: int, workers: int, snapshots: bool, standbys: int) -> None:
     """Kill a worker of those that hold so many queries, then an actor of each other role: the
     times until they serve again, and the latency of other cells meanwhile."""
     from tests.chaos.recovery import recovery
 
-    show(recovery(queries, workers, teller(), snapshots), True)
+    show(recovery(queries, workers, teller(), snapshots, standbys), True)
 
 
 @main.command()

@@ -162,6 +162,9 @@ class Mover:
         victim = f"worker-{mine[role]}" if role in mine else f"{role}-0"
         before = self.host.actors()
         holders = [n for n, a in before.items() if a.role == HOLDERS[step] and n != victim]
+        if not holders:
+            self.say(f"nobody holds {step} up")
+            return ""
         holder = before[self.rng.choice(holders)]
         problems: list[Exception] = []
 

@@ -26,13 +26,16 @@ from tests.chaos.run import Say
 
 VOCABULARY = 50_000
 CALM_S = 15.0
-REST_S = 5.0
+REST_S = 5.0  # until the next kill
+STANDBY_S = 15.0  # the same, where another standby has to start
 LIMIT_S = 60.0
 SNAPSHOT_S = 120.0
 WRITING_S = 3.0  # before a snapshot is there, at most: memory, copy, file
 
 
-def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> dict[str, Any]:
+def recovery(
+    queries: int, workers: int, say: Say, snapshots: bool = True, standbys: int = 0
+) -> dict[str, Any]:
     """All queries are in the western half of the world, which is divided among all workers but
     one; that one has the eastern half. First a western worker is killed, then an actor of each
     other role, one after the other."""
@@ -40,7 +43,8 @@ def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> di
         data = Path(folder) / "data"
         plan = Path(folder) / "plan.json"
         save_plan(halves(workers), plan)
-        options = [f"--plan={plan}", *([] if snapshots else ["--snapshot-s=0"])]
+        options = [f"--plan={plan}", f"--standbys={standbys}"]
+        options += [*([] if snapshots else ["--snapshot-s=0"])]
         host = Host(
             data, Path(folder) / "log", workers=workers + 1, mergers=1, options=tuple(options)
         )
@@ -73,14 +77,15 @@ def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> di
             watch = Watch(host, victim)
             worker = watch.until(lambda: west.first(watch.gone))
             say(f"it served again: {worker}")
-            time.sleep(REST_S)
+            rest_s = STANDBY_S if standbys else REST_S
+            time.sleep(rest_s)
             before = east.latencies(watch.gone - CALM_S, watch.gone)
             during = east.latencies(watch.gone, watch.gone + (worker["served"] or LIMIT_S))
             roles = {"worker": worker}
             for role in ("dispatcher", "merger", "sequencer"):
                 roles[role] = other(host, role, west, client)
                 say(f"{role}: {roles[role]}")
-                time.sleep(REST_S)
+                time.sleep(rest_s)
             churn.stop()
             for lane in lanes:
                 lane.stop()
@@ -109,6 +114,7 @@ def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> di
         "queries": queries,
         "workers": workers,
         "snapshots": snapshots,
+        "standbys": standbys,
         "insert_s": round(inserted, 1),
         "worker_mib": size >> 20,
         "seconds": roles,

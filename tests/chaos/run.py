@@ -55,6 +55,7 @@ def run(
     rate: float = 16.0,
     postgres: bool = False,
     hot_s: float = 0.0,
+    standbys: int = 0,
 ) -> dict[str, Any]:
     """Figures as JSON takes them; "held" says whether the contract did. It goes on until there
     were so many `kills`. With `postgres` the service keeps everything in a server that is killed
@@ -62,7 +63,7 @@ def run(
     later, and the service replicates such units."""
     with ExitStack() as ending:
         database = ending.enter_context(_database()) if postgres else None
-        options = [f"--hot={'replicate' if hot_s else 'off'}"]
+        options = [f"--hot={'replicate' if hot_s else 'off'}", f"--standbys={standbys}"]
         options += [] if database is None else [f"--database-url={database.url}"]
 
         def faults(host: Host, say: Say) -> dict[str, Any]:

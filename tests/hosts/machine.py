@@ -28,6 +28,7 @@ class Machine:
         self.address = net.hosts[number]
         self.log = folder / f"host-{number}.log"
         self._said = folder / f"host-{number}.said"
+        self._said.touch()
         self._begin = net.within(number)
         self._word = secrets.token_hex(8)
         self._environ = {k: v for k, v in os.environ.items() if not k.startswith("PS2STREAM_")}

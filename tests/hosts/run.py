@@ -3,139 +3,86 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from unittest import mock
 
 from ps2stream.client import requests
-from ps2stream.client.client import Client
-from tests.chaos.host import free_ports
+from ps2stream.cluster.roles import ROLES
+from ps2stream.observability.process import is_running
 from tests.chaos.moves import FAILURES
 from tests.chaos.run import Crowd, Say, settled, teller
 from tests.chaos.verdict import recoveries
-from tests.hosts.machine import Machine
-from tests.hosts.net import Net, made
-from tests.support.certificates import Authority
+from tests.hosts.cluster import Hosts, Shape
+from tests.hosts.net import made
 from tests.support.postgres_server import Server
 
-WORKERS, DISPATCHERS, MERGERS = 2, 2, 2
-SHAPE = (f"--workers={WORKERS}", f"--dispatchers={DISPATCHERS}", f"--mergers={MERGERS}")
+DISPATCHERS = 2
+SHAPE = Shape(workers=2, dispatchers=DISPATCHERS, mergers=2)
 LEASE_S = 6.0
 CUT_LEASES = 3.3  # how long a cable is out
-REST_S = 3.0
+REST_S = 3.0  # until the next fault
+STANDBY_S = 25.0  # the same, where standbys have to start
 LIMIT_S = 60.0
 
 
-class Hosts:
-    """Two hosts: the first has Ray's head, and the process that serves."""
-
-    dispatchers = DISPATCHERS
-
-    def __init__(self, net: Net, postgres: Server, folder: Path, lease_s: float) -> None:
-        self.net = net
-        free = free_ports(DISPATCHERS + 1)  # where the hosts are not separate
-        self.port, self.head_port = free, free + DISPATCHERS
-        self.lease_s = lease_s
-        authority = Authority(folder)
-        pair = authority.issue("service", hosts=net.hosts)
-        self._database = [f"--database-url={postgres.url}", "--database-schema=hosts"]
-        self._tls = [f"--tls-cert={pair.cert}", f"--tls-key={pair.key}"]
-        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "ray-token")}
-        self.first, self.second = (
-            Machine(net, i, folder, token | {"HOME": str(folder)}) for i in range(2)
-        )
-        self.targets = [
-            "ipv4:" + ",".join(f"{host}:{self.port + i}" for host in net.hosts)
-            for i in range(DISPATCHERS)
-        ]
-        self.access: Mapping[str, Any] = {}
-        self._ca = authority.ca
-        self._joined = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for machine in (self.second, self.first):
-            machine.kill()
-
-    def start(self) -> None:
-        """Returns once the service is ready. Raises RuntimeError."""
-        head, words = self.first, ("cluster", "start", "--no-serve", "--json")
-        self.head = head.run(*words, f"--node-ip={head.address}", f"--port={self.head_port}")
-        scopes = "--scope=admin,publish,subscribe,withdraw"
-        made = head.run("token", "create", "--json", *self._database, scopes)
-        head.await_said('"node"', self.head)
-        self.join()
-        head.await_said('"token": "', made)
-        said = [json.loads(line) for line in head.said().splitlines()]
-        token = next(line["token"] for line in said if "scopes" in line)
-        self.access = {"token": token, "tls_ca": self._ca}
-        where = [f"--ray-address={head.address}:{self.head_port}", f"--node-ip={head.address}"]
-        where += ["--host=0.0.0.0", f"--port={self.port}", f"--lease-s={self.lease_s}"]
-        options = ["--json", "--log-format=json", *where, *SHAPE, *self._database, *self._tls]
-        self.serve = head.run("serve", *options)
-        head.await_said('"ready"', self.serve)
-
-    def join(self) -> None:
-        """The second host comes, or comes again."""
-        words = ("cluster", "join", f"{self.first.address}:{self.head_port}", "--json")
-        self.joined = self.second.run(*words, f"--node-ip={self.second.address}")
-        self._joined += 1
-        self.second.await_said('"node"', self.joined, self._joined)
-
-    def client(self, timeout: float = 30.0) -> Client:
-        return Client(self.targets[0], timeout=timeout, **self.access)
-
-    def stop(self) -> list[int]:
-        """The exit codes of the service and of the hosts that live, told to end in this order."""
-        codes = []
-        for process in (self.serve, self.joined, self.head):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-                codes.append(process.wait(90))
-        return codes
-
-
-def faults(hosts: Hosts, crowd: Crowd, which: Sequence[str], say: Say) -> list[tuple[float, str]]:
+def faults(
+    hosts: Hosts, crowd: Crowd, which: Sequence[str], say: Say, lease_s: float, rest_s: float
+) -> list[tuple[float, str]]:
     """Each of them, one after the other, and when it was: "kill" the second host, "kill amid a
-    move" to more workers, of which it has some, or "cut" its cable for some leases."""
+    move" to more workers, of which it has some, "cut" its cable for some leases, or kill an actor,
+    as with "kill merger"."""
     happened: list[tuple[float, str]] = []
     for what in which:
-        time.sleep(REST_S)
+        time.sleep(rest_s)
         asking = None
         if what == "kill amid a move":
             asking = move(hosts, say)
         elif not hosts.second.shells():
             spread(hosts, crowd, say)
         say(f"on the second host: {dict(Counter(hosts.second.shells().values()))}")
-        at = time.monotonic()
-        happened.append((at, what))
         say(what)
         if what == "cut":
             hosts.net.cut(1)
-            time.sleep(CUT_LEASES * hosts.lease_s)
-            hosts.net.cut(1, off=False)
-            say("healed")
+        elif (role := what.removeprefix("kill ")) in ROLES:
+            kill_actor(hosts, role)
         else:
             hosts.second.kill()
+        at = time.monotonic()
+        happened.append((at, what))
+        if what == "cut":
+            time.sleep(CUT_LEASES * lease_s)
+            hosts.net.cut(1, off=False)
+            say("healed")
         served(crowd, at)
         say(f"served again {time.monotonic() - at:.1f} s later")
         if asking is not None:
             asking.join(LIMIT_S)
             ended(hosts, crowd)
-        if what != "cut" and what != which[-1]:
+        if what != which[-1] and not any(hosts.second.pids()):
             hosts.join()
             say("the second host is there again")
     return happened
+
+
+def kill_actor(hosts: Hosts, role: str) -> None:
+    """kill -9 of one of this role, of the second host if it has any; returns once it is gone."""
+    found = [
+        pid
+        for each in (hosts.second, hosts.first)
+        for pid, of in each.shells().items()
+        if of == role
+    ]
+    os.kill(found[0], signal.SIGKILL)
+    while is_running(found[0]):
+        time.sleep(0.002)
 
 
 def move(hosts: Hosts, say: Say) -> threading.Thread:
@@ -199,6 +146,7 @@ def run(
     seed: int = 1,
     rate: float = 8.0,
     lease_s: float = LEASE_S,
+    standbys: int = 0,
 ) -> dict[str, Any]:
     """Figures as JSON takes them; "held" says whether the contract did; where it did not,
     "logs" is where they are kept."""
@@ -210,11 +158,13 @@ def run(
         named = (*requests.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", "localhost"))
         ending.enter_context(mock.patch.object(requests, "CHANNEL_OPTIONS", named))
         which = [what for what in which if net.separate or what != "cut"]
-        hosts = ending.enter_context(Hosts(net, postgres, folder, lease_s))
+        storage = [f"--database-url={postgres.url}", "--database-schema=hosts"]
+        options = [f"--lease-s={lease_s}", f"--standbys={standbys}"]
+        hosts = ending.enter_context(Hosts(net, storage, folder, SHAPE, options))
         hosts.start()
         say(f"ready on {', '.join(net.hosts)}")
         crowd = Crowd(hosts, seed, rate)
-        happened = faults(hosts, crowd, which, say)
+        happened = faults(hosts, crowd, which, say, lease_s, STANDBY_S if standbys else REST_S)
         time.sleep(REST_S)
         verdict = settled(crowd)
         say("settled")

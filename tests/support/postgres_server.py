@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -28,10 +28,15 @@ def installed() -> Path | None:
 
 
 class Server:
-    """Synced like one in production. Ends with its process, by id."""
+    """Synced like one in production. Ends with its process, by id. address: listens there, too,
+    for its network; within: what the command begins with, of a host of its own."""
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(
+        self, programs: Path, folder: Path, address: str = "", within: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
+        self._address = address
+        self._within = within
         self.data = folder / "data"
         self._programs = programs
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,16 +49,30 @@ class Server:
             self._as += ["--clear-groups"]
         self._run("initdb", "--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8",
                   "--locale=C", "--data-checksums")  # fmt: skip
+        if address:
+            with (self.data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
         self.start()
 
     @property
     def url(self) -> str:
         return f"postgresql://{USER}@/postgres?host={self.folder}"
 
+    @property
+    def network_url(self) -> str:
+        """Its URL on other hosts."""
+        return f"postgresql://{USER}@{self._address}/postgres"
+
+    @property
+    def pid(self) -> int:
+        """The process that started the others."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, fsync: str = "on") -> None:
         log = self.folder / "server.log"
         settings = {
-            "listen_addresses": "",
+            "listen_addresses": self._address,
             "unix_socket_directories": str(self.folder),
             "fsync": fsync,
             "shared_buffers": "32MB",
@@ -64,7 +83,8 @@ class Server:
         options = [word for k, v in settings.items() for word in ("-c", f"{k}={v}")]
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [*self._as, str(self._programs / "postgres"), "-D", str(self.data), *options],
+                [*self._within, *self._as, str(self._programs / "postgres"), "-D", str(self.data),
+                 *options],
                 stdout=out, stderr=out, cwd="/",
             )  # fmt: skip
         deadline = time.monotonic() + 60
@@ -105,10 +125,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(programs: Path) -> Iterator[Server]:
+def server(programs: Path, address: str = "", within: Sequence[str] = ()) -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="ps2s-pg-"))
     try:
-        found = Server(programs, folder)
+        found = Server(programs, folder, address, within)
         try:
             yield found
         finally:

@@ -101,18 +101,40 @@ def test_ray_is_told_units_by_role_and_ports_in_order() -> None:
 
 
 def test_an_actor_takes_a_unit_wherever_there_is_one() -> None:
-    found = cluster(aa=units(None)).options(WORKER, {}, lambda _: 0.0)
+    hosts = cluster(aa=units(None), bb={"worker": 1}, cc={"merger": 1})
+    found = hosts.options(WORKER, hosts.find_hosts(WORKER, {}, lambda _: 0.0))
     assert found == {"resources": {"ps2stream-worker": 1}, "scheduling_strategy": "SPREAD"}
 
 
 def test_who_has_no_place_is_told_so_and_its_own_unit_is_free_again() -> None:
     hosts = cluster(aa={"worker": 1}, bb={"merger": 5})
     homes = {WORKER: home(HERE)}
-    assert hosts.options(WORKER, homes, lambda _: 0.0)["resources"] == {"ps2stream-worker": 1}
+    assert hosts.find_hosts(WORKER, homes, lambda _: 0.0) == [HERE]
     with pytest.raises(
         Unavailable, match=r"worker-1 cannot be placed: .* unit of ps2stream-worker"
     ):
-        hosts.options(Address("worker", 1), homes, lambda _: 0.0)
+        hosts.find_hosts(Address("worker", 1), homes, lambda _: 0.0)
+
+
+def test_a_host_whose_units_are_taken_is_not_chosen_though_ray_counts_them_as_free() -> None:
+    hosts = cluster(aa={"worker": 1}, bb={"worker": 2})
+    found = hosts.find_hosts(Address("worker", 1), {WORKER: home(HERE)}, lambda _: 0.0)
+    assert found == [THERE]
+    chosen = hosts.options(Address("worker", 1), found)
+    assert chosen["label_selector"] == {"ray.io/node-id": f"in({THERE})"}
+
+
+def test_hosts_with_fewer_actors_come_first() -> None:
+    hosts = cluster(aa=units(None), bb=units(None), cc={"merger": 1})
+    homes = {Address("merger", 0): home(HERE), Address("worker", 1): home(THERE)}
+    assert hosts.find_hosts(WORKER, homes, lambda _: 0.0) == [HERE, THERE]
+    homes[Address("worker", 2)] = home(HERE)
+    assert hosts.find_hosts(WORKER, homes, lambda _: 0.0) == [THERE, HERE]
+
+
+def test_every_live_host_that_offers_something_may_have_standbys() -> None:
+    hosts = cluster(bb={"worker": 1}, aa={"merger": 2}, cc={})
+    assert hosts.list_hosts() == [HERE, THERE]
 
 
 def test_a_host_none_of_whose_actors_answers_is_left_out_if_another_has_room() -> None:
@@ -120,17 +142,17 @@ def test_a_host_none_of_whose_actors_answers_is_left_out_if_another_has_room() -
     homes = {WORKER: home(THERE), merger: home(THERE)}
     silence = {WORKER: 9.0, merger: 0.1}
     hosts = cluster(aa=units(None), bb=units(None))
-    assert "label_selector" not in hosts.options(WORKER, homes, silence.__getitem__)
+    assert hosts.find_hosts(WORKER, homes, silence.__getitem__) == [HERE, THERE]
     silence[merger] = math.inf
-    chosen = hosts.options(WORKER, homes, silence.__getitem__)
-    assert chosen["label_selector"] == {"ray.io/node-id": f"!in({THERE})"}
+    assert hosts.find_hosts(WORKER, homes, silence.__getitem__) == [HERE]
     narrow = cluster(aa={"merger": 1}, bb=units(None))
-    assert "label_selector" not in narrow.options(WORKER, homes, silence.__getitem__)
+    assert narrow.find_hosts(WORKER, homes, silence.__getitem__) == [THERE]
 
 
 def test_the_host_that_serves_is_never_left_out() -> None:
     hosts = cluster(aa=units(None), bb=units(None))
-    assert "label_selector" not in hosts.options(WORKER, {WORKER: home(HERE)}, lambda _: math.inf)
+    found = hosts.find_hosts(WORKER, {WORKER: home(HERE)}, lambda _: math.inf)
+    assert found == [HERE, THERE]
 
 
 def test_what_is_lacking_is_said_within_a_bounded_time() -> None:

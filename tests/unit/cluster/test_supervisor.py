@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
+from ps2stream.cluster.actor_home import ActorHome
+from ps2stream.cluster.death_witnesses import DeathWitnesses
 from ps2stream.cluster.lease_rules import WINDOW_S, ActorSilence, ReplacementPace
-from ps2stream.cluster.shell import PingAnswer
+from ps2stream.cluster.shell import ActorIncarnation, PingAnswer
 from ps2stream.cluster.supervisor import START_S, ActorSupervisor
 from ps2stream.observability.process import read_cpu_delays_s, read_state
 from ps2stream.protocol.addresses import Address
 
-HERE = Address("worker", 0)
+HERE, BESIDE = Address("worker", 0), Address("merger", 0)
+PID = 7
 
 
 class Actor:
@@ -30,9 +33,12 @@ class Actor:
     def __init__(self, ahead: float = 0.0) -> None:
         self.awake = True
         self.lost = False
+        self.lives = True  # the process of one that Ray has lost
         self.ahead = ahead
         self.lease = float("inf")  # by its clock
         self.ping = SimpleNamespace(remote=self._ping)
+        self.neighbour: Actor | None = None
+        self.has_ended = SimpleNamespace(remote=lambda pid: [self, pid])
 
     def _ping(self, lease_s: float, heard: float | None) -> list[Actor]:
         if self.awake and not self.lost:
@@ -44,10 +50,12 @@ class Actor:
         return time.monotonic() + self.ahead
 
 
-def _get(call: list[Actor]) -> PingAnswer:
+def _get(call: list[Any]) -> PingAnswer | bool:
     if call[0].lost:
         raise OSError
-    return PingAnswer(7, call[0].clock)
+    if len(call) > 1:
+        return bool(call[1] == PID and not call[0].neighbour.lives)
+    return PingAnswer(PID, call[0].clock)
 
 
 def _wait(calls: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
@@ -59,6 +67,24 @@ def _wait(calls: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
 RAY = SimpleNamespace(
     wait=_wait, get=_get, kill=lambda _: None, exceptions=SimpleNamespace(RayError=OSError)
 )
+
+
+def watch_hosts(
+    actors: dict[Address, Actor], near: bool = False, nodes: tuple[str, ...] = ("a", "a")
+) -> ActorSupervisor:
+    """A supervisor of actors on these nodes, whose lease is 6 s."""
+    lock = threading.RLock()
+    peers = {
+        address: ActorIncarnation("", 1, ActorHome(node, "", ""))
+        for address, node in zip(actors, nodes, strict=False)
+    }
+
+    def silent_s(address: Address) -> float:
+        return supervisor.silent_s(address)
+
+    witnesses = None if near else DeathWitnesses(RAY, actors, peers, lock, silent_s)
+    supervisor = ActorSupervisor(RAY, actors, lock, lambda _: None, 6.0, witnesses)
+    return supervisor
 
 
 @pytest.mark.parametrize("lease_s", [1.0, 30.0])
@@ -91,7 +117,7 @@ def test_whom_ray_has_lost_on_another_host_may_live_until_its_lease_is_over(
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     actor = Actor()
-    supervisor = ActorSupervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near)
+    supervisor = watch_hosts({HERE: actor}, near)
     for _ in range(3):
         assert supervisor._find_dead_actors() == []
         now[0] += 0.25
@@ -108,6 +134,29 @@ def test_whom_ray_has_lost_on_another_host_may_live_until_its_lease_is_over(
         assert supervisor._find_dead_actors() == [(HERE, actor)]
 
 
+@pytest.mark.parametrize("nodes", [("a", "a"), ("a", "b")])
+def test_whom_a_neighbour_has_seen_die_is_replaced_before_its_lease_is_over(
+    nodes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    actor, beside = Actor(), Actor()
+    beside.neighbour = actor
+    supervisor = watch_hosts({HERE: actor, BESIDE: beside}, nodes=nodes)
+
+    def look() -> list[tuple[Address, Any]]:
+        now[0] += 0.25
+        return supervisor._find_dead_actors()
+
+    for _ in range(3):
+        assert look() == []
+    actor.lost = True
+    assert [look() for _ in range(6)] == [[]] * 6  # it lives, though Ray has lost it
+    actor.lives = False
+    found = [dead for _ in range(4) for dead in look()]
+    assert found[:1] == ([(HERE, actor)] if nodes == ("a", "a") else [])
+
+
 def test_one_that_never_answered_and_is_lost_is_waited_for_no_longer_than_a_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,9 +164,7 @@ def test_one_that_never_answered_and_is_lost_is_waited_for_no_longer_than_a_leas
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     actor = Actor()
     actor.lost = True
-    supervisor = ActorSupervisor(
-        RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near=False
-    )
+    supervisor = watch_hosts({HERE: actor})
     for _ in range(2):
         assert supervisor._find_dead_actors() == []
     now[0] += 6.01
