@@ -185,9 +185,7 @@ def build_sample(
     if not len(cells.cell):
         raise bad("--objects", "the sample has no objects")
     columns = (unit_objects, *(getattr(postings, name) for name in COUNTS))
-    table = NumberedUnits(
-        postings.terms, postings.cell, postings.term, *(c.astype(np.float64) for c in columns)
-    )
+    table = NumberedUnits(postings.terms, postings.cell, postings.term, *columns)
     least = signatures.smallest(limit_signatures(cells.objects))
     rows = NumberedSignatures(least.cell, least.unit_off, least.unit)
     if rest is not None:

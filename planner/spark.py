@@ -146,8 +146,8 @@ class _SamplingJob:
             count = found.count()
         postings = self._collect_postings(found, count)
         self._progress("Spark: counting the objects of each cell and term")
-        units = units_of(postings, on.analyzer_of(analysis))
-        shared = spark.sparkContext.broadcast(units)
+        # Only executors look units up, so the driver keeps no table of them.
+        shared = spark.sparkContext.broadcast(units_of(postings, on.analyzer_of(analysis)))
         tables = self._count_hits(posts, grid, shared, postings, rest)
         sample = build_sample(grid, frequencies, counts, tables)
         if rows:
@@ -204,9 +204,9 @@ class _SamplingJob:
         hits = map_rows(posts, partial(on.count_hits, self._analysis, units, grid, words), on.HITS)
         hits = self._persist_rows(hits)
         cells = self._collect_rows("cells", *_sum_objects(hits, "cell"))
-        of_unit = self._collect_rows("units", *_sum_objects(hits, "unit"))
         unit_objects = np.zeros(len(postings), np.int64)
-        unit_objects[of_unit["unit"].to_numpy()] = of_unit["objects"].to_numpy()
+        for part in self._collect_rows("units", *_sum_objects(hits, "unit")).to_batches():
+            unit_objects[part["unit"].to_numpy()] = part["objects"].to_numpy()
         objects = cells["objects"].to_numpy().astype(np.float64)
         least = Window.partitionBy("cell").orderBy("hash", "units")
         kept = (
