@@ -25,6 +25,7 @@ from ps2stream.planner.partition import Partition, PartitionOptions, predicted, 
 from ps2stream.planner.refinement import explain_imbalance, refine
 from ps2stream.planner.rest import MAX_UNITS
 from ps2stream.planner.sample import PlannerSample
+from ps2stream.planner.statistics import MAX_SIGNATURES
 from ps2stream.posts.post import bad
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan, Space
@@ -44,7 +45,8 @@ class PlanJob:
     objects are attributes, as `publish` takes it; None: all that can. grid: by default the one for
     the queries' median box; refine: begin with it and try finer ones until no cell holds too much
     of the load. max_units: units that are held one by one, the others are summed by cell
-    (planner/rest.py); an algorithm that needs rows has all. salt: the one that the plan is
+    (planner/rest.py); an algorithm that needs rows has all. max_signatures: objects that are kept
+    as sets of units, or one per cell. salt: the one that the plan is
     predicted under; a service hashes with its own.
     """
 
@@ -63,6 +65,7 @@ class PlanJob:
     grid: Grid | None = None
     refine: bool = False
     max_units: int = MAX_UNITS
+    max_signatures: int = MAX_SIGNATURES
     engine: Engine = "spark"
 
     @property
@@ -101,7 +104,8 @@ def sample_of(job: PlanJob) -> PlannerSample:
             return _choose_grid(
                 job,
                 lambda grid: spark.take(
-                    running, files, job.analysis, grid, progress, job.rows, job.max_units
+                    running, files, job.analysis, grid, progress, job.rows, job.max_units,
+                    job.max_signatures,
                 ),
             )
     return _choose_grid(job, lambda grid: _sample_by_numpy(job, grid))
@@ -195,7 +199,8 @@ def _sample_by_numpy(job: PlanJob, grid: Grid | None) -> PlannerSample:
 
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
     return twin.take(
-        objects, updates, job.analysis, grid, job.options.progress, job.rows, job.max_units
+        objects, updates, job.analysis, grid, job.options.progress, job.rows, job.max_units,
+        job.max_signatures,
     )
 
 

@@ -46,7 +46,7 @@ from ps2stream.planner.sample import (
 )
 from ps2stream.planner.sample_rows import MAX_ROWS, OBJECT_ROWS, QUERY_ROWS
 from ps2stream.planner.spark_rest import RestSampling, map_rows, sum_rows
-from ps2stream.planner.statistics import CellTable, limit_signatures
+from ps2stream.planner.statistics import MAX_SIGNATURES, CellTable, limit_signatures
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
 from ps2stream.posts.arrow_columns import post_columns
 from ps2stream.posts.attribute_columns import choose_columns
@@ -84,14 +84,16 @@ def take(
     progress: Callable[[str], None] = lambda what: None,
     rows: bool = False,
     max_units: int = MAX_UNITS,
+    max_signatures: int = MAX_SIGNATURES,
 ) -> PlannerSample:
     """Samples these files. grid: by default the one for the queries' median box; rows: whether the
-    sample is also kept row by row; else at most max_units units are held one by one.
+    sample is also kept row by row; else at most max_units units are held one by one. max_signatures:
+    kept in all, or one per cell.
 
     Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects;
     PlanError for more rows than are kept.
     """
-    job = _SamplingJob(spark, analysis, progress, max_units)
+    job = _SamplingJob(spark, analysis, progress, max_units, max_signatures)
     try:
         return job.take(files, grid, rows)
     except (PySparkException, Py4JJavaError) as error:
@@ -109,9 +111,10 @@ class _SamplingJob:
         analysis: Analysis,
         progress: Callable[[str], None],
         max_units: int,
+        max_signatures: int,
     ) -> None:
         self._spark, self._analysis, self._progress = spark, analysis, progress
-        self._max_units = max_units
+        self._max_units, self._max_signatures = max_units, max_signatures
         self._collected: dict[str, int] = {}
         self._held: list[DataFrame] = []
 
@@ -212,7 +215,7 @@ class _SamplingJob:
         kept = (
             hits.where("hash is not null")
             .withColumn("rank", F.row_number().over(least))
-            .where(F.col("rank") <= limit_signatures(objects))
+            .where(F.col("rank") <= limit_signatures(objects, self._max_signatures))
             .select("cell", "hash", F.col("units").cast("array<int>").alias("units"))
         )
         rows = self._collect_rows("signatures", kept, _SIGNATURES).combine_chunks()

@@ -222,11 +222,11 @@ class Statistics:
         )
 
 
-def limit_signatures(objects: F64) -> int:
+def limit_signatures(objects: F64, most: int = MAX_SIGNATURES) -> int:
     """Returns the most signatures that a cell keeps, a power of two, so that they are at most
-    MAX_SIGNATURES or one per cell. objects: of each cell."""
+    `most` in all or one per cell. objects: of each cell."""
     limit = SIGNATURES
-    while limit > 1 and np.minimum(objects, limit).sum() > MAX_SIGNATURES:
+    while limit > 1 and np.minimum(objects, limit).sum() > most:
         limit //= 2
     return limit
 
