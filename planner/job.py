@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,34 +88,45 @@ def run(job: PlanJob) -> RoutingPlan:
 
 def sample_of(job: PlanJob) -> PlannerSample:
     """Reads and counts."""
+    check_algorithm(job)
+    with open_sampler(job) as take:
+        sample = take(job, job.grid)
+        if not job.refine:
+            return sample
+        return refine(sample, job.workers, job.options, lambda grid: take(job, grid))
+
+
+def check_algorithm(job: PlanJob) -> None:
+    """Raises PlanError for an algorithm that does not exist."""
     if job.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
         raise PlanError(f"algorithm: expected one of {names}, got {job.algorithm!r}")
-    if job.engine == "spark":
-        with name_missing_extra("Planning with the engine spark"):
-            from ps2stream.planner import spark
-            from ps2stream.planner.spark_session import session
 
-        progress = job.options.progress
-        progress("starting Spark")
-        with session() as running:
+
+@contextmanager
+def open_sampler(job: PlanJob) -> Iterator[Callable[[PlanJob, Grid | None], PlannerSample]]:
+    """Yields what samples jobs of this job's engine on a grid, None: the one for the queries'
+    median box. With Spark its session runs meanwhile."""
+    if job.engine != "spark":
+        yield _sample_by_numpy
+        return
+    with name_missing_extra("Planning with the engine spark"):
+        from ps2stream.planner import spark
+        from ps2stream.planner.spark_session import session
+
+    job.options.progress("starting Spark")
+    with session() as running:
+
+        def take(one: PlanJob, grid: Grid | None) -> PlannerSample:
             files = spark.SampleFiles(
-                job.objects, job.queries, job.posts, job.updates, job.attributes
+                one.objects, one.queries, one.posts, one.updates, one.attributes
             )
-            return _choose_grid(
-                job,
-                lambda grid: spark.take(
-                    running, files, job.analysis, grid, progress, job.rows, job.max_units,
-                    job.max_signatures,
-                ),
-            )
-    return _choose_grid(job, lambda grid: _sample_by_numpy(job, grid))
+            return spark.take(
+                running, files, one.analysis, grid, one.options.progress, one.rows, one.max_units,
+                one.max_signatures,
+            )  # fmt: skip
 
-
-def _choose_grid(job: PlanJob, take: Callable[[Grid | None], PlannerSample]) -> PlannerSample:
-    """Returns the sample on the job's grid, or on a finer one where the job wants that."""
-    sample = take(job.grid)
-    return refine(sample, job.workers, job.options, take) if job.refine else sample
+        yield take
 
 
 def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
@@ -199,7 +211,13 @@ def _sample_by_numpy(job: PlanJob, grid: Grid | None) -> PlannerSample:
 
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
     return twin.take(
-        objects, updates, job.analysis, grid, job.options.progress, job.rows, job.max_units,
+        objects,
+        updates,
+        job.analysis,
+        grid,
+        job.options.progress,
+        job.rows,
+        job.max_units,
         job.max_signatures,
     )
 

@@ -103,8 +103,8 @@ def take(
 ) -> PlannerSample:
     """Samples `objects()` (batches of objects.OBJECTS; iterated twice) and `updates` (batches of
     updates.UPDATES). grid: by default the one for the queries' median box. rows: whether the
-    sample is also kept row by row; else at most max_units units are held one by one. max_signatures:
-    kept in all, or one per cell.
+    sample is also kept row by row; else at most max_units units are held one by one.
+    max_signatures: kept in all, or one per cell.
 
     Raises InvalidArgument if there are no objects, and for a wrong expression; PlanError for more
     rows than are kept.
@@ -171,7 +171,8 @@ def commonest(terms: Any) -> dict[str, int]:
 
 class UnitCounts(NamedTuple):
     """Summed tables: postings by cell and term, as `ordered` returns them; objects int64[u], of
-    their units; signatures by unit number, no more than are kept. rest: the units that are not among these."""
+    their units; signatures by unit number, no more than are kept. rest: the units that are not
+    among these."""
 
     postings: PostingTable
     cells: CellTable

@@ -87,8 +87,8 @@ def take(
     max_signatures: int = MAX_SIGNATURES,
 ) -> PlannerSample:
     """Samples these files. grid: by default the one for the queries' median box; rows: whether the
-    sample is also kept row by row; else at most max_units units are held one by one. max_signatures:
-    kept in all, or one per cell.
+    sample is also kept row by row; else at most max_units units are held one by one.
+    max_signatures: kept in all, or one per cell.
 
     Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects;
     PlanError for more rows than are kept.

@@ -82,8 +82,8 @@ class SignatureTable(NamedTuple):
 
 class NumberedUnits(NamedTuple):
     """UnitTable in integers, by cell and term: terms, the distinct ones, ascending; cell[u]; term
-    int32[u], a number in `terms`; counts of any type, [u]. candidates float64[u]: the pairs of an object
-    and a posting that meet; None: objects * live."""
+    int32[u], a number in `terms`; counts of any type, [u]. candidates float64[u]: the pairs of an
+    object and a posting that meet; None: objects * live."""
 
     terms: tuple[str, ...]
     cell: I64 | I32
