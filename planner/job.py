@@ -19,6 +19,8 @@ from ps2stream.extras import name_missing_extra
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
 from ps2stream.planner.algorithms import ALGORITHMS, BY_ROWS
+from ps2stream.planner.archived_terms import count_archive
+from ps2stream.planner.counting import object_terms
 from ps2stream.planner.files import read_updates
 from ps2stream.planner.load import bound_error
 from ps2stream.planner.objects import read_objects
@@ -27,7 +29,9 @@ from ps2stream.planner.refinement import explain_imbalance, refine
 from ps2stream.planner.rest import MAX_UNITS
 from ps2stream.planner.sample import PlannerSample
 from ps2stream.planner.statistics import MAX_SIGNATURES
+from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import bad
+from ps2stream.posts.readers import format_of
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan, Space
 from ps2stream.space.grid import Grid
@@ -209,6 +213,15 @@ def _sample_by_numpy(job: PlanJob, grid: Grid | None) -> PlannerSample:
         for path in job.objects:
             yield from read_objects(path, job.attributes)
 
+    def terms() -> Iterator[Any]:
+        analyzer, choice = Analyzer(job.analysis), AttributeChoice(job.attributes)
+        for path in job.objects:
+            if format_of(path) == "archive":
+                yield from count_archive(path, job.analysis, choice)
+            else:
+                yield from (object_terms(b, analyzer) for b in read_objects(path, job.attributes))
+        yield from (object_terms(batch, analyzer) for batch in job.posts)
+
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
     return twin.take(
         objects,
@@ -219,6 +232,7 @@ def _sample_by_numpy(job: PlanJob, grid: Grid | None) -> PlannerSample:
         job.rows,
         job.max_units,
         job.max_signatures,
+        terms,
     )
 
 

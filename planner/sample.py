@@ -100,18 +100,21 @@ def take(
     rows: bool = False,
     max_units: int = MAX_UNITS,
     max_signatures: int = MAX_SIGNATURES,
+    terms: Callable[[], Iterable[Any]] | None = None,
 ) -> PlannerSample:
     """Samples `objects()` (batches of objects.OBJECTS; iterated twice) and `updates` (batches of
     updates.UPDATES). grid: by default the one for the queries' median box. rows: whether the
     sample is also kept row by row; else at most max_units units are held one by one.
-    max_signatures: kept in all, or one per cell.
+    max_signatures: kept in all, or one per cell. terms: yields counting.TERMS of all objects, by
+    default as they are counted here.
 
     Raises InvalidArgument if there are no objects, and for a wrong expression; PlanError for more
     rows than are kept.
     """
     analyzer = Analyzer(analysis)
     progress("counting the terms of the objects")
-    parts = [counting.object_terms(batch, analyzer) for batch in objects()]
+    counted = (counting.object_terms(batch, analyzer) for batch in objects())
+    parts = list(counted if terms is None else terms())
     frequencies = commonest(summed(parts, counting.TERMS, ["term"], ("objects",)))
     progress("posting the queries")
     queries = standing(pa.Table.from_batches(updates, UPDATES))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -24,12 +24,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ps2stream.archive import columns as archive_columns
-from ps2stream.archive.withdrawn import WithdrawnObjects
-from ps2stream.archive.withdrawn import read_archive as read_withdrawn_archive
+from ps2stream.archive.withdrawn import WithdrawnObjects, read_archive
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
+from ps2stream.planner.archived_terms import ArchiveTerms
 from ps2stream.planner.hits import ObjectSignatures
 from ps2stream.planner.objects import OBJECTS
 from ps2stream.planner.postings import HASHED, NAMES, PostingTable
@@ -45,6 +44,7 @@ from ps2stream.planner.sample import (
     with_rows,
 )
 from ps2stream.planner.sample_rows import MAX_ROWS, OBJECT_ROWS, QUERY_ROWS
+from ps2stream.planner.spark_archive import read_archived
 from ps2stream.planner.spark_rest import RestSampling, map_rows, sum_rows
 from ps2stream.planner.statistics import MAX_SIGNATURES, CellTable, limit_signatures
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
@@ -117,13 +117,15 @@ class _SamplingJob:
         self._max_units, self._max_signatures = max_units, max_signatures
         self._collected: dict[str, int] = {}
         self._held: list[DataFrame] = []
+        self._archives: dict[str, tuple[ArchiveTerms, WithdrawnObjects]] = {}
 
     def take(self, files: SampleFiles, grid: Grid | None, rows: bool) -> PlannerSample:
         spark, analysis = self._spark, self._analysis
         read = [self._read_objects(path, files.attributes) for path in files.objects]
-        posts = self._union_parts([*read, *self._convert_batches(files.posts, OBJECTS)], OBJECTS)
+        given = self._convert_batches(files.posts, OBJECTS)
+        posts = self._union_parts([*read, *given], OBJECTS)
         self._progress("Spark: counting the terms of the objects")
-        terms = map_rows(posts, partial(on.count_terms, analysis), counting.TERMS)
+        terms = self._count_terms(files, read, given)
         top = sum_rows(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
         frequencies = commonest(
             self._collect_rows("terms", top.limit(MAX_FREQUENCIES), counting.TERMS)
@@ -195,6 +197,30 @@ class _SamplingJob:
                 return table
         raise AssertionError
 
+    def _count_terms(
+        self, files: SampleFiles, read: list[DataFrame], given: list[DataFrame]
+    ) -> DataFrame:
+        """Returns counting.TERMS, not yet added up, of the objects that were read of files, and of
+        `given` ones: of an archive by its tables of words, as far as these go."""
+        texts, tables = [*given], list[DataFrame]()
+        for path, found in zip(files.objects, read, strict=True):
+            if path not in self._archives:
+                texts.append(found)
+                continue
+            terms, withdrawn = self._archives[path]
+            source = on.ObjectSource("archive", path, {}, {}, files.attributes)
+            read_rows = partial(on.read_objects, source)
+            known = read_archived(self._spark, terms.counted)
+            others = read_archived(self._spark, terms.others, withdrawn)
+            for rows in (known.withColumn("text", F.lit("")), others):
+                texts.append(map_rows(rows.select(*OBJECTS.names), read_rows, OBJECTS))
+            if terms.tables:
+                words = self._spark.read.parquet(*map(str, terms.tables)).where("term != ''")
+                tables.append(words.select(*counting.TERMS.names))
+        counted = partial(on.count_terms, self._analysis)
+        rows = map_rows(self._union_parts(texts, OBJECTS), counted, counting.TERMS)
+        return reduce(DataFrame.unionByName, tables, rows)
+
     def _count_hits(
         self,
         posts: DataFrame,
@@ -204,8 +230,8 @@ class _SamplingJob:
         rest: RestSampling | None,
     ) -> UnitCounts:
         words = None if rest is None else rest.vocabulary
-        hits = map_rows(posts, partial(on.count_hits, self._analysis, units, grid, words), on.HITS)
-        hits = self._persist_rows(hits)
+        counted = partial(on.count_hits, self._analysis, units, grid, words)
+        hits = self._persist_rows(map_rows(posts, counted, on.HITS))
         cells = self._collect_rows("cells", *_sum_objects(hits, "cell"))
         unit_objects = np.zeros(len(postings), np.int64)
         for part in self._collect_rows("units", *_sum_objects(hits, "unit")).to_batches():
@@ -267,7 +293,10 @@ class _SamplingJob:
             if kind == "parquet":
                 return kind, reader.parquet(path)
             if kind == "archive":
-                return kind, read_archive(self._spark, path)
+                snapshot, withdrawn = read_archive(path)
+                terms = ArchiveTerms.of(snapshot, withdrawn, self._analysis)
+                self._archives[path] = terms, withdrawn
+                return kind, read_archived(self._spark, snapshot.files, withdrawn)
             if kind == "jsonl":
                 return kind, reader.text(path)
             rows = reader.csv(
@@ -304,27 +333,6 @@ class _SamplingJob:
         self._progress(
             f"Spark: read {sum(read.values()):,} rows, collected {sum(self._collected.values()):,}"
         )
-
-
-def read_archive(spark: SparkSession, path: str) -> DataFrame:
-    """Returns the rows of an archive as of now. Raises InvalidArgument."""
-    schema = from_arrow_schema(archive_columns.SCHEMA)
-    snapshot, withdrawn = read_withdrawn_archive(path)
-    if not snapshot.files:
-        return spark.createDataFrame([], schema)
-    rows = spark.read.schema(schema).parquet(*map(str, snapshot.files))
-    return leave_out_withdrawn(rows, withdrawn)
-
-
-def leave_out_withdrawn(rows: DataFrame, withdrawn: WithdrawnObjects) -> DataFrame:
-    """Returns the rows of an archive that are not withdrawn."""
-    if not withdrawn:
-        return rows
-
-    def keep(parts: Iterator[Any]) -> Iterator[Any]:
-        return map(withdrawn.keep, parts)
-
-    return rows.mapInArrow(keep, rows.schema)
 
 
 def standing(updates: DataFrame) -> DataFrame:

@@ -15,7 +15,10 @@ from ps2stream.planner.job import PlanJob, run, sample_of
 from ps2stream.planner.load import worker_loads
 from ps2stream.planner.partition import PartitionOptions, plan_holders
 from ps2stream.planner.sample import PlannerSample
+from ps2stream.space.grid import Grid
 from tests.support.samples import GRID, batch, some_sample
+
+COARSE = Grid(2, 1, 16)
 
 
 def some_jobs(**settings: Any) -> list[PlanJob]:
@@ -27,9 +30,9 @@ def some_jobs(**settings: Any) -> list[PlanJob]:
         {"algorithm": "kdtree"},
         {"algorithm": "hybrid-paper", "options": PartitionOptions(delta=0.9)},
         {"algorithm": "hybrid", "options": PartitionOptions(delta=0.1)},
-        {"algorithm": "hybrid", "grid": None, "refine": True},
-        {"algorithm": "hybrid+", "grid": None},
-        {"algorithm": "hybrid+", "grid": None, "refine": True},
+        {"algorithm": "hybrid", "grid": COARSE, "refine": True},
+        {"algorithm": "hybrid+", "grid": COARSE},
+        {"algorithm": "hybrid+", "grid": COARSE, "refine": True},
     ]
     return [dataclasses.replace(first, **{"grid": GRID} | more) for more in varied]
 
@@ -85,7 +88,7 @@ def test_what_candidates_have_in_common_is_sampled_once(monkeypatch: pytest.Monk
     choose_plan(jobs)
     tried = sample_of(jobs[-1]).refinement["tried"]
     assert len(tried) > 1
-    assert (grids.count(GRID), grids.count(None)) == (1, 1)
+    assert (grids.count(GRID), grids.count(COARSE)) == (1, 1)
     assert len(grids) == 2 + len(tried) - 1
 
 
