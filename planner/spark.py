@@ -212,8 +212,10 @@ class _SamplingJob:
             read_rows = partial(on.read_objects, source)
             known = read_archived(self._spark, terms.counted)
             others = read_archived(self._spark, terms.others, withdrawn)
-            for rows in (known.withColumn("text", F.lit("")), others):
-                texts.append(map_rows(rows.select(*OBJECTS.names), read_rows, OBJECTS))
+            texts += [
+                map_rows(rows.select(*OBJECTS.names), read_rows, OBJECTS)
+                for rows in (known.withColumn("text", F.lit("")), others)
+            ]
             if terms.tables:
                 words = self._spark.read.parquet(*map(str, terms.tables)).where("term != ''")
                 tables.append(words.select(*counting.TERMS.names))
