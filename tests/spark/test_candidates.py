@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ps2stream.planner.candidates import choose_plan, score_locally
 from ps2stream.planner.job import sample_of
 from ps2stream.planner.spark_candidates import score_by_spark
+from tests.support.candidates import some_jobs
 from tests.support.samples import GRID
-from tests.unit.planner.test_candidates import some_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

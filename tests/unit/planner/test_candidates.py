@@ -13,28 +13,10 @@ from ps2stream.planner import candidates
 from ps2stream.planner.candidates import MAX_CANDIDATES, CandidateScore, choose_plan, find_best
 from ps2stream.planner.job import PlanJob, run, sample_of
 from ps2stream.planner.load import worker_loads
-from ps2stream.planner.partition import PartitionOptions, plan_holders
+from ps2stream.planner.partition import plan_holders
 from ps2stream.planner.sample import PlannerSample
-from ps2stream.space.grid import Grid
-from tests.support.samples import GRID, batch, some_sample
-
-COARSE = Grid(2, 1, 16)
-
-
-def some_jobs(**settings: Any) -> list[PlanJob]:
-    """Candidates of each kind: two grids, one refined, an algorithm that needs rows, one that a
-    delta concerns."""
-    objects, rows = some_sample(4, 900, 90)
-    first = PlanJob(posts=[objects], updates=[batch(rows)], workers=3, engine="numpy", **settings)
-    varied: list[dict[str, Any]] = [
-        {"algorithm": "kdtree"},
-        {"algorithm": "hybrid-paper", "options": PartitionOptions(delta=0.9)},
-        {"algorithm": "hybrid", "options": PartitionOptions(delta=0.1)},
-        {"algorithm": "hybrid", "grid": COARSE, "refine": True},
-        {"algorithm": "hybrid+", "grid": COARSE},
-        {"algorithm": "hybrid+", "grid": COARSE, "refine": True},
-    ]
-    return [dataclasses.replace(first, **{"grid": GRID} | more) for more in varied]
+from tests.support.candidates import COARSE, some_jobs
+from tests.support.samples import GRID
 
 
 def find_slowest(job: PlanJob) -> float:
