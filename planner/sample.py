@@ -113,8 +113,8 @@ def take(
     """
     analyzer = Analyzer(analysis)
     progress("counting the terms of the objects")
-    counted = (counting.object_terms(batch, analyzer) for batch in objects())
-    parts = list(counted if terms is None else terms())
+    found = (counting.object_terms(batch, analyzer) for batch in objects())
+    parts = list(found if terms is None else terms())
     frequencies = commonest(summed(parts, counting.TERMS, ["term"], ("objects",)))
     progress("posting the queries")
     queries = standing(pa.Table.from_batches(updates, UPDATES))

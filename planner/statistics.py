@@ -209,10 +209,10 @@ class Statistics:
             objects,
             unit_off,
             units.term,
-            *(
-                np.asarray(count, np.float64)
-                for count in (units.objects, units.live, units.inserts, units.deletes)
-            ),
+            np.asarray(units.objects, np.float64),
+            np.asarray(units.live, np.float64),
+            np.asarray(units.inserts, np.float64),
+            np.asarray(units.deletes, np.float64),
             row_off,
             # So that what signatures stand for sums up to the units' counts of objects.
             np.divide(posted, held, out=np.zeros(len(posted)), where=held > 0),

@@ -26,29 +26,17 @@ AUTO = "auto"
 GRIDS = ("auto", "refine", "queries")
 
 
-class CommaList(click.ParamType):
-    """One or several values of a type, separated by commas; none of them twice."""
+def parse_list(of: Any) -> Callable[[click.Context, click.Parameter, str], tuple[Any, ...]]:
+    """Returns the callback of an option with one or several values of a click type, separated by
+    commas, none of them twice. It returns them in their order."""
 
-    def __init__(self, of: click.ParamType) -> None:
-        self.name = of.name
-        self._of = of
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Returns what help shows for a value."""
-        of = self._of
-        one = f"[{'|'.join(of.choices)}]" if isinstance(of, click.Choice) else of.name.upper()
-        return f"{one.removesuffix(' RANGE')}[,...]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Any, ...]:
-        """Returns the values in their order."""
-        if isinstance(value, tuple):
-            return value
-        found = tuple(self._of.convert(part, param, ctx) for part in str(value).split(","))
+    def parse(context: click.Context, param: click.Parameter, value: str) -> tuple[Any, ...]:
+        found = tuple(of.convert(part, param, context) for part in value.split(","))
         if len(set(found)) < len(found):
-            self.fail(f"{value} has a value twice.", param, ctx)
+            raise click.BadParameter(f"{value} has a value twice.", context, param)
         return found
+
+    return parse
 
 
 class CandidateValues(NamedTuple):
@@ -65,7 +53,8 @@ _OPTIONS = (
     click.option(
         "--algorithm",
         "algorithms",
-        type=CommaList(click.Choice((AUTO, *ALGORITHMS))),
+        callback=parse_list(click.Choice((AUTO, *ALGORITHMS))),
+        metavar=f"[{'|'.join((AUTO, *ALGORITHMS))}][,...]",
         default="hybrid",
         show_default=True,
         help="Planning algorithm. hybrid: Algorithm 1 of PS2Stream, with loads by cells; hybrid+: "
@@ -77,7 +66,8 @@ _OPTIONS = (
     click.option(
         "--delta",
         "deltas",
-        type=CommaList(FiniteRange(0, 1)),
+        callback=parse_list(FiniteRange(0, 1)),
+        metavar="FLOAT[,...]",
         default="0.5",
         show_default=True,
         help="Similarity of texts, 0 to 1, above which Algorithm 1 chooses space or text by cost.",
@@ -85,7 +75,8 @@ _OPTIONS = (
     click.option(
         "--eps",
         "epsilons",
-        type=CommaList(FiniteRange(min=0)),
+        callback=parse_list(FiniteRange(min=0)),
+        metavar="FLOAT[,...]",
         default="0.02",
         show_default=True,
         help="Drop in similarity below which Algorithm 1 stops dividing by space.",
@@ -93,14 +84,16 @@ _OPTIONS = (
     click.option(
         "--theta",
         "thetas",
-        type=CommaList(click.IntRange(min=0)),
+        callback=parse_list(click.IntRange(min=0)),
+        metavar="INTEGER[,...]",
         default="0",
         help="Largest number of leaves; 0: 16 per worker.",
     ),
     click.option(
         "--grid",
         "grids",
-        type=CommaList(click.Choice(GRIDS)),
+        callback=parse_list(click.Choice(GRIDS)),
+        metavar=f"[{'|'.join(GRIDS)}][,...]",
         default="auto",
         show_default=True,
         help="Choice of the grid. refine: begin with the grid of the running service or of "

@@ -14,8 +14,8 @@ from ps2stream.commands.output import FiniteRange
 from ps2stream.commands.plan_candidates import (
     ALGORITHMS,
     CandidateValues,
-    CommaList,
     list_candidates,
+    parse_list,
 )
 from ps2stream.planner.algorithms import ALGORITHMS as KNOWN
 from ps2stream.planner.algorithms import AUTO, BY_SIMILARITY
@@ -37,12 +37,14 @@ def plan(folder: Path, *options: str) -> Result:
 
 
 def test_values_are_read_in_their_order_and_refused_as_one_would_be() -> None:
-    numbers = CommaList(FiniteRange(0, 1))
-    assert numbers.convert("0.5,0,1", None, None) == (0.5, 0.0, 1.0)
-    assert CommaList(click.Choice(["a", "b"])).convert("b", None, None) == ("b",)
+    context = click.Context(main)
+    param = click.Option(["--some"])
+    numbers = parse_list(FiniteRange(0, 1))
+    assert numbers(context, param, "0.5,0,1") == (0.5, 0.0, 1.0)
+    assert parse_list(click.Choice(["a", "b"]))(context, param, "b") == ("b",)
     for wrong in ("", "0.5,", "2", "nan", "0.5,0.50", "a"):
         with pytest.raises(click.BadParameter):
-            numbers.convert(wrong, None, None)
+            numbers(context, param, wrong)
 
 
 def test_each_value_makes_a_candidate_where_it_is_heeded() -> None:

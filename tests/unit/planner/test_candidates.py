@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.planner import candidates
 from ps2stream.planner.candidates import MAX_CANDIDATES, CandidateScore, choose_plan, find_best
-from ps2stream.planner.job import PlanJob, run, sample_of
+from ps2stream.planner.job import PlanJob, open_sampler, run, sample_of
 from ps2stream.planner.load import worker_loads
 from ps2stream.planner.partition import plan_holders
 from ps2stream.planner.sample import PlannerSample
+from ps2stream.space.grid import Grid
 from tests.support.candidates import COARSE, some_jobs
 from tests.support.samples import GRID
 
@@ -47,26 +49,18 @@ def test_what_candidates_have_in_common_is_sampled_once(monkeypatch: pytest.Monk
     """A grid with and without finer ones, and rows that suffice for the others too."""
     jobs = some_jobs()
     grids: list[Any] = []
-    opened = candidates.open_sampler
 
-    def note(job: PlanJob) -> Any:
-        class Noted:
-            def __enter__(self) -> Any:
-                self.inner = opened(job)
-                take = self.inner.__enter__()
+    @contextmanager
+    def note(job: PlanJob) -> Iterator[Any]:
+        with open_sampler(job) as take:
 
-                def noted(one: PlanJob, grid: Any) -> PlannerSample:
-                    grids.append(grid)
-                    return take(one, grid)
+            def noted(one: PlanJob, grid: Grid | None) -> PlannerSample:
+                grids.append(grid)
+                return take(one, grid)
 
-                return noted
+            yield noted
 
-            def __exit__(self, *args: object) -> None:
-                self.inner.__exit__(*args)
-
-        return Noted()
-
-    monkeypatch.setattr(candidates, "open_sampler", note)
+    monkeypatch.setattr("ps2stream.planner.candidates.open_sampler", note)
     choose_plan(jobs)
     tried = sample_of(jobs[-1]).refinement["tried"]
     assert len(tried) > 1
