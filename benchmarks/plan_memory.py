@@ -22,12 +22,14 @@ from ps2stream.benchmarks import workload
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.rest import MAX_UNITS
-from ps2stream.planner.statistics import Statistics
+from ps2stream.planner.statistics import MAX_SIGNATURES, Statistics
 from ps2stream.protocol.frame import column_to_strings
 
 GOAL = 100_000_000, 10_000_000
 """The objects and queries that the measured growth is carried on to."""
 GOAL_BYTES = 4 << 30
+HEAP_BYTES = 2 << 30
+"""spark.driver.memory of a session of our own."""
 _MASTER = "local-cluster[1,2,3072]"
 _PART = 250_000
 
@@ -47,59 +49,83 @@ class SampleSize(NamedTuple):
         return cls(objects, queries)
 
 
+class SampleBounds(NamedTuple):
+    """The units that the driver holds one by one, and the signatures."""
+
+    units: int = MAX_UNITS
+    signatures: int = MAX_SIGNATURES
+
+    @property
+    def units_held(self) -> int:
+        """The units in all: a quarter more, as sums by cell."""
+        return self.units + self.units // 4
+
+
 def run_plan_memory(
-    sizes: Sequence[SampleSize],
+    small: SampleSize,
+    large: SampleSize,
     workers: int = 8,
     group: str = "q1",
     seed: int = 1,
-    max_units: int = MAX_UNITS,
+    bounds: SampleBounds = SampleBounds(),  # noqa: B008
 ) -> dict[str, Any]:
     """Returns the measured peaks, JSON-able: bytes of the driver's Python process and JVM after
-    counting and after planning by hybrid, and with two sizes what they would be at GOAL. max_units:
-    units that the driver holds one by one."""
+    counting and after planning by hybrid, and what they would be at GOAL within `bounds`.
+
+    The large sample is planned for three times: within the bounds, with an eighth of the units that
+    it has, and with an eighth of its signatures too; the small one once, with the last bounds."""
     context = multiprocessing.get_context("spawn")
     found: list[dict[str, Any]] = []
-    for size in sizes:
+
+    def measure(folder: Path, size: SampleSize, limits: SampleBounds) -> None:
+        with context.Pool(1, maxtasksperchild=1) as pool:
+            row = pool.apply(_plan_sample, (folder, size, workers, limits))
+        found.append(row)
+
+    for size in (large, small):
         with PrivateFolder() as folder, context.Pool(1, maxtasksperchild=1) as pool:
             pool.apply(write_sample, (folder.path, size, group, seed))
-            found.append(pool.apply(_plan_sample, (folder.path, size, workers, max_units)))
-    return {"sizes": found, "goal": extrapolate(found, max_units) if len(found) > 1 else {}}
+            if size is large:
+                measure(folder.path, size, bounds)
+                units, signatures = (max(found[0][n] // 8, 1) for n in ("units", "signatures"))
+                measure(folder.path, size, bounds._replace(units=units))
+            measure(folder.path, size, SampleBounds(units, signatures))
+    return {"samples": found, "goal": extrapolate(found, bounds)}
 
 
-def extrapolate(found: Sequence[dict[str, Any]], max_units: int = MAX_UNITS) -> dict[str, Any]:
-    """Carries the growth of the last two sizes on to GOAL: the units and the peak of Python along a
-    straight line in the queries, which overstates what flattens; the JVM as its largest peak so
-    far, for its heap has a limit (spark.driver.memory). fits: whether the sum is within 4 GiB.
+def extrapolate(found: Sequence[dict[str, Any]], bounds: SampleBounds) -> dict[str, Any]:
+    """Carries the peaks on to GOAL. found: the rows of run_plan_memory, in its order.
 
-    Above max_units, where light units are summed by cell, the line is only what still grows. The
-    units that may then be held in addition, up to max_units and a quarter more for the sums, are
-    added to the peak of Python by the bytes per unit that the first two sizes grew by, if these
-    are below max_units, else by all that the last size holds."""
-    before, last = found[-2:]
-    ahead = (GOAL[1] - last["queries"]) / (last["queries"] - before["queries"])
-    carried = {
-        name: int(last[name] + max(last[name] - before[name], 0) * ahead)
-        for name in ("units", "python_counted", "python_planned")
-    }
-    if before["rest"] and last["rest"]:
-        most = max_units + max_units // 4
-        more = max(most - last["units"], 0)
-        for name in ("python_counted", "python_planned"):
-            carried[name] += int(more * _measure_unit(found, name))
-        carried["units"] = most
+    Two rows that differ in one of units and signatures tell the bytes of one; those that differ in
+    the size of the sample alone, the bytes per query that neither bound limits (words, for
+    example), along a straight line, which overstates what flattens. The JVM as its largest peak so
+    far, and as `jvm_most` with its heap full. fits: whether Python and the latter are within 4
+    GiB."""
+    first, fewer_units, least, small = found
+    goal: dict[str, Any] = {"objects": GOAL[0], "queries": GOAL[1]}
+    python = 0
+    for name in ("python_counted", "python_planned"):
+        unit = _measure_slope(name, "units", fewer_units, first)
+        signature = _measure_slope(name, "signatures", least, fewer_units)
+        query = _measure_slope(name, "queries", small, least)
+        goal[name] = int(
+            first[name]
+            + unit * max(bounds.units_held - first["units"], 0)
+            + signature * max(bounds.signatures - first["signatures"], 0)
+            + query * (GOAL[1] - first["queries"])
+        )
+        goal[f"{name}_bytes"] = {"unit": unit, "signature": signature, "query": query}
+        python = max(python, goal[name])
     jvm = max(row["jvm"] for row in found)
-    # Where one peak hides the growth of the other, the larger of the two lines counts.
-    total = max(carried["python_counted"], carried["python_planned"]) + jvm
-    named = {"objects": GOAL[0], "queries": GOAL[1]}
-    return named | carried | {"jvm": jvm, "total": total, "fits": total <= GOAL_BYTES}
+    # The heap's growth is what the peaks leave of it; all else of the JVM is there already.
+    most = max(row["jvm"] + HEAP_BYTES - row["heap"] for row in found)
+    total = {"jvm": jvm, "total": python + jvm, "jvm_most": most, "total_most": python + most}
+    return goal | total | {"fits": python + most <= GOAL_BYTES}
 
 
-def _measure_unit(found: Sequence[dict[str, Any]], name: str) -> float:
-    """Returns the bytes of a peak per unit, see `extrapolate`."""
-    first, second = found[:2]
-    if first["rest"] or second["rest"] or second["units"] <= first["units"]:
-        return float(found[-1][name] / found[-1]["units"])
-    return max(float((second[name] - first[name]) / (second["units"] - first["units"])), 0.0)
+def _measure_slope(name: str, by: str, low: dict[str, Any], high: dict[str, Any]) -> float:
+    """Returns the bytes of a peak for one more of something, 0 if there is no growth."""
+    return float(max((high[name] - low[name]) / max(high[by] - low[by], 1), 0.0))
 
 
 def measure_arrays(stats: Statistics) -> dict[str, int]:
@@ -148,17 +174,25 @@ def write_sample(folder: Path, size: SampleSize, group: str, seed: int) -> None:
         pq.write_table(table, folder / "queries" / f"{first:09}.parquet")
 
 
-def _plan_sample(folder: Path, size: SampleSize, workers: int, max_units: int) -> dict[str, Any]:
+def _plan_sample(
+    folder: Path, size: SampleSize, workers: int, bounds: SampleBounds
+) -> dict[str, Any]:
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--master {_MASTER} --conf spark.executor.memory=2g pyspark-shell"
     )
     from ps2stream.planner import job
-    from ps2stream.planner.spark_session import find_jvm
+    from ps2stream.planner.spark_session import find_jvm, read_heap
 
     objects, queries = (
         [str(path) for path in sorted((folder / kind).iterdir())] for kind in ("objects", "queries")
     )
-    work = job.PlanJob(objects, queries, workers=workers, max_units=max_units)
+    work = job.PlanJob(
+        objects,
+        queries,
+        workers=workers,
+        max_units=bounds.units,
+        max_signatures=bounds.signatures,
+    )
     idle = read_peak(os.getpid())
     sample = job.sample_of(work)
     counted = read_peak(os.getpid())
@@ -169,10 +203,12 @@ def _plan_sample(folder: Path, size: SampleSize, workers: int, max_units: int) -
         "units": sample.stats.units,
         "rest": sample.rest,
         "terms": len(sample.stats.terms),
+        "signatures": len(sample.stats.row_start) - 1,
         "arrays": measure_arrays(sample.stats),
         "collected": dict(sample.collected),
         "python_idle": idle,
         "python_counted": counted,
         "python_planned": read_peak(os.getpid()),
         "jvm": read_peak(find_jvm()),
+        "heap": read_heap(),
     }

@@ -36,3 +36,7 @@ ALGORITHMS: dict[str, PartitionAlgorithm] = {
 }
 BY_ROWS = ("hybrid-paper",)
 """Those that need the sample row by row (planner/sample_rows.py)."""
+BY_SIMILARITY = ("hybrid", "hybrid-paper")
+"""Those that delta, eps and theta apply to."""
+AUTO = ("hybrid", "hybrid+", "kdtree-load")
+"""Those that a choice tries by default."""

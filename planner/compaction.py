@@ -36,15 +36,17 @@ from ps2stream.archive.layout import (
 )
 from ps2stream.archive.withdrawn import WithdrawnObjects, read_withdrawn
 from ps2stream.language.analyzer import Analysis
-from ps2stream.planner.cell_terms import (
-    CELL_TERMS,
+from ps2stream.planner.archived_terms import (
     HOUR_MS,
+    HOUR_TERMS,
     PLACED,
-    TEXT_PLACES,
-    count_cell_terms,
+    TEXTS,
+    count_hour_terms,
+    describe_analysis,
     place_objects,
 )
-from ps2stream.planner.spark import describe_error, leave_out_withdrawn
+from ps2stream.planner.spark import describe_error
+from ps2stream.planner.spark_archive import leave_out_withdrawn
 from ps2stream.posts.post import bad
 from ps2stream.space.grid import Grid
 
@@ -129,13 +131,16 @@ def compact(
     )
     dropped = len(files) - len(kept)
     if written or dropped or manifest.withdrawn != withdrawn.counts:
-        through = advance(manifest.through, snapshot.raw)
+        settings = describe_analysis(options.analysis)
+        analyses = {**manifest.analyses} | {f.path: settings for f in made if f.kind == "terms"}
+        names = {f.path for f in kept}
         manifest = dataclasses.replace(
             manifest,
             generation=generation,
-            through=through,
+            through=advance(manifest.through, snapshot.raw),
             files=tuple(kept),
             withdrawn=withdrawn.counts,
+            analyses={path: by for path, by in analyses.items() if path in names},
         )
         replace(path / COMPACTED / MANIFEST, manifest.encode())
     taken = max(taken, 0)  # of rewritten hours, less what was withdrawn
@@ -227,11 +232,11 @@ def _write_tables(
     placed = rows.mapInArrow(partial(place_objects, grid), from_arrow_schema(PLACED))
     objects = placed.repartitionByRange(parts, *_PLACE).sortWithinPartitions(*_PLACE)
     _write_table(objects, folder / "objects")
-    terms = rows.select(*TEXT_PLACES).mapInArrow(
-        partial(count_cell_terms, grid, analysis), from_arrow_schema(CELL_TERMS)
+    terms = rows.select(*TEXTS).mapInArrow(
+        partial(count_hour_terms, analysis), from_arrow_schema(HOUR_TERMS)
     )
-    summed = terms.groupBy("hour", "cell", "term").agg(F.sum("objects").alias("objects"))
-    keys = ("hour", "cell", "term")
+    keys = ("hour", "term")
+    summed = terms.groupBy(*keys).agg(F.sum("objects").alias("objects"))
     _write_table(
         summed.repartitionByRange(parts, *keys).sortWithinPartitions(*keys), folder / "terms"
     )

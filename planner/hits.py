@@ -17,12 +17,13 @@ from ps2stream.language.object_terms import find_terms
 from ps2stream.planner.counting import find, ragged
 from ps2stream.planner.objects import opaque_of
 from ps2stream.planner.statistics import I32, SIGNATURES
-from ps2stream.protocol.frame import F64, I64, U64, row_of, take_ragged
+from ps2stream.protocol.frame import F64, I64, U64, concat_ragged, row_of, take_ragged
 from ps2stream.routing.plan import hash_units
 from ps2stream.space.grid import Grid
 
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+_ROWS = 1 << 15  # of signatures
 
 
 class UnitNumbers:
@@ -86,9 +87,12 @@ class ObjectSignatures:
         cell = self.cell[order]
         rank = np.arange(len(cell)) - np.searchsorted(cell, cell)
         rows = order[rank < limit]
-        return ObjectSignatures(
-            self.cell[rows], self.hash[rows], *take_ragged(self.unit_off, self.unit, rows)
-        )
+        # Some at a time: on the way, each unit takes many times its bytes.
+        parts = [
+            take_ragged(self.unit_off, self.unit, rows[first : first + _ROWS])
+            for first in range(0, max(len(rows), 1), _ROWS)
+        ]
+        return ObjectSignatures(self.cell[rows], self.hash[rows], *concat_ragged(parts))
 
 
 class UnitHits:

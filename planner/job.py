@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from ps2stream.extras import name_missing_extra
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
 from ps2stream.planner.algorithms import ALGORITHMS, BY_ROWS
+from ps2stream.planner.archived_terms import count_archive
+from ps2stream.planner.counting import object_terms
 from ps2stream.planner.files import read_updates
 from ps2stream.planner.load import bound_error
 from ps2stream.planner.objects import read_objects
@@ -25,7 +28,10 @@ from ps2stream.planner.partition import Partition, PartitionOptions, predicted, 
 from ps2stream.planner.refinement import explain_imbalance, refine
 from ps2stream.planner.rest import MAX_UNITS
 from ps2stream.planner.sample import PlannerSample
+from ps2stream.planner.statistics import MAX_SIGNATURES
+from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import bad
+from ps2stream.posts.readers import format_of
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan, Space
 from ps2stream.space.grid import Grid
@@ -44,7 +50,8 @@ class PlanJob:
     objects are attributes, as `publish` takes it; None: all that can. grid: by default the one for
     the queries' median box; refine: begin with it and try finer ones until no cell holds too much
     of the load. max_units: units that are held one by one, the others are summed by cell
-    (planner/rest.py); an algorithm that needs rows has all. salt: the one that the plan is
+    (planner/rest.py); an algorithm that needs rows has all. max_signatures: objects that are kept
+    as sets of units, or one per cell. salt: the one that the plan is
     predicted under; a service hashes with its own.
     """
 
@@ -63,6 +70,7 @@ class PlanJob:
     grid: Grid | None = None
     refine: bool = False
     max_units: int = MAX_UNITS
+    max_signatures: int = MAX_SIGNATURES
     engine: Engine = "spark"
 
     @property
@@ -84,33 +92,45 @@ def run(job: PlanJob) -> RoutingPlan:
 
 def sample_of(job: PlanJob) -> PlannerSample:
     """Reads and counts."""
+    check_algorithm(job)
+    with open_sampler(job) as take:
+        sample = take(job, job.grid)
+        if not job.refine:
+            return sample
+        return refine(sample, job.workers, job.options, lambda grid: take(job, grid))
+
+
+def check_algorithm(job: PlanJob) -> None:
+    """Raises PlanError for an algorithm that does not exist."""
     if job.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
         raise PlanError(f"algorithm: expected one of {names}, got {job.algorithm!r}")
-    if job.engine == "spark":
-        with name_missing_extra("Planning with the engine spark"):
-            from ps2stream.planner import spark
-            from ps2stream.planner.spark_session import session
 
-        progress = job.options.progress
-        progress("starting Spark")
-        with session() as running:
+
+@contextmanager
+def open_sampler(job: PlanJob) -> Iterator[Callable[[PlanJob, Grid | None], PlannerSample]]:
+    """Yields what samples jobs of this job's engine on a grid, None: the one for the queries'
+    median box. With Spark its session runs meanwhile."""
+    if job.engine != "spark":
+        yield _sample_by_numpy
+        return
+    with name_missing_extra("Planning with the engine spark"):
+        from ps2stream.planner import spark
+        from ps2stream.planner.spark_session import session
+
+    job.options.progress("starting Spark")
+    with session() as running:
+
+        def take(one: PlanJob, grid: Grid | None) -> PlannerSample:
             files = spark.SampleFiles(
-                job.objects, job.queries, job.posts, job.updates, job.attributes
+                one.objects, one.queries, one.posts, one.updates, one.attributes
             )
-            return _choose_grid(
-                job,
-                lambda grid: spark.take(
-                    running, files, job.analysis, grid, progress, job.rows, job.max_units
-                ),
-            )
-    return _choose_grid(job, lambda grid: _sample_by_numpy(job, grid))
+            return spark.take(
+                running, files, one.analysis, grid, one.options.progress, one.rows, one.max_units,
+                one.max_signatures,
+            )  # fmt: skip
 
-
-def _choose_grid(job: PlanJob, take: Callable[[Grid | None], PlannerSample]) -> PlannerSample:
-    """Returns the sample on the job's grid, or on a finer one where the job wants that."""
-    sample = take(job.grid)
-    return refine(sample, job.workers, job.options, take) if job.refine else sample
+        yield take
 
 
 def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
@@ -193,9 +213,26 @@ def _sample_by_numpy(job: PlanJob, grid: Grid | None) -> PlannerSample:
         for path in job.objects:
             yield from read_objects(path, job.attributes)
 
+    def terms() -> Iterator[Any]:
+        analyzer, choice = Analyzer(job.analysis), AttributeChoice(job.attributes)
+        for path in job.objects:
+            if format_of(path) == "archive":
+                yield from count_archive(path, job.analysis, choice)
+            else:
+                yield from (object_terms(b, analyzer) for b in read_objects(path, job.attributes))
+        yield from (object_terms(batch, analyzer) for batch in job.posts)
+
     updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
     return twin.take(
-        objects, updates, job.analysis, grid, job.options.progress, job.rows, job.max_units
+        objects,
+        updates,
+        job.analysis,
+        grid,
+        job.options.progress,
+        job.rows,
+        job.max_units,
+        job.max_signatures,
+        terms,
     )
 
 

@@ -83,19 +83,18 @@ class PostingTable:
         """number int64[rows]: of each posting's term in `names`, in any order."""
         cell = postings["cell"].to_numpy().astype(np.int32)
         coarse = cell == COARSE
-        used = np.unique(number[~coarse])
-        names = names.take(pa.array(used))
-        by_name = pc.array_sort_indices(names).to_numpy()
-        rank = np.empty(len(used), np.int32)
-        rank[by_name] = np.arange(len(used), dtype=np.int32)
-        rows = np.flatnonzero(~coarse)
-        term = rank[np.searchsorted(used, number[rows])]
-        order = np.lexsort((term, cell[rows]))
-        rows = rows[order]
+        far = int(postings["live"].to_numpy()[coarse].sum())
+        is_used = np.zeros(len(names), np.bool_)
+        is_used[number[~coarse]] = True
+        used = np.flatnonzero(is_used)
+        by_name = pc.array_sort_indices(names.take(pa.array(used))).to_numpy()
+        rank = np.full(len(names), -1, np.int32)
+        rank[used[by_name]] = np.arange(len(used), dtype=np.int32)
+        term = rank[number]
+        order = np.lexsort((term, cell))[np.count_nonzero(coarse) :]  # COARSE comes first
         live, inserts, deletes = (
-            postings[name].to_numpy()[rows].astype(np.int32)
+            postings[name].to_numpy()[order].astype(np.int32)
             for name in ("live", "inserts", "deletes")
         )
-        far = int(postings["live"].to_numpy()[coarse].sum())
-        terms = tuple(names.take(pa.array(by_name)).to_pylist())
-        return cls(terms, cell[rows], term[order], live, inserts, deletes, far)
+        terms = tuple(names.take(pa.array(used[by_name])).to_pylist())
+        return cls(terms, cell[order], term[order], live, inserts, deletes, far)

@@ -82,10 +82,9 @@ def refine(
     on the grid to begin with, and `take` samples the same on another one. Its `refinement` says
     what was tried (JSON-able)."""
     limit = find_limit(workers, float(first.stats.objects.sum()))
-    tried = [(FullestCell.of(first.stats, options.costs), first)]
-    stopped = ""
-    while tried[-1][0].share > limit:
-        fullest, sample = tried[-1]
+    fullest, sample = FullestCell.of(first.stats, options.costs), first
+    tried, held, stopped = [_describe_try(fullest, sample)], [(fullest, sample)], ""
+    while fullest.share > limit:
         grid = _find_finer(sample.stats.grid, fullest, limit)
         if grid is None:
             stopped = f"a grid has at most {CELLS_MAX:,} cells and {AXIS_BITS} bits per axis"
@@ -98,27 +97,26 @@ def refine(
             f"{fullest.describe()}, over {limit:.1%}: trying {grid.columns():,} x {grid.rows():,} "
             "cells"
         )
-        finer = take(grid)
-        tried.append((FullestCell.of(finer.stats, options.costs), finer))
-    best = min(fullest.share for fullest, _ in tried)
-    wanted = max(limit, WORTH * best)
-    fullest, chosen = next(pair for pair in tried if pair[0].share <= wanted)
-    facts: dict[str, Any] = {
-        "limit": limit,
-        "share": fullest.share,
-        "tried": [
-            {
-                **sample.stats.grid.to_dict(),
-                "share": full.share,
-                "postings": int(sample.stats.q.sum()),
-                "coarse": sample.coarse,
-            }
-            for full, sample in tried
-        ],
-    }
+        sample = take(grid)
+        fullest = FullestCell.of(sample.stats, options.costs)
+        tried.append(_describe_try(fullest, sample))
+        # What is too full now will not be chosen, so its sample need not be held.
+        wanted = max(limit, WORTH * min(one["share"] for one in tried))
+        held = [pair for pair in [*held, (fullest, sample)] if pair[0].share <= wanted]
+    fullest, chosen = held[0]
+    facts: dict[str, Any] = {"limit": limit, "share": fullest.share, "tried": tried}
     if fullest.share > limit:
         facts["stopped"] = stopped
     return replace(chosen, refinement=facts)
+
+
+def _describe_try(fullest: FullestCell, sample: PlannerSample) -> dict[str, Any]:
+    return {
+        **sample.stats.grid.to_dict(),
+        "share": fullest.share,
+        "postings": int(sample.stats.q.sum()),
+        "coarse": sample.coarse,
+    }
 
 
 def explain_imbalance(sample: PlannerSample, workers: int, costs: Costs) -> str:

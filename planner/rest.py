@@ -153,10 +153,11 @@ def add_rest(
     term = np.concatenate([old[units.term], of_part[sums["part"]]])
     order = np.lexsort((term, cell))
     objects, live, inserts, deletes = (
-        np.concatenate([getattr(units, name), sums[name].astype(np.float64)])[order]
+        np.concatenate([getattr(units, name), sums[name]], dtype=np.float64)[order]
         for name in ("objects", "live", "inserts", "deletes")
     )
-    candidates = np.concatenate([units.objects * units.live, sums["candidates"]])[order]
+    met = units.objects * units.live.astype(np.float64)
+    candidates = np.concatenate([met, sums["candidates"]])[order]
     found = NumberedUnits(
         terms, cell[order], term[order], objects, live, inserts, deletes, candidates
     )

@@ -34,6 +34,7 @@ from ps2stream.planner.sample_rows import (
     query_rows,
 )
 from ps2stream.planner.statistics import (
+    MAX_SIGNATURES,
     CellTable,
     NumberedSignatures,
     NumberedUnits,
@@ -98,17 +99,22 @@ def take(
     progress: Callable[[str], None] = lambda what: None,
     rows: bool = False,
     max_units: int = MAX_UNITS,
+    max_signatures: int = MAX_SIGNATURES,
+    terms: Callable[[], Iterable[Any]] | None = None,
 ) -> PlannerSample:
     """Samples `objects()` (batches of objects.OBJECTS; iterated twice) and `updates` (batches of
     updates.UPDATES). grid: by default the one for the queries' median box. rows: whether the
     sample is also kept row by row; else at most max_units units are held one by one.
+    max_signatures: kept in all, or one per cell. terms: yields counting.TERMS of all objects, by
+    default as they are counted here.
 
     Raises InvalidArgument if there are no objects, and for a wrong expression; PlanError for more
     rows than are kept.
     """
     analyzer = Analyzer(analysis)
     progress("counting the terms of the objects")
-    parts = [counting.object_terms(batch, analyzer) for batch in objects()]
+    found = (counting.object_terms(batch, analyzer) for batch in objects())
+    parts = list(found if terms is None else terms())
     frequencies = commonest(summed(parts, counting.TERMS, ["term"], ("objects",)))
     progress("posting the queries")
     queries = standing(pa.Table.from_batches(updates, UPDATES))
@@ -134,7 +140,8 @@ def take(
     counts = {name: int(queries[name].to_numpy().sum()) for name in COUNTS}
     cell = np.flatnonzero(hits.cells)
     cells = CellTable(cell, hits.cells[cell].astype(np.float64))
-    counted = UnitCounts(postings, cells, hits.units, hits.signatures(), rest)
+    least = hits.signatures().smallest(limit_signatures(cells.objects, max_signatures))
+    counted = UnitCounts(postings, cells, hits.units, least, rest)
     sample = build_sample(grid, frequencies, counts, counted)
     if not rows:
         return sample
@@ -167,7 +174,8 @@ def commonest(terms: Any) -> dict[str, int]:
 
 class UnitCounts(NamedTuple):
     """Summed tables: postings by cell and term, as `ordered` returns them; objects int64[u], of
-    their units; signatures by unit number. rest: the units that are not among these."""
+    their units; signatures by unit number, no more than are kept. rest: the units that are not
+    among these."""
 
     postings: PostingTable
     cells: CellTable
@@ -185,13 +193,10 @@ def build_sample(
     if not len(cells.cell):
         raise bad("--objects", "the sample has no objects")
     columns = (unit_objects, *(getattr(postings, name) for name in COUNTS))
-    table = NumberedUnits(
-        postings.terms, postings.cell, postings.term, *(c.astype(np.float64) for c in columns)
-    )
-    least = signatures.smallest(limit_signatures(cells.objects))
-    rows = NumberedSignatures(least.cell, least.unit_off, least.unit)
+    table = NumberedUnits(postings.terms, postings.cell, postings.term, *columns)
+    rows = NumberedSignatures(signatures.cell, signatures.unit_off, signatures.unit)
     if rest is not None:
-        table, rows = add_rest(table, least, rest)
+        table, rows = add_rest(table, signatures, rest)
     return PlannerSample(
         stats=Statistics.number(grid, cells, table, rows),
         frequencies=frequencies,

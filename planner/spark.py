@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -24,12 +24,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ps2stream.archive import columns as archive_columns
-from ps2stream.archive.withdrawn import WithdrawnObjects
-from ps2stream.archive.withdrawn import read_archive as read_withdrawn_archive
+from ps2stream.archive.withdrawn import WithdrawnObjects, read_archive
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
+from ps2stream.planner.archived_terms import ArchiveTerms
 from ps2stream.planner.hits import ObjectSignatures
 from ps2stream.planner.objects import OBJECTS
 from ps2stream.planner.postings import HASHED, NAMES, PostingTable
@@ -45,8 +44,9 @@ from ps2stream.planner.sample import (
     with_rows,
 )
 from ps2stream.planner.sample_rows import MAX_ROWS, OBJECT_ROWS, QUERY_ROWS
+from ps2stream.planner.spark_archive import read_archived
 from ps2stream.planner.spark_rest import RestSampling, map_rows, sum_rows
-from ps2stream.planner.statistics import CellTable, limit_signatures
+from ps2stream.planner.statistics import MAX_SIGNATURES, CellTable, limit_signatures
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
 from ps2stream.posts.arrow_columns import post_columns
 from ps2stream.posts.attribute_columns import choose_columns
@@ -84,14 +84,16 @@ def take(
     progress: Callable[[str], None] = lambda what: None,
     rows: bool = False,
     max_units: int = MAX_UNITS,
+    max_signatures: int = MAX_SIGNATURES,
 ) -> PlannerSample:
     """Samples these files. grid: by default the one for the queries' median box; rows: whether the
     sample is also kept row by row; else at most max_units units are held one by one.
+    max_signatures: kept in all, or one per cell.
 
     Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects;
     PlanError for more rows than are kept.
     """
-    job = _SamplingJob(spark, analysis, progress, max_units)
+    job = _SamplingJob(spark, analysis, progress, max_units, max_signatures)
     try:
         return job.take(files, grid, rows)
     except (PySparkException, Py4JJavaError) as error:
@@ -109,18 +111,21 @@ class _SamplingJob:
         analysis: Analysis,
         progress: Callable[[str], None],
         max_units: int,
+        max_signatures: int,
     ) -> None:
         self._spark, self._analysis, self._progress = spark, analysis, progress
-        self._max_units = max_units
+        self._max_units, self._max_signatures = max_units, max_signatures
         self._collected: dict[str, int] = {}
         self._held: list[DataFrame] = []
+        self._archives: dict[str, tuple[ArchiveTerms, WithdrawnObjects]] = {}
 
     def take(self, files: SampleFiles, grid: Grid | None, rows: bool) -> PlannerSample:
         spark, analysis = self._spark, self._analysis
         read = [self._read_objects(path, files.attributes) for path in files.objects]
-        posts = self._union_parts([*read, *self._convert_batches(files.posts, OBJECTS)], OBJECTS)
+        given = self._convert_batches(files.posts, OBJECTS)
+        posts = self._union_parts([*read, *given], OBJECTS)
         self._progress("Spark: counting the terms of the objects")
-        terms = map_rows(posts, partial(on.count_terms, analysis), counting.TERMS)
+        terms = self._count_terms(files, read, given)
         top = sum_rows(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
         frequencies = commonest(
             self._collect_rows("terms", top.limit(MAX_FREQUENCIES), counting.TERMS)
@@ -146,8 +151,8 @@ class _SamplingJob:
             count = found.count()
         postings = self._collect_postings(found, count)
         self._progress("Spark: counting the objects of each cell and term")
-        units = units_of(postings, on.analyzer_of(analysis))
-        shared = spark.sparkContext.broadcast(units)
+        # Only executors look units up, so the driver keeps no table of them.
+        shared = spark.sparkContext.broadcast(units_of(postings, on.analyzer_of(analysis)))
         tables = self._count_hits(posts, grid, shared, postings, rest)
         sample = build_sample(grid, frequencies, counts, tables)
         if rows:
@@ -192,6 +197,32 @@ class _SamplingJob:
                 return table
         raise AssertionError
 
+    def _count_terms(
+        self, files: SampleFiles, read: list[DataFrame], given: list[DataFrame]
+    ) -> DataFrame:
+        """Returns counting.TERMS, not yet added up, of the objects that were read of files, and of
+        `given` ones: of an archive by its tables of words, as far as these go."""
+        texts, tables = [*given], list[DataFrame]()
+        for path, found in zip(files.objects, read, strict=True):
+            if path not in self._archives:
+                texts.append(found)
+                continue
+            terms, withdrawn = self._archives[path]
+            source = on.ObjectSource("archive", path, {}, {}, files.attributes)
+            read_rows = partial(on.read_objects, source)
+            known = read_archived(self._spark, terms.counted)
+            others = read_archived(self._spark, terms.others, withdrawn)
+            texts += [
+                map_rows(rows.select(*OBJECTS.names), read_rows, OBJECTS)
+                for rows in (known.withColumn("text", F.lit("")), others)
+            ]
+            if terms.tables:
+                words = self._spark.read.parquet(*map(str, terms.tables)).where("term != ''")
+                tables.append(words.select(*counting.TERMS.names))
+        counted = partial(on.count_terms, self._analysis)
+        rows = map_rows(self._union_parts(texts, OBJECTS), counted, counting.TERMS)
+        return reduce(DataFrame.unionByName, tables, rows)
+
     def _count_hits(
         self,
         posts: DataFrame,
@@ -201,18 +232,18 @@ class _SamplingJob:
         rest: RestSampling | None,
     ) -> UnitCounts:
         words = None if rest is None else rest.vocabulary
-        hits = map_rows(posts, partial(on.count_hits, self._analysis, units, grid, words), on.HITS)
-        hits = self._persist_rows(hits)
+        counted = partial(on.count_hits, self._analysis, units, grid, words)
+        hits = self._persist_rows(map_rows(posts, counted, on.HITS))
         cells = self._collect_rows("cells", *_sum_objects(hits, "cell"))
-        of_unit = self._collect_rows("units", *_sum_objects(hits, "unit"))
         unit_objects = np.zeros(len(postings), np.int64)
-        unit_objects[of_unit["unit"].to_numpy()] = of_unit["objects"].to_numpy()
+        for part in self._collect_rows("units", *_sum_objects(hits, "unit")).to_batches():
+            unit_objects[part["unit"].to_numpy()] = part["objects"].to_numpy()
         objects = cells["objects"].to_numpy().astype(np.float64)
         least = Window.partitionBy("cell").orderBy("hash", "units")
         kept = (
             hits.where("hash is not null")
             .withColumn("rank", F.row_number().over(least))
-            .where(F.col("rank") <= limit_signatures(objects))
+            .where(F.col("rank") <= limit_signatures(objects, self._max_signatures))
             .select("cell", "hash", F.col("units").cast("array<int>").alias("units"))
         )
         rows = self._collect_rows("signatures", kept, _SIGNATURES).combine_chunks()
@@ -264,7 +295,10 @@ class _SamplingJob:
             if kind == "parquet":
                 return kind, reader.parquet(path)
             if kind == "archive":
-                return kind, read_archive(self._spark, path)
+                snapshot, withdrawn = read_archive(path)
+                terms = ArchiveTerms.of(snapshot, withdrawn, self._analysis)
+                self._archives[path] = terms, withdrawn
+                return kind, read_archived(self._spark, snapshot.files, withdrawn)
             if kind == "jsonl":
                 return kind, reader.text(path)
             rows = reader.csv(
@@ -301,27 +335,6 @@ class _SamplingJob:
         self._progress(
             f"Spark: read {sum(read.values()):,} rows, collected {sum(self._collected.values()):,}"
         )
-
-
-def read_archive(spark: SparkSession, path: str) -> DataFrame:
-    """Returns the rows of an archive as of now. Raises InvalidArgument."""
-    schema = from_arrow_schema(archive_columns.SCHEMA)
-    snapshot, withdrawn = read_withdrawn_archive(path)
-    if not snapshot.files:
-        return spark.createDataFrame([], schema)
-    rows = spark.read.schema(schema).parquet(*map(str, snapshot.files))
-    return leave_out_withdrawn(rows, withdrawn)
-
-
-def leave_out_withdrawn(rows: DataFrame, withdrawn: WithdrawnObjects) -> DataFrame:
-    """Returns the rows of an archive that are not withdrawn."""
-    if not withdrawn:
-        return rows
-
-    def keep(parts: Iterator[Any]) -> Iterator[Any]:
-        return map(withdrawn.keep, parts)
-
-    return rows.mapInArrow(keep, rows.schema)
 
 
 def standing(updates: DataFrame) -> DataFrame:

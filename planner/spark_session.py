@@ -72,6 +72,12 @@ def find_jvm() -> int:
     return int(gateway.proc.pid)
 
 
+def read_heap() -> int:
+    """Returns the bytes that this JVM's heap takes of the system, also after the session."""
+    gateway: Any = SparkContext._gateway
+    return int(gateway.jvm.java.lang.Runtime.getRuntime().totalMemory())
+
+
 @cache
 def _launch_gateway(settings: tuple[tuple[str, str], ...], advice: str) -> Any:
     """Starts a JVM of our own, once per process; its output is shown only if it fails."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.errors import PlanError
-from ps2stream.protocol.frame import F64, I64, row_of, take_ragged
+from ps2stream.protocol.frame import F64, I64, concat_ragged, row_of, take_ragged
 from ps2stream.routing.plan import TOP_TERM
 from ps2stream.space.grid import Grid
 
@@ -48,6 +49,7 @@ REST_TERMS = tuple(f"[rest {part:02}]" for part in range(16))
 two; no query can have them."""
 MAX_SIGNATURES = 1_000_000
 """About the most of them in all: where cells have more, each keeps fewer."""
+_ROWS = 1 << 15  # of signatures
 
 
 class CellTable(NamedTuple):
@@ -80,16 +82,16 @@ class SignatureTable(NamedTuple):
 
 class NumberedUnits(NamedTuple):
     """UnitTable in integers, by cell and term: terms, the distinct ones, ascending; cell[u]; term
-    int32[u], a number in `terms`; counts float64[u]. candidates float64[u]: the pairs of an object
-    and a posting that meet; None: objects * live."""
+    int32[u], a number in `terms`; counts of any type, [u]. candidates float64[u]: the pairs of an
+    object and a posting that meet; None: objects * live."""
 
     terms: tuple[str, ...]
     cell: I64 | I32
     term: I32
-    objects: F64
-    live: F64
-    inserts: F64
-    deletes: F64
+    objects: F64 | I64
+    live: F64 | I32
+    inserts: F64 | I32
+    deletes: F64 | I32
     candidates: F64 | None = None
 
 
@@ -190,26 +192,27 @@ class Statistics:
             raise PlanError(f"the sample names a cell that the grid {grid} does not have")
         objects = np.zeros(len(cell))
         np.add.at(objects, np.searchsorted(cell, cells.cell), cells.objects)
-        at = np.searchsorted(cell, units.cell)
-        row_cell, row_start, row_unit = _order_rows(
-            np.searchsorted(cell, signatures.cell), signatures.unit_off, signatures.unit
-        )
-        row_off = np.searchsorted(row_cell, np.arange(len(cell) + 1))
-        posted = np.zeros(len(cell))
-        np.add.at(posted, at, units.objects)
+        row_cell = np.searchsorted(cell, signatures.cell)
         hits = np.diff(signatures.unit_off) if signatures.hits is None else signatures.hits
-        held = np.bincount(np.searchsorted(cell, signatures.cell), hits, len(cell))
+        held = np.bincount(row_cell, hits, len(cell))
+        row_start, row_unit = _order_rows(row_cell, signatures.unit_off, signatures.unit)
+        row_off = np.zeros(len(cell) + 1, np.int64)
+        np.cumsum(np.bincount(row_cell, minlength=len(cell)), out=row_off[1:])
+        at = np.searchsorted(cell, units.cell)
+        posted = np.bincount(at, units.objects, len(cell)).astype(np.float64)
+        unit_off = np.searchsorted(at, np.arange(len(cell) + 1))
+        del at
         return cls(
             grid,
             units.terms,
             cell,
             objects,
-            np.searchsorted(at, np.arange(len(cell) + 1)),
+            unit_off,
             units.term,
-            units.objects,
-            units.live,
-            units.inserts,
-            units.deletes,
+            np.asarray(units.objects, np.float64),
+            np.asarray(units.live, np.float64),
+            np.asarray(units.inserts, np.float64),
+            np.asarray(units.deletes, np.float64),
             row_off,
             # So that what signatures stand for sums up to the units' counts of objects.
             np.divide(posted, held, out=np.zeros(len(posted)), where=held > 0),
@@ -219,20 +222,33 @@ class Statistics:
         )
 
 
-def limit_signatures(objects: F64) -> int:
+def limit_signatures(objects: F64, most: int = MAX_SIGNATURES) -> int:
     """Returns the most signatures that a cell keeps, a power of two, so that they are at most
-    MAX_SIGNATURES or one per cell. objects: of each cell."""
+    `most` in all or one per cell. objects: of each cell."""
     limit = SIGNATURES
-    while limit > 1 and np.minimum(objects, limit).sum() > MAX_SIGNATURES:
+    while limit > 1 and np.minimum(objects, limit).sum() > most:
         limit //= 2
     return limit
 
 
-def _order_rows(at: I64, off: I64, unit: I64 | I32) -> tuple[I64, I64, I32]:
-    """Returns (cell index of each row, row offsets, units): units ascending in each row, rows by
-    cell and these units."""
-    row = row_of(off)
-    held = unit.astype(np.int32)[np.lexsort((unit, row))]
+def _order_rows(at: I64, off: I64, unit: I64 | I32) -> tuple[I64, I32]:
+    """Returns (row offsets, units): units ascending in each row, rows by cell and these units. at:
+    the cell index of each row."""
+    by_cell = np.argsort(at, kind="stable")
+    at = at[by_cell]
+    # Some whole cells at a time: on the way, each unit takes many times its bytes.
+    first = np.unique(np.searchsorted(at, at[::_ROWS])).tolist()
+    parts = [
+        _order_block(at[a:b], *take_ragged(off, unit, by_cell[a:b]))
+        for a, b in pairwise([*first, len(at)])
+    ]
+    start, units = concat_ragged(parts) if parts else (np.zeros(1, np.int64), unit)
+    return start, units.astype(np.int32, copy=False)
+
+
+def _order_block(at: I64, off: I64, unit: I64 | I32) -> tuple[I64, I32]:
+    """Does what _order_rows says for rows of some cells, by cell."""
+    held = unit.astype(np.int32)[np.lexsort((unit, row_of(off)))]
     # As big-endian bytes, which compare as the lists of numbers do.
     import pyarrow as pa  # here, as the controller imports this module and needs no Arrow
     import pyarrow.compute as pc
@@ -246,5 +262,4 @@ def _order_rows(at: I64, off: I64, unit: I64 | I32) -> tuple[I64, I64, I32]:
         pa.table([pa.array(at), keys], ["cell", "units"]),
         sort_keys=[("cell", "ascending"), ("units", "ascending")],
     ).to_numpy()
-    start, units = take_ragged(off, held, order.astype(np.int64))
-    return at[order], start, units
+    return take_ragged(off, held, order.astype(np.int64))

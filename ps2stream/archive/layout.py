@@ -163,13 +163,15 @@ class CompactedManifest:
     """What was compacted: for each dispatcher, by its number, everything below a point. `files`
     have these objects, and those that retention has dropped are nowhere. The grid whose cells
     they are sorted by has 2^bits columns and rows. What lines of a dispatcher below the number
-    `withdrawn` say is in none of them."""
+    `withdrawn` say is in none of them. analyses: by which text analysis the words of each file of
+    the kind terms were counted, as JSON."""
 
     generation: int = 0
     through: Mapping[int, ArchivePoint] = dataclasses.field(default_factory=dict)
     files: tuple[CompactedFile, ...] = ()
     bits: tuple[int, int] = (0, 0)
     withdrawn: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Returns the manifest as its file has it."""
@@ -180,6 +182,7 @@ class CompactedManifest:
             "files": self.files,
             "bits": self.bits,
             "withdrawn": {str(p): count for p, count in sorted(self.withdrawn.items())},
+            "analyses": dict(self.analyses),
         }
         return json.dumps(out, indent=1).encode() + b"\n"
 
@@ -192,7 +195,8 @@ class CompactedManifest:
             files = tuple(CompactedFile(*each) for each in found["files"])
             west, south = found["bits"]
             withdrawn = {int(p): int(count) for p, count in found.get("withdrawn", {}).items()}
-            return cls(found["generation"], through, files, (west, south), withdrawn)
+            analyses = dict(found.get("analyses", {}))
+            return cls(found["generation"], through, files, (west, south), withdrawn, analyses)
         except (TypeError, KeyError, ValueError) as error:
             raise invalid(str(path), f"is damaged: {error}") from None
 

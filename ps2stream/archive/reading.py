@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ps2stream.archive.layout import describe_missing
-from ps2stream.archive.withdrawn import NEEDED, read_archive
+from ps2stream.archive.withdrawn import NEEDED, WithdrawnObjects, read_archive
 from ps2stream.errors import invalid
 
 
@@ -19,9 +19,17 @@ def read_batches(path: str, columns: Sequence[str], rows: int = 50_000) -> Itera
     what is compacted, then by dispatcher and offset. Withdrawn ones are left out. Raises
     InvalidArgument."""
     snapshot, withdrawn = read_archive(path)
+    yield from read_files(snapshot.files, withdrawn, columns, rows)
+
+
+def read_files(
+    files: Sequence[Path], withdrawn: WithdrawnObjects | None, columns: Sequence[str], rows: int
+) -> Iterator[Any]:
+    """Yields the same of some files of an archive, in their order. withdrawn: None if nothing is.
+    Raises InvalidArgument."""
     wanted = list(columns)
     read = [*wanted, *(name for name in NEEDED if name not in wanted)]
-    for name in map(str, snapshot.files):
+    for name in map(str, files):
         try:
             with pq.ParquetFile(name) as file:
                 if not withdrawn:

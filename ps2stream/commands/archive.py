@@ -92,9 +92,9 @@ def compact(
 
     Spark takes the files that dispatchers have finished, and writes one table of objects, sorted
     by the hour in which they were archived and their cell, and one of terms: how many objects of
-    each hour and cell have a word. Those who read the archive meanwhile see each object once, and
-    the service may run. Run it regularly, such as once an hour, as the user of the service and
-    with `spark-submit` where that is wanted.
+    each hour have a word. Those who read the archive meanwhile see each object once, and the
+    service may run. Run it regularly, such as once an hour, as the user of the service and with
+    `spark-submit` where that is wanted.
 
     \b
       ps2stream archive compact /var/lib/ps2stream-archive --hours 720

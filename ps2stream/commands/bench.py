@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Literal
 
 import click
@@ -226,10 +225,10 @@ def overload(
 @bench.command("plan-memory")
 @click.option(
     "--sizes",
-    default="500000:100000,1000000:200000,2000000:400000",
+    default="500000:100000,1000000:300000",
     show_default=True,
-    metavar="OBJECTS:QUERIES[,...]",
-    help="Numbers of objects and queries of each sample, ascending.",
+    metavar="OBJECTS:QUERIES,OBJECTS:QUERIES",
+    help="Numbers of objects and queries of a small and a large sample.",
 )
 @max_units_option
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
@@ -239,18 +238,20 @@ def plan_memory(output: CommandOutput, /, sizes: str, seed: int, max_units: int)
     """Measure the memory of the driver of `ps2stream plan`, by the size of the sample.
 
     Reports the peak resident memory of the driver's Python process and of its JVM; executors are
-    other processes. With two sizes or more, carries the growth on to 100 million objects and 10
-    million queries.
+    other processes. The large sample is planned for with three limits on what the driver holds, the
+    small one with the lowest; their growth is carried on to 100 million objects and 10 million
+    queries.
     """
-    from ps2stream.benchmarks.plan_memory import SampleSize, run_plan_memory
+    from ps2stream.benchmarks.plan_memory import SampleBounds, SampleSize, run_plan_memory
 
     try:
-        listed = [SampleSize.parse(part) for part in sizes.split(",")]
+        small, large = (SampleSize.parse(part) for part in sizes.split(","))
     except ValueError as error:
-        raise click.BadParameter(f"expected OBJECTS:QUERIES: {error}") from None
-    if any(b.queries <= a.queries for a, b in pairwise(listed)):
-        raise click.BadParameter("expected ascending numbers of queries")
-    show_result(output, run_plan_memory(listed, seed=seed, max_units=max_units))
+        raise click.BadParameter(f"expected OBJECTS:QUERIES,OBJECTS:QUERIES: {error}") from None
+    if large.queries <= small.queries:
+        raise click.BadParameter("expected more queries in the second sample than in the first")
+    bounds = SampleBounds(units=max_units)
+    show_result(output, run_plan_memory(small, large, seed=seed, bounds=bounds))
 
 
 @bench.command()

@@ -20,6 +20,13 @@ from ps2stream.commands.output import (
     server_option,
     timeout_option,
 )
+from ps2stream.commands.plan_candidates import (
+    candidate_options,
+    format_scores,
+    list_candidates,
+    list_scores,
+    take_values,
+)
 from ps2stream.commands.plan_limits import max_units_option
 from ps2stream.commands.plan_migration import (
     find_steps,
@@ -35,12 +42,6 @@ from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import invalid
 from ps2stream.foldings import FOLDINGS
-
-# The names of planner/algorithms.py, repeated here so that --help need not import its libraries.
-ALGORITHMS = (
-    "hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL",
-    "grid", "kdtree", "kdtree-load", "rtree", "lpt", "hybrid", "hybrid+", "hybrid-paper",
-)  # fmt: skip
 
 NO_OBJECTS = (
     "the service has accepted no objects yet, or keeps none (sample_objects = 0); give --objects"
@@ -74,12 +75,6 @@ LAND = "ne_110m_land.geojson"
     help="Number of workers of the service that will use the plan.",
 )
 @click.option(
-    "--algorithm", type=click.Choice(ALGORITHMS), default="hybrid", show_default=True,
-    help="Planning algorithm. hybrid: Algorithm 1 of PS2Stream, with loads by cells; hybrid+: "
-    "space and text chosen by cost; hybrid-paper: Algorithm 1 as printed (its loads are always "
-    "Definition 1's); the others are baselines.",
-)  # fmt: skip
-@click.option(
     "--load",
     type=click.Choice(["cells", "definition1"]),
     default="cells",
@@ -88,26 +83,8 @@ LAND = "ne_110m_land.geojson"
     "Definition 1.",
 )
 @click.option(
-    "--delta",
-    type=FiniteRange(0, 1),
-    default=0.5,
-    show_default=True,
-    help="Similarity of texts above which Algorithm 1 chooses space or text by cost.",
-)
-@click.option(
-    "--eps",
-    type=FiniteRange(min=0),
-    default=0.02,
-    show_default=True,
-    help="Drop in similarity below which Algorithm 1 stops dividing by space.",
-)
-@click.option(
     "--sigma", type=FiniteRange(min=1), default=1.2, show_default=True,
     help="Balance to reach: largest load over smallest.",
-)  # fmt: skip
-@click.option(
-    "--theta", type=click.IntRange(min=0), default=0,
-    help="Largest number of leaves; 0: 16 per worker.",
 )  # fmt: skip
 @click.option(
     "--seed",
@@ -144,17 +121,6 @@ LAND = "ne_110m_land.geojson"
     "by a restart.  [default: by --grid]",
 )
 @click.option(
-    "--grid",
-    "grid_choice",
-    type=click.Choice(["auto", "refine", "queries"]),
-    default="auto",
-    show_default=True,
-    help="Choice of the grid. refine: begin with the grid of the running service or of --base, "
-    "else with that for the queries' median box, and try finer ones until no cell holds more than "
-    "a quarter of a worker's even share of the load; queries: the one for the median box; auto: "
-    "keep the grid of the running service or of --base, else refine.",
-)
-@click.option(
     "--engine",
     type=click.Choice(["spark", "numpy"]),
     default="spark",
@@ -163,6 +129,7 @@ LAND = "ne_110m_land.geojson"
     "plan.",
 )
 @max_units_option
+@candidate_options
 @migration_options
 @click.option(
     "-o",
@@ -189,9 +156,7 @@ def plan(
     base: str | None,
     costs: str | None,
     grid_bits: tuple[int, int] | None,
-    grid_choice: str,
     workers: int,
-    algorithm: str,
     engine: Any,
     max_units: int,
     seed: int,
@@ -220,6 +185,12 @@ def plan(
     \b
       ps2stream plan --from-service localhost:7077 && ps2stream apply plan.json
 
+    Several candidates are planned for in parallel by Spark's executors, and the best is taken:
+
+    \b
+      ps2stream plan --objects posts.parquet --queries queries.jsonl --algorithm auto \\
+        --delta 0.3,0.5,0.8
+
     With --migrate it is reached in steps of bounded size, for the fewest bytes:
 
     \b
@@ -234,6 +205,7 @@ def plan(
     """
     if context.invoked_subcommand is not None:
         return
+    from ps2stream.planner.candidates import choose_plan
     from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
     from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs
@@ -241,7 +213,7 @@ def plan(
     from ps2stream.routing.steps_document import write_steps
     from ps2stream.space.grid import Grid
 
-    choices = take_choices(options)
+    choices, values = take_choices(options), take_values(options)
     if choices is not None and not from_service:
         raise invalid("--migrate", "needs the queries of a running service; give --from-service")
     if choices is not None and context.get_parameter_source("path") is ParameterSource.DEFAULT:
@@ -250,7 +222,7 @@ def plan(
         raise invalid("--objects", "give at least one file of objects, or --from-service")
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
     chosen = [name for name, value in fixed.items() if value is not None] + ["--fold"] * bool(fold)
-    if grid_bits is not None and grid_choice != "auto":
+    if grid_bits is not None and values.grids != ("auto",):
         raise invalid("--grid", "give one of --grid and --grid-bits")
     if base is not None and chosen:
         raise invalid(chosen[0], "is fixed by --base; give one of them")
@@ -262,13 +234,13 @@ def plan(
         fold = former.analysis.fold
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
-    if choices is not None and grid_choice != "auto":
+    if choices is not None and values.grids != ("auto",):
         raise invalid("--grid", "a migration in steps keeps the grid; leave one of them out")
     if choices is not None and former is None:
         raise invalid("--migrate", f"the plan in force settles {chosen[0]}; leave that out")
     listed: list[Any] = []
-    chooses = grid_choice == "auto" and former is None and grid_bits is None
-    kept_grid = None if former is None or grid_choice == "queries" else former.grid
+    kept_grid = None if former is None else former.grid
+    grid = Grid(*grid_bits) if grid_bits is not None else kept_grid
     with guard_output_file(path), StepReporter(output) as report:
         posts, updates = recent(
             output, from_service, seed, report,
@@ -289,18 +261,22 @@ def plan(
             posts=posts,
             updates=updates,
             workers=workers,
-            algorithm=algorithm,
             options=settings,
             stemmer=stemmer,
             stop_words=stop_words,
             fold=tuple(sorted({*fold})),
-            grid=Grid(*grid_bits) if grid_bits is not None else kept_grid,
-            refine=grid_choice == "refine" or chooses,
+            grid=grid,
             engine=engine,
             max_units=max_units,
         )
-        sample = sample_of(job)
-        made = plan_of(sample, job)
+        candidates, compared, table = list_candidates(job, values), dict[str, Any](), ""
+        if len(candidates) == 1:
+            sample = sample_of(candidates[0])
+            made = plan_of(sample, candidates[0])
+        else:
+            best, made, sample, scores = choose_plan(candidates)
+            compared = {"candidates": list_scores(candidates, scores, best)}
+            table = format_scores(candidates, scores, best) + "\n\n"
         if former is not None:
             made = replace(made, version=former.version + 1, base_version=former.version)
         if choices is not None and former is not None:
@@ -309,15 +285,17 @@ def plan(
             )
             write_steps(migration := steps.to_dict(), path)
             facts = steps_facts(migration)
-            output.emit({"steps_file": path, **facts}, format_steps(path, facts))
+            output.emit(
+                {"steps_file": path, **facts, **compared}, table + format_steps(path, facts)
+            )
             return
         save_plan(made, path)
     regrid = former is not None and former.grid != made.grid
     collected = {"collected": sample.collected} if sample.collected else {}
     derived = {} if former is None else {"version": made.version, "base_version": former.version}
     output.emit(
-        {"plan": path, **derived, **list_plan_facts(made), **collected},
-        format_plan(path, made, sample.collected, regrid),
+        {"plan": path, **derived, **list_plan_facts(made), **collected, **compared},
+        table + format_plan(path, made, sample.collected, regrid),
     )
 
 

@@ -22,7 +22,7 @@ from ps2stream.commands.output import (
     pass_output,
     server_option,
 )
-from ps2stream.commands.plan import ALGORITHMS
+from ps2stream.commands.plan_candidates import ALGORITHMS
 from ps2stream.commands.plan_migration import MigrationChoices, find_steps, list_queries
 from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent

@@ -20,11 +20,12 @@ from ps2stream.archive.layout import (
     read_manifest,
     read_snapshot,
 )
+from ps2stream.archive.withdrawn import read_archive
 from ps2stream.cli import main
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import compaction
 from ps2stream.planner import spark as engine
-from ps2stream.planner.cell_terms import HOUR_MS
+from ps2stream.planner.archived_terms import HOUR_MS, ArchiveTerms
 from ps2stream.planner.compaction import (
     CompactionOptions,
     CompactionReport,
@@ -34,6 +35,7 @@ from ps2stream.planner.compaction import (
     retain,
 )
 from ps2stream.planner.job import PlanJob, sample_of
+from ps2stream.planner.spark_archive import read_archived
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.log_records import WithdrawalRecord
 from ps2stream.store.directory import lock_directory, replace_file
@@ -61,6 +63,11 @@ def grow(world: ArchivedWorld, files: int) -> None:
 
 def die(_: Path, data: bytes) -> None:
     raise Killed
+
+
+def count_rows(spark: SparkSession, path: Path) -> int:
+    snapshot, withdrawn = read_archive(path)
+    return read_archived(spark, snapshot.files, withdrawn).count()
 
 
 def no_spark() -> SparkSession:
@@ -120,6 +127,11 @@ def test_each_object_is_there_once_and_words_are_counted(
     by_numpy = sample_of(job)
     assert by_spark.objects == by_numpy.objects == 30
     assert by_spark.frequencies == by_numpy.frequencies
+    counted = ArchiveTerms.of(*read_archive(path), job.analysis)
+    assert len(counted.counted) == len(counted.tables) > 1
+    assert not counted.others  # so the words are those of the tables
+    words = {word: count for word, count in want.items() if word}
+    assert {t: n for t, n in by_spark.frequencies.items() if t in words} == words
 
     kept = max(file.hour for file in second.manifest.files)
     hours = (world.now_ms - kept * HOUR_MS) / HOUR_MS
@@ -168,11 +180,11 @@ def test_withdrawn_objects_are_removed(spark: SparkSession, tmp_path: Path) -> N
     grow(world, 3)
     first, second = world.logged[0][2][1], world.logged[-1][2][1]
     withdraw(first)  # before its file is compacted
-    assert engine.read_archive(spark, str(path)).count() == len(expected(first))
+    assert count_rows(spark, path) == len(expected(first))
     run()
     assert left() == expected(first)
     withdraw(second)  # after that
-    assert engine.read_archive(spark, str(path)).count() == len(expected(first, second))
+    assert count_rows(spark, path) == len(expected(first, second))
     assert run().files == 0
     assert left() == expected(first, second)
     os.utime(path / COMPACTED / MANIFEST, (1, 1))  # a while ago, by the clock of this world

@@ -57,7 +57,7 @@ def test_recipes_named_in_the_readme_exist(root: Path) -> None:
 
 
 def test_plan_offers_every_algorithm() -> None:
-    from ps2stream.commands.plan import ALGORITHMS
+    from ps2stream.commands.plan_candidates import ALGORITHMS
     from ps2stream.planner import algorithms
 
     assert tuple(algorithms.ALGORITHMS) == ALGORITHMS

@@ -17,6 +17,8 @@ ROOMS = ("controller", "dispatcher", "merger", "planner", "sequencer", "workers"
 EXEMPT = {
     "planner/compaction.py": "tests/spark/test_compaction.py",
     "planner/spark.py": "tests/spark/test_twins.py",
+    "planner/spark_archive.py": "tests/spark/test_compaction.py",
+    "planner/spark_candidates.py": "tests/spark/test_candidates.py",
     "planner/spark_migration.py": "tests/spark/test_migration.py",
     "planner/spark_rest.py": "tests/spark/test_twins.py",
     "planner/spark_session.py": "tests/spark/test_spark_session.py",

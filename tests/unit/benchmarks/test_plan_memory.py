@@ -11,6 +11,8 @@ import pytest
 
 from ps2stream.benchmarks.plan_memory import (
     GOAL_BYTES,
+    HEAP_BYTES,
+    SampleBounds,
     SampleSize,
     extrapolate,
     measure_arrays,
@@ -19,43 +21,51 @@ from ps2stream.benchmarks.plan_memory import (
 )
 from ps2stream.planner.job import PlanJob, sample_of
 
+UNIT, SIGNATURE, QUERY = 150, 280, 20
 
-def measured(queries: int, units: int, python: int, jvm: int, rest: int = 0) -> dict[str, Any]:
+
+def measured(queries: int, units: int, signatures: int, extra: int = 0) -> dict[str, Any]:
+    """A row whose peak follows a formula, so that the goal's point can be computed directly."""
+    python = (160 << 20) + UNIT * units + SIGNATURE * signatures + QUERY * queries + extra
     return {
-        "queries": queries, "units": units, "jvm": jvm, "rest": rest,
-        "python_counted": python, "python_planned": python + 7,
+        "queries": queries, "units": units, "signatures": signatures, "jvm": 700 << 20,
+        "heap": 300 << 20, "python_counted": python, "python_planned": python + 7,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("slope", "fits"), [(100, True), (400, False)])
-def test_growth_is_carried_on_from_the_last_two_sizes(slope: int, fits: bool) -> None:
-    """On a straight line, on which the goal's point can be computed directly."""
-    sizes = [1_000, 100_000, 200_000]
-    rows = [measured(n, 3 * n, 5_000 + slope * n, 2 << 30) for n in sizes[1:]]
-    found = extrapolate([measured(1_000, 9, 1 << 40, 1), *rows])
-    assert found["units"] == 30_000_000
-    assert found["python_planned"] == 5_007 + slope * 10_000_000
-    assert found["total"] == found["python_planned"] + found["jvm"]
-    assert found["fits"] == fits == (found["total"] <= GOAL_BYTES)
+def rows(extra: int = 0) -> list[dict[str, Any]]:
+    return [
+        measured(200_000, 850_000, 240_000, extra),
+        measured(200_000, 110_000, 240_000),
+        measured(200_000, 110_000, 30_000),
+        measured(50_000, 110_000, 30_000),
+    ]
 
 
-def test_above_the_limit_the_units_that_may_come_are_added() -> None:
-    """100 bytes per unit below it; above it 2 bytes per query, and room for 1,100,000 units."""
-    below = [measured(n, 5 * n, 1_000 + 500 * n, 7) for n in (10_000, 20_000)]
-    above = [measured(n, 150_000, 90_000_000 + 2 * n, 7, rest=n) for n in (300_000, 500_000)]
-    found = extrapolate([*below, *above], 1_000_000)
-    assert found["units"] == 1_250_000
-    assert found["python_counted"] == 90_000_000 + 2 * 10_000_000 + 100 * 1_100_000
-    alone = extrapolate(above, 1_000_000)
-    of_all = above[1]["python_counted"] / 150_000
-    assert alone["python_counted"] == 110_000_000 + int(of_all * 1_100_000)
+def test_growth_is_carried_on_to_the_limits() -> None:
+    found = extrapolate(rows(), SampleBounds(2_000_000, 1_000_000))
+    peak = measured(10_000_000, 2_500_000, 1_000_000)["python_planned"]
+    assert found["python_planned"] == pytest.approx(peak, abs=2)
+    assert found["python_planned_bytes"] == pytest.approx(
+        {"unit": UNIT, "signature": SIGNATURE, "query": QUERY}
+    )
+    assert found["total"] == found["python_planned"] + (700 << 20)
+    assert found["jvm_most"] == (400 << 20) + HEAP_BYTES
+    assert found["fits"] == (peak + (400 << 20) + HEAP_BYTES <= GOAL_BYTES)
+    assert found["fits"]
+    assert not extrapolate(rows(), SampleBounds(20_000_000, 1_000_000))["fits"]
 
 
-def test_a_peak_of_planning_that_falls_does_not_hide_the_growth_of_counting() -> None:
-    rows = [measured(10_000, 5, 280 << 20, 1), measured(20_000, 9, 290 << 20, 1)]
-    found = extrapolate([rows[0] | {"python_planned": 320 << 20}, rows[1]])
-    assert found["total"] > 9 << 30
-    assert not found["fits"]
+def test_the_larger_of_two_lines_counts_and_what_falls_does_not() -> None:
+    """A peak of planning that does not grow must not hide the growth of counting."""
+    found = rows()
+    for row in found:
+        row["python_planned"] = 1 << 20
+    carried = extrapolate(found, SampleBounds())
+    assert carried["python_planned"] == 1 << 20
+    assert carried["total"] == carried["python_counted"] + (700 << 20)
+    fallen = rows(extra=-(1 << 30))
+    assert extrapolate(fallen, SampleBounds())["python_counted_bytes"]["unit"] == 0
 
 
 def test_sizes_are_read() -> None:
