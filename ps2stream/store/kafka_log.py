@@ -30,8 +30,8 @@ from ps2stream.store.kafka_cluster import (
     damage_error,
     warn_of_development,
 )
-from ps2stream.store.kafka_producer import KafkaProducer
 from ps2stream.store.kafka_reader import KafkaReader, MessagesGone
+from ps2stream.store.kafka_writer import KafkaLogWriter
 
 log = logging.getLogger("ps2stream.store")
 _RECENT = 8 << 20  # bytes written last that are kept in memory
@@ -48,12 +48,12 @@ class KafkaLog:
         self,
         cluster: KafkaCluster,
         name: str,
-        parts: tuple[KafkaAdmin, KafkaProducer, KafkaReader],
+        parts: tuple[KafkaAdmin, KafkaLogWriter, KafkaReader],
         segment_bytes: int,
     ) -> None:
         self._cluster = cluster
         self._name = name
-        self._admin, self._producer, self._reader = parts
+        self._admin, self._writer, self._reader = parts
         self._segment_bytes = segment_bytes
         self._offsets = ChunkOffsets()
         self._recent = ChunkRun()
@@ -108,12 +108,12 @@ class KafkaLog:
             admin.make_topic(name)
         admin.check_log(name)
         with ExitStack() as undo:
-            producer = KafkaProducer(cluster, name, patience_s)
-            undo.callback(producer.close)
+            writer = KafkaLogWriter(cluster, name, patience_s)
+            undo.callback(writer.close)
             admin.check_transactions()
             reader = KafkaReader(cluster, name, patience_s)
             undo.callback(reader.close)
-            opened = cls(cluster, name, (admin, producer, reader), segment_bytes)
+            opened = cls(cluster, name, (admin, writer, reader), segment_bytes)
             if again and opened._is_new:
                 raise damage_error(cluster, name, "it is empty")
             undo.pop_all()
@@ -122,7 +122,7 @@ class KafkaLog:
     def close(self) -> None:
         with self._syncing, self._reading, self._lock:
             self._failed = self._failed or "it is closed"
-            self._producer.close()
+            self._writer.close()
             self._reader.close()
 
     def __enter__(self) -> Self:
@@ -267,7 +267,7 @@ class KafkaLog:
         named = () if identity is None else identity
         parts = [(ChunkHeader(base, more, first, *named), data) for base, more, data in cut]
         messages = [(header.encode(), data) for header, data in parts]
-        written = self._producer.write(messages, self._refuse_for_now)
+        written = self._writer.write(messages, self._refuse_for_now)
         return [
             LogChunk(offset, header, data)
             for offset, (header, data) in zip(written, parts, strict=True)

@@ -1,8 +1,12 @@
-"""The one producer that may write a log in a topic, by transactions.
+"""The one owner that may write a log in a topic, by transactions.
 
 Kafka keeps one producer a transactional id: the next one that begins has the transaction of the one
 before aborted, and whatever that still sends is refused. A transaction is committed or aborted as a
 whole, and those who read see what was committed.
+
+A log has two ids, whose producers take turns, since Kafka lets a producer begin again only when all
+replicas have the end of its transaction. A new owner takes both before it reads where the log ends,
+and the first of them always writes first: of several who open a log at a time, one writes at most.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.store.kafka_chunks import MESSAGE
 from ps2stream.store.kafka_cluster import KafkaCluster
 
+_TURNS = 2
 _SLOW_S = 2.0
 """Seconds without an answer after which the log takes nothing more for now."""
 _RETRY_S = 0.2
@@ -34,11 +39,11 @@ _CONFIG = {
 }
 
 
-class KafkaProducer:
-    """The producer of the log of this name; one thread at a time."""
+class KafkaLogWriter:
+    """The owner of the log of this name; one thread at a time."""
 
     def __init__(self, cluster: KafkaCluster, name: str, patience_s: float) -> None:
-        """Fences the producer before. A transaction may take `patience_s`. Raises Unavailable."""
+        """Fences the owner before. A transaction may take `patience_s`. Raises Unavailable."""
         self._cluster = cluster
         self._topic = cluster.topic(name)
         self._patience_s = patience_s
@@ -47,11 +52,15 @@ class KafkaProducer:
         patience_ms = int(patience_s * 1000)
         # A transaction of a process that has died holds up nobody for longer than this.
         limits = {"transaction.timeout.ms": 2 * patience_ms, "message.timeout.ms": patience_ms}
-        own = {"transactional.id": self._topic}
-        self._producer = cluster.make(Producer, _CONFIG | limits | own)
         give_up = time.monotonic() + patience_s
-        with cluster.translate_errors(f"{self} cannot be opened"):
-            self._retry(self._producer.init_transactions, give_up)
+        self._producers = []
+        for turn in range(_TURNS):
+            own = {"transactional.id": f"{self._topic}.{turn}"}
+            producer = cluster.make(Producer, _CONFIG | limits | own)
+            self._producers.append(producer)
+            with cluster.translate_errors(f"{self} cannot be opened"):
+                self._retry(producer.init_transactions, give_up)
+        self._turn = 0
 
     def __str__(self) -> str:
         return f"topic {self._topic}"
@@ -59,7 +68,8 @@ class KafkaProducer:
     def close(self) -> None:
         """Lets nothing more be written; idempotent."""
         self._failed = self._failed or "it is closed"
-        self._producer.purge()
+        for producer in self._producers:
+            producer.purge()
 
     def write(
         self, messages: Sequence[tuple[bytes, bytes]], report_delay: Callable[[str], None]
@@ -99,7 +109,7 @@ class KafkaProducer:
         give_up: float,
         report_delay: Callable[[str], None],
     ) -> list[int]:
-        producer, begun = self._producer, time.monotonic()
+        producer, begun = self._producers[self._turn], time.monotonic()
         self._offsets = []
         producer.begin_transaction()
         for key, value in messages:
@@ -115,6 +125,7 @@ class KafkaProducer:
             if time.monotonic() > begun + _SLOW_S:
                 report_delay(f"{self._cluster}, {self}: no answer for {_SLOW_S:g} s or more")
         self._retry(producer.commit_transaction, give_up)
+        self._turn = (self._turn + 1) % _TURNS
         return self._offsets
 
     def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -124,7 +135,7 @@ class KafkaProducer:
 
     def _abort(self) -> None:
         give_up = time.monotonic() + self._patience_s
-        self._retry(self._producer.abort_transaction, give_up)
+        self._retry(self._producers[self._turn].abort_transaction, give_up)
 
     @staticmethod
     def _retry(call: Callable[[float], None], give_up: float) -> None:
