@@ -24,10 +24,11 @@ NEWS_S = 2.0
 """How long brokers may take to know a topic that somebody has just created."""
 LOOK_S = 0.1
 _HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
-_URL = re.compile(
-    rf"kafka://({_HOST}:\d{{1,5}}(?:,{_HOST}:\d{{1,5}})*)/([A-Za-z0-9][A-Za-z0-9._-]{{0,99}})"
-    r"(\?development=true)?"
+KAFKA_URL = (
+    rf"^kafka://({_HOST}:[0-9]{{1,5}}(?:,{_HOST}:[0-9]{{1,5}})*)/([A-Za-z0-9][A-Za-z0-9._-]{{0,99}})"
+    r"(\?development=true)?$"
 )
+"""Pattern of an address: brokers, prefix, and whether it is for development."""
 
 
 class KafkaAddress(NamedTuple):
@@ -42,7 +43,7 @@ class KafkaAddress(NamedTuple):
     @classmethod
     def parse(cls, url: str) -> Self:
         """Returns the address that the URL names. Raises ValueError."""
-        if (found := _URL.fullmatch(url)) is None:
+        if (found := re.fullmatch(KAFKA_URL, url)) is None:
             raise ValueError(
                 "is not of the form kafka://HOST:PORT[,HOST:PORT...]/PREFIX[?development=true]"
             )

@@ -59,12 +59,15 @@ def pair_logs(
     disk.
     """
     notes = store.log_notes()
+    identities = {name: logs.identity(name) for name in logs.names()}
+    if not accept_loss:
+        _refuse_foreign(logs, identities, store.identity)
     logs.check(topology, notes or {})
     ledger = FoundLedger(
         store.identity, store.epoch(*_START), store.lsn if lsn is None else lsn, notes
     )
     addresses = [a for a in topology.addresses() if a.role in ("dispatcher", "merger")]
-    made = set(logs.names())
+    made = set(identities)
     with contextlib.ExitStack() as opened:
         kept: dict[Address, Log] = {}
         found: list[FoundLog] = []
@@ -73,7 +76,7 @@ def pair_logs(
             if name not in made:
                 found.append(FoundLog(name, made=False, end=0, lsn=0, identity=None))
                 continue
-            identity = logs.identity(name)
+            identity = identities[name]
             kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
             stamped = _highest_lsn(kept[address], identity, (notes or {}).get(name))
             found.append(FoundLog(name, True, kept[address].end, stamped, identity))
@@ -102,6 +105,20 @@ def pair_logs(
         logs.forget_restored()
 
 
+def _refuse_foreign(
+    logs: ServiceLogs, identities: Mapping[str, LogIdentity | None], ledger: int
+) -> None:
+    """Raises DataDirectoryError for logs of another service, before they are opened: that would
+    take them from it."""
+    names = [name for name, found in identities.items() if found and found.ledger != ledger]
+    if names:
+        raise DataDirectoryError(
+            f"{logs.place}: {', '.join(sorted(names))} belong to another ledger; use a place of "
+            "your own for each service, or, to continue with logs whose ledger was lost, start "
+            "once with --accept-loss: each session then receives a gap"
+        )
+
+
 def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -> int:
     """Returns the highest LSN of the records after the position that the ledger has noted for
     this log; all of them count if the log is another one."""
@@ -126,7 +143,7 @@ def _tie_log(
         old = found.identity
         incarnation = secrets.randbits(63) if old is None else old.incarnation
         identity = LogIdentity(ledger.identity, incarnation, ledger.generation, lsn)
-        logs.identify(found.name, identity)
+        logs.identify(found.name, identity, log)
     before = (ledger.notes or {}).get(found.name)
     return LogNote(incarnation, log.sync(), 0 if before is None else before.highest)
 

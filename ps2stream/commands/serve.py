@@ -117,7 +117,8 @@ def serve(
     from ps2stream.cluster.running_service import place_of
     from ps2stream.cluster.service import start
 
-    kept = str(settings.data_dir if settings.database_url is None else place_of(settings))
+    elsewhere = settings.database_url is not None or settings.log_url is not None
+    kept = str(place_of(settings) if elsewhere else settings.data_dir)
     where = {"data_dir" if settings.database_url is None else "database": kept}
     done = threading.Event()
     overdue = threading.Timer(END_S, _end_at_once)

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from ps2stream.errors import (
     DataDirectoryError,
@@ -36,20 +42,21 @@ OURS = (
     "message.timeout.ms", "transaction.timeout.ms", "enable.partition.eof", "message.max.bytes",
 )  # fmt: skip
 """Properties that the service sets itself."""
-_CREATED: Mapping[str, str] = {
+_CREATED = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "unclean.leader.election.enable": "false",
 }
 _LOG = re.compile(r"(objects|matches)-[0-9]+")
-_NO_PROMISE = (
-    "development=true: what is acknowledged may be lost with a broker; the level DURABLE promises "
-    "no more than that one copy of it was written"
+_CAVEAT = (
+    "log_url has development=true: what is acknowledged as DURABLE may be lost with a single broker"
 )
 _WAIT_S = 15.0  # for an answer
 _NEWS_S = 10.0  # for a new topic to be known everywhere
 _LOOK_S = 0.1
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NOT_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
 
 T = TypeVar("T")
@@ -75,6 +82,11 @@ class KafkaCluster:
 
     def __str__(self) -> str:
         return f"kafka://{self.address.brokers}/{self.address.prefix}"
+
+    @property
+    def caveat(self) -> str:
+        """What the cluster does not promise; empty for one that is checked."""
+        return _CAVEAT if self.address.development else ""
 
     def topic(self, name: str) -> str:
         """Returns the topic of the log of this name."""
@@ -158,8 +170,8 @@ class KafkaAdmin:
     def find_bounds(self, name: str) -> tuple[int, int]:
         """Returns the offsets of the oldest message, and behind the last one of which it is decided
         whether it counts. Raises Unavailable."""
-        start = self._find_offset(name, OffsetSpec.earliest())
-        return start, self._find_offset(name, OffsetSpec.latest())
+        start, stop = self._find_offset(name, _EARLIEST), self._find_offset(name, _LATEST)
+        return start, stop
 
     def _find_offset(self, name: str, spec: OffsetSpec) -> int:
         part = TopicPartition(self._cluster.topic(name), 0)
@@ -237,9 +249,9 @@ def _retry_new_topic(look: Callable[[], T]) -> T:
 
 
 @functools.cache
-def warn_of_development(cluster: str) -> None:
-    """Logs what a cluster for development does not promise, once a process."""
-    log.warning("log_url: %s: %s", cluster, _NO_PROMISE)
+def warn_once(caveat: str) -> None:
+    """Logs what a cluster does not promise, once a process."""
+    log.warning("%s", caveat)
 
 
 def damage_error(cluster: KafkaCluster, name: str, problem: str) -> DataDirectoryError:

@@ -28,12 +28,14 @@ from ps2stream.store.kafka_cluster import (
     KafkaAdmin,
     KafkaCluster,
     damage_error,
-    warn_of_development,
+    warn_once,
 )
 from ps2stream.store.kafka_reader import KafkaReader, MessagesGone
 from ps2stream.store.kafka_writer import KafkaLogWriter
 
 log = logging.getLogger("ps2stream.store")
+PATIENCE_S = 30.0
+"""Seconds for which brokers are waited for; others take over within ten or so."""
 _RECENT = 8 << 20  # bytes written last that are kept in memory
 _PAGES = 4  # read last
 
@@ -89,7 +91,7 @@ class KafkaLog:
         *,
         again: bool = False,
         segment_bytes: int = 16 << 20,
-        patience_s: float = 30.0,
+        patience_s: float = PATIENCE_S,
     ) -> Self:
         """Opens the log of this name, or makes one, and fences whoever had it open. `again`: it has
         been written before. `segment_bytes` are trimmed at once; brokers that are away are waited
@@ -99,8 +101,8 @@ class KafkaLog:
         DataDirectoryError when records are missing or damaged, Unavailable when the brokers cannot
         be reached.
         """
-        if cluster.address.development:
-            warn_of_development(str(cluster))
+        if cluster.caveat:
+            warn_once(cluster.caveat)
         admin = KafkaAdmin(cluster)
         if name not in admin.list_logs():
             if again:
@@ -340,3 +342,14 @@ def find_ends(
         )
         raise damage_error(cluster, name, problem)
     return oldest, last
+
+
+def look_at_end(cluster: KafkaCluster, name: str) -> tuple[int, LogIdentity | None]:
+    """Returns the end and the identity of a log, which others may have open; (0, None) for a new
+    one. Raises DataDirectoryError, Unavailable."""
+    reader = KafkaReader(cluster, name, PATIENCE_S)
+    try:
+        _, last = find_ends(cluster, name, KafkaAdmin(cluster), reader)
+    finally:
+        reader.close()
+    return (0, None) if last is None else (last.end, last.header.identity)

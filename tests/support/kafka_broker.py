@@ -67,7 +67,7 @@ class Broker:
     ) -> None:
         """Node `node` of a cluster whose controllers listen at these ports, of one by default."""
         self._java = ["java", *_JVM, "-cp", f"{jars}/*"]
-        self._folder = folder
+        self.folder = folder
         folder.mkdir(exist_ok=True)
         port, secure = free_port(), free_port()
         controllers = controllers or [free_port()]
@@ -138,7 +138,7 @@ log.retention.check.interval.ms=200
         self.wait()
 
     def launch(self) -> None:
-        with (self._folder / "broker.log").open("ab") as log:
+        with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._java, "kafka.Kafka", str(self._config)], stdout=log, stderr=log
             )
@@ -153,7 +153,7 @@ log.retention.check.interval.ms=200
                 socket.create_connection((host, int(port))).close()
                 break
             if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self._folder / "broker.log").read_text()[-2000:]
+                said = (self.folder / "broker.log").read_text()[-2000:]
                 raise RuntimeError(f"Kafka did not start: {said}")
             time.sleep(0.05)
 
