@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -52,14 +53,18 @@ class KafkaLogWriter:
         patience_ms = int(patience_s * 1000)
         # A transaction of a process that has died holds up nobody for longer than this.
         limits = {"transaction.timeout.ms": 2 * patience_ms, "message.timeout.ms": patience_ms}
+        self._producers = [
+            cluster.make(Producer, _CONFIG | limits | {"transactional.id": f"{self._topic}.{turn}"})
+            for turn in range(_TURNS)
+        ]
         give_up = time.monotonic() + patience_s
-        self._producers = []
-        for turn in range(_TURNS):
-            own = {"transactional.id": f"{self._topic}.{turn}"}
-            producer = cluster.make(Producer, _CONFIG | limits | own)
-            self._producers.append(producer)
-            with cluster.translate_errors(f"{self} cannot be opened"):
-                self._retry(producer.init_transactions, give_up)
+        with ThreadPoolExecutor(_TURNS) as pool:
+            calls = [
+                pool.submit(self._retry, p.init_transactions, give_up) for p in self._producers
+            ]
+        with cluster.translate_errors(f"{self} cannot be opened"):
+            for call in calls:
+                call.result()
         self._turn = 0
 
     def __str__(self) -> str:

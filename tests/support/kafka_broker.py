@@ -164,11 +164,9 @@ log.retention.check.interval.ms=200
             self._process.wait(60)
             self._process = None
 
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        assert self._process is not None
-        return self._process.pid
+    def crash(self) -> None:
+        """kill -9."""
+        self.stop(signal.SIGKILL)
 
     def create(self, *topics: str, partitions: int = 1) -> None:
         # A broker that listens is not always one that answers yet, which librdkafka waits for.
