@@ -164,6 +164,12 @@ log.retention.check.interval.ms=200
             self._process.wait(60)
             self._process = None
 
+    @property
+    def pids(self) -> list[int]:
+        """Its process."""
+        assert self._process is not None
+        return [self._process.pid]
+
     def crash(self) -> None:
         """kill -9."""
         self.stop(signal.SIGKILL)
