@@ -40,6 +40,8 @@ OURS = (
     "bootstrap.servers", "transactional.id", "enable.idempotence", "acks", "isolation.level",
     "group.id", "auto.offset.reset", "enable.auto.commit", "check.crcs", "linger.ms",
     "message.timeout.ms", "transaction.timeout.ms", "enable.partition.eof", "message.max.bytes",
+    "metadata.broker.list", "request.required.acks", "delivery.timeout.ms",
+    "queue.buffering.max.ms",
 )  # fmt: skip
 """Properties that the service sets itself."""
 _CREATED = {
@@ -57,7 +59,12 @@ _NEWS_S = 10.0  # for a new topic to be known everywhere
 _LOOK_S = 0.1
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_NOT_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+_NOT_YET = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 
 T = TypeVar("T")
 
@@ -167,20 +174,32 @@ class KafkaAdmin:
         if not self._cluster.address.development:
             self._check_copies(TRANSACTIONS, self._read_settings(TRANSACTIONS))
 
-    def find_bounds(self, name: str) -> tuple[int, int]:
+    def find_bounds(self, name: str, settled: bool = False) -> tuple[int, int]:
         """Returns the offsets of the oldest message, and behind the last one of which it is decided
-        whether it counts. Raises Unavailable."""
+        whether it counts; `settled`: it must be decided of all. Raises Unavailable."""
         start, stop = self._find_offset(name, _EARLIEST), self._find_offset(name, _LATEST)
+        give_up = time.monotonic() + _NEWS_S
+        while settled and stop < self._find_offset(name, _LATEST, IsolationLevel.READ_UNCOMMITTED):
+            if time.monotonic() > give_up:
+                raise Unavailable(
+                    f"{self._cluster}: another program has a transaction open in the topic "
+                    f"{self._cluster.topic(name)}"
+                )
+            time.sleep(_LOOK_S)
+            stop = self._find_offset(name, _LATEST)
         return start, stop
 
-    def _find_offset(self, name: str, spec: OffsetSpec) -> int:
+    def _find_offset(
+        self,
+        name: str,
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> int:
         part = TopicPartition(self._cluster.topic(name), 0)
 
         def look() -> int:
             asked = self._client.list_offsets(
-                {part: spec},
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=_WAIT_S,
+                {part: spec}, isolation_level=isolation, request_timeout=_WAIT_S
             )
             return int(asked[part].result().offset)
 

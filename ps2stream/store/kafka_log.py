@@ -68,7 +68,8 @@ class KafkaLog:
         self._syncing = threading.Lock()  # one sync at a time
         self._reading = threading.Lock()  # guards the reader and the pages
         self._deletion: Any = None  # the last one that was begun
-        oldest, last = find_ends(cluster, name, self._admin, self._reader)
+        bounds = self._admin.find_bounds(name, settled=True)
+        oldest, last = find_ends(cluster, name, bounds, self._reader)
         self._is_new = last is None
         self._first = self._synced = self._last = 0
         self.identity: LogIdentity | None = None
@@ -323,11 +324,11 @@ class KafkaLog:
 
 
 def find_ends(
-    cluster: KafkaCluster, name: str, admin: KafkaAdmin, reader: KafkaReader
+    cluster: KafkaCluster, name: str, bounds: tuple[int, int], reader: KafkaReader
 ) -> tuple[LogChunk | None, LogChunk | None]:
-    """Returns the first and the last chunk of a log; None for a new one. Raises DataDirectoryError
-    when chunks are missing that were not trimmed, Unavailable."""
-    start, stop = admin.find_bounds(name)
+    """Returns the first and the last chunk of a log between two offsets; None for a new one. Raises
+    DataDirectoryError when chunks are missing that were not trimmed, Unavailable."""
+    start, stop = bounds
     last = reader.find_last(start, stop)
     if last is None:
         if start:
@@ -349,7 +350,7 @@ def look_at_end(cluster: KafkaCluster, name: str) -> tuple[int, LogIdentity | No
     one. Raises DataDirectoryError, Unavailable."""
     reader = KafkaReader(cluster, name, PATIENCE_S)
     try:
-        _, last = find_ends(cluster, name, KafkaAdmin(cluster), reader)
+        _, last = find_ends(cluster, name, KafkaAdmin(cluster).find_bounds(name), reader)
     finally:
         reader.close()
     return (0, None) if last is None else (last.end, last.header.identity)

@@ -50,6 +50,7 @@ class KafkaLogWriter:
         self._patience_s = patience_s
         self._failed = ""
         self._offsets: list[int] = []  # of the messages of a transaction
+        self._is_committing = False  # and whether its end may have been decided
         patience_ms = int(patience_s * 1000)
         # A transaction of a process that has died holds up nobody for longer than this.
         limits = {"transaction.timeout.ms": 2 * patience_ms, "message.timeout.ms": patience_ms}
@@ -94,7 +95,7 @@ class KafkaLogWriter:
             except (KafkaException, SystemError) as error:
                 found = _find_error(error)
                 problem = f"{self._cluster}, {self} cannot be written: {found.str()}"
-                if not found.txn_requires_abort():
+                if self._is_committing or not found.txn_requires_abort():
                     raise self._record_failure(found) from error
                 try:
                     self._abort()
@@ -115,7 +116,7 @@ class KafkaLogWriter:
         report_delay: Callable[[str], None],
     ) -> list[int]:
         producer, begun = self._producers[self._turn], time.monotonic()
-        self._offsets = []
+        self._offsets, self._is_committing = [], False
         producer.begin_transaction()
         for key, value in messages:
             while True:
@@ -129,6 +130,8 @@ class KafkaLogWriter:
         while producer.flush(_LOOK_S):
             if time.monotonic() > begun + _SLOW_S:
                 report_delay(f"{self._cluster}, {self}: no answer for {_SLOW_S:g} s or more")
+        # Where a message was not delivered, Kafka is not asked to commit; else it may have done so.
+        self._is_committing = len(self._offsets) == len(messages)
         self._retry(producer.commit_transaction, give_up)
         self._turn = (self._turn + 1) % _TURNS
         return self._offsets

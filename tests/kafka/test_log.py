@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from ps2stream.errors import DataDirectoryError, FailedPrecondition, StoreFailed, Unavailable
-from ps2stream.store import kafka_chunks, kafka_log
+from ps2stream.store import kafka_chunks, kafka_cluster, kafka_log
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.kafka_cluster import KafkaAdmin, KafkaCluster
 from ps2stream.store.kafka_log import KafkaLog, look_at_end
@@ -143,6 +143,24 @@ def test_a_sync_that_nobody_ended_is_no_part_of_the_log(topics: KafkaCluster) ->
         assert records(log) == [b"a"]
         fill(log, b"b")
         assert records(log) == [b"a", b"b"]
+
+
+def test_a_transaction_of_another_program_is_told(
+    topics: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_cluster, "_NEWS_S", 0.5)
+    with KafkaLog.open(topics, NAME) as log:
+        fill(log, b"a")
+    other = Producer({"bootstrap.servers": topics.address.brokers, "transactional.id": "other"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topics.topic(NAME), b"half", partition=0)
+    other.flush()
+    with pytest.raises(Unavailable, match="another program has a transaction open in the topic"):
+        KafkaLog.open(topics, NAME, again=True)
+    other.abort_transaction()
+    with KafkaLog.open(topics, NAME, again=True) as log:
+        assert records(log) == [b"a"]
 
 
 def test_an_empty_log_keeps_its_end_and_identity(topics: KafkaCluster) -> None:
