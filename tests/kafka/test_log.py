@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -183,58 +182,6 @@ def test_an_empty_log_keeps_its_end_and_identity(topics: KafkaCluster) -> None:
         with pytest.raises(KeyError):
             log.read(0)
         assert log.append(b"") == end
-
-
-def test_a_broker_that_restarts_meanwhile_is_not_noticed(
-    kafka: Broker, topics: KafkaCluster
-) -> None:
-    with KafkaLog.open(topics, NAME) as log:
-        [at] = fill(log, b"a")
-        log.append(b"b")
-        kafka.stop(signal.SIGKILL)
-        kafka.start()
-        assert log.read(at) == b"a"
-        log.sync()
-        assert records(log) == [b"a", b"b"]
-
-
-def test_nothing_is_taken_while_a_sync_waits_and_patience_ends(
-    kafka: Broker, topics: KafkaCluster
-) -> None:
-    errors: list[BaseException] = []
-
-    def sync() -> None:
-        try:
-            log.sync()
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    with KafkaLog.open(topics, NAME, patience_s=4) as log:
-        fill(log, b"a")
-        log.append(b"b")
-        kafka.stop()
-        try:
-            thread = threading.Thread(target=sync)
-            thread.start()
-            told = ""
-            while thread.is_alive() and not told:
-                end = log.end
-                try:
-                    log.append(b"more")
-                except Unavailable as error:
-                    told = str(error)
-                    assert log.end == end
-                time.sleep(0.02)
-            assert "no answer for 2 s or more" in told
-            assert "until a restart" not in told
-            thread.join()
-        finally:
-            kafka.start()
-        assert [type(error) for error in errors] in ([Unavailable], [StoreFailed])
-        with pytest.raises(Unavailable, match="until a restart"):
-            log.append(b"c")
-    with KafkaLog.open(topics, NAME, again=True) as log:
-        assert records(log)[0] == b"a"
 
 
 @pytest.mark.parametrize("how", ["retention", "some", "all", "topic"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -43,17 +42,13 @@ def doctor(settings: Settings) -> dict[str, str]:
     return {finding.what: f"{finding.verdict}: {finding.found}" for finding in found}
 
 
-def test_a_service_goes_on_where_it_was(
-    kafka: Broker, settings: Settings, topics: KafkaCluster
-) -> None:
+def test_a_service_goes_on_where_it_was(settings: Settings, topics: KafkaCluster) -> None:
     with start(settings) as service, Client(service.targets[0], timeout=60) as client:
         client.insert("kept", "word", session="ann")
         client.insert("dropped", "word", session="ann")
         client.delete("dropped")
         client.publish([ROW])
         assert "development=true" in service.status()["sequencer-0"]["caveat"]
-        kafka.stop(signal.SIGKILL)
-        kafka.start()
         client.publish([ROW | {"id": "after"}])
     assert not list(settings.data_dir.glob("*-[0-9]"))
     names = ["matches-0", "matches-1", "objects-0", "objects-1"]
