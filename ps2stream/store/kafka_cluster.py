@@ -136,6 +136,16 @@ class KafkaAdmin:
         names = [topic.removeprefix(start) for topic in topics if topic.startswith(start)]
         return sorted(filter(_LOG.fullmatch, names))
 
+    def has_log(self, name: str, wait: bool) -> bool:
+        """Returns whether the log has been made. `wait`: it should have been, so looks again for
+        some seconds, as a broker may not have heard of it yet. Raises Unavailable."""
+        give_up = time.monotonic() + (_NEWS_S if wait else 0)
+        while name not in self.list_logs():
+            if time.monotonic() >= give_up:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
     def make_topic(self, name: str) -> None:
         """Makes the topic of a log. Raises FailedPrecondition where the cluster has too few
         brokers for it, Unavailable."""
@@ -218,8 +228,14 @@ class KafkaAdmin:
                 future.result()
 
     def _check_copies(self, topic: str, found: Mapping[str, str]) -> None:
-        with self._cluster.translate_errors(f"the topic {topic} cannot be described"):
+        def look() -> Any:
             listed = self._client.list_topics(topic, timeout=_WAIT_S).topics[topic]
+            if listed.error is not None:
+                raise KafkaException(listed.error)
+            return listed
+
+        with self._cluster.translate_errors(f"the topic {topic} cannot be described"):
+            listed = _retry_new_topic(look)
         if len(listed.partitions) != 1 and topic != TRANSACTIONS:
             raise self._refuse(f"the topic {topic} has {len(listed.partitions)} partitions, but "
                                "must have 1", excused=False)  # fmt: skip

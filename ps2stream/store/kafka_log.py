@@ -105,7 +105,7 @@ class KafkaLog:
         if cluster.caveat:
             warn_once(cluster.caveat)
         admin = KafkaAdmin(cluster)
-        if name not in admin.list_logs():
+        if not admin.has_log(name, wait=again):
             if again:
                 raise damage_error(cluster, name, "there is no such topic any more")
             admin.make_topic(name)

@@ -98,7 +98,7 @@ class KafkaLogWriter:
                 if self._is_committing or not found.txn_requires_abort():
                     raise self._record_failure(found) from error
                 try:
-                    self._abort()
+                    self._abort(give_up)
                 except KafkaException as other:
                     raise self._record_failure(other.args[0]) from other
                 if time.monotonic() > give_up:
@@ -141,8 +141,8 @@ class KafkaLogWriter:
         if error is None and offset is not None:
             self._offsets.append(offset)
 
-    def _abort(self) -> None:
-        give_up = time.monotonic() + self._patience_s
+    def _abort(self, give_up: float) -> None:
+        give_up = max(give_up, time.monotonic() + _SLOW_S)
         self._retry(self._producers[self._turn].abort_transaction, give_up)
 
     @staticmethod

@@ -186,8 +186,9 @@ def test_an_empty_log_keeps_its_end_and_identity(topics: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("how", ["retention", "some", "all", "topic"])
 def test_what_somebody_else_deletes_is_told(
-    topics: KafkaCluster, admin: AdminClient, how: str
+    topics: KafkaCluster, admin: AdminClient, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kafka_cluster, "_NEWS_S", 1.0)
     with KafkaLog.open(topics, NAME) as log:
         at = fill(log, *(b"%d" % i * 400_000 for i in range(10)))
         for i in range(20):  # so that the broker begins segments
@@ -342,6 +343,7 @@ def test_topics_that_lose_what_was_acknowledged_are_refused_by_name(
     parts = int(settings.pop("partitions", "1"))
     topic = NewTopic(topics.topic(NAME), parts, 1, config=settings)
     admin.create_topics([topic])[topic.topic].result(30)
+    assert KafkaAdmin(topics).has_log(NAME, wait=True)
     if not development:
         topics = KafkaCluster(topics.address._replace(development=False))
     excused = any(word in problem for word in ("replica", "unclean"))
