@@ -84,12 +84,7 @@ def pair_logs(
         gone = [FoundLog(name, made=False, end=0, lsn=0, identity=None) for name in sorted(unused)]
         mismatches = find_mismatches(ledger, [*found, *gone])
         if mismatches and not accept_loss:
-            raise DataDirectoryError(
-                f"{logs.place}: ledger and logs do not belong together: "
-                f"{'; '.join(m.problem for m in mismatches)}. Restore a backup of both; to "
-                "continue without the missing data, start once with --accept-loss: each session "
-                "then receives a gap"
-            )
+            raise _describe_mismatches(logs, [m.problem for m in mismatches])
         for address in addresses:
             if address not in kept:
                 kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
@@ -110,13 +105,18 @@ def _refuse_foreign(
 ) -> None:
     """Raises DataDirectoryError for logs of another service, before they are opened: that would
     take them from it."""
-    names = [name for name, found in identities.items() if found and found.ledger != ledger]
-    if names:
-        raise DataDirectoryError(
-            f"{logs.place}: {', '.join(sorted(names))} belong to another ledger; use a place of "
-            "your own for each service, or, to continue with logs whose ledger was lost, start "
-            "once with --accept-loss: each session then receives a gap"
-        )
+    foreign = [name for name, found in identities.items() if found and found.ledger != ledger]
+    if foreign:
+        problems = [f"{name}: it belongs to another ledger" for name in sorted(foreign)]
+        raise _describe_mismatches(logs, problems)
+
+
+def _describe_mismatches(logs: ServiceLogs, problems: Sequence[str]) -> DataDirectoryError:
+    return DataDirectoryError(
+        f"{logs.place}: ledger and logs do not belong together: {'; '.join(problems)}. Restore a "
+        "backup of both; to continue without the missing data, start once with --accept-loss: each "
+        "session then receives a gap"
+    )
 
 
 def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -> int:

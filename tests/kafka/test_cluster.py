@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from ps2stream.errors import FailedPrecondition
 from ps2stream.store.kafka_cluster import KafkaCluster
 from ps2stream.store.kafka_log import KafkaLog
-from tests.kafka.test_log import NAME, change, fill, records
 from tests.support.appender import Appender
 from tests.support.kafka_broker import Cluster
+from tests.support.kafka_logs import NAME, change, fill, records
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
-    ResourceType,
 )
 
 from ps2stream.errors import DataDirectoryError, FailedPrecondition, StoreFailed, Unavailable
@@ -28,34 +24,15 @@ from ps2stream.store.kafka_cluster import KafkaAdmin, KafkaCluster
 from ps2stream.store.kafka_log import KafkaLog, look_at_end
 from tests.conftest import ROOT
 from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import NAME, change, fill, records
 
-NAME = "objects-0"
 KILLS = int(os.environ.get("PS2STREAM_KILLS", "8")) // 4
-
-
-def fill(log: KafkaLog, *records: bytes) -> list[int]:
-    found = [log.append(record) for record in records]
-    log.sync()
-    return found
-
-
-def records(log: KafkaLog) -> list[bytes]:
-    return [record for _, record in log.scan()]
 
 
 @pytest.fixture
 def admin(topics: KafkaCluster) -> AdminClient:
     """Somebody else, with all rights."""
     return AdminClient({"bootstrap.servers": topics.address.brokers})
-
-
-def change(admin: AdminClient, topic: str, **config: str) -> None:
-    entries = [
-        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in config.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def begins_at(topics: KafkaCluster) -> int:

@@ -14,10 +14,9 @@ from ps2stream.config import Settings
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.store.kafka_cluster import KafkaCluster
 from ps2stream.store.kafka_log import KafkaLog
-from tests.kafka.test_log import NAME, fill, records
-from tests.kafka.test_service import ROW, start
 from tests.support.appender import Appender
 from tests.support.kafka_broker import Broker, Cluster
+from tests.support.kafka_logs import NAME, ROW, fill, records, start
 
 pytestmark = pytest.mark.slow
 
