@@ -13,7 +13,8 @@ MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
 BY_ITSELF := tests/service/test_overload.py
-LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py tests/packaging/test_extras.py
+LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py tests/packaging/test_extras.py \
+    tests/kafka/test_outages.py
 PYTEST := $(BIN)/python -m pytest
 BY_FILE := $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # A room is a folder of tests/unit; root: the modules of ps2stream/ itself, and the recipes.
@@ -74,6 +75,7 @@ fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 
 chaos: $(READY) ## MINUTES of kill -9, stops, restarts and plan changes under load; hosts that die; a full disk; flipped bits; a pipeline killed
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
+	@$(BIN)/python -m tests.chaos --kafka 3 --minutes $(MINUTES) --seed $(SEED)
 	@$(BIN)/python -m tests.chaos moves --seed $(SEED)
 	@$(BIN)/python -m tests.hosts cut "kill amid a move"
 	@$(BIN)/python -m tests.chaos disk

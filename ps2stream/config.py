@@ -26,6 +26,7 @@ from pydantic import (
 
 from ps2stream.errors import InvalidArgument, Violation, invalid
 from ps2stream.foldings import FOLDINGS, read_foldings
+from ps2stream.kafka import KAFKA_URL, KafkaAddress
 from ps2stream.security import (
     INTAKE_BYTES,
     TENANT_NAME,
@@ -74,6 +75,17 @@ class Settings(BaseModel):
         default="ps2stream",
         pattern=r"^[a-z_][a-z0-9_]{0,62}$",
         description="schema of the database; each service needs its own",
+    )
+    log_url: str | None = Field(
+        default=None,
+        description="Kafka cluster (kafka://HOST:PORT,.../PREFIX) of the object logs and match "
+        "logs, instead of where the ledger is; ?development=true accepts one broker",
+        json_schema_extra={"pattern": KAFKA_URL},
+    )
+    log_config: Path | None = Field(
+        default=None,
+        description="file of properties of librdkafka (NAME=VALUE) that say how the brokers of "
+        "log_url are reached, such as security.protocol",
     )
     dispatchers: int = Field(
         default=1, ge=1, le=64, description="number of dispatchers, each with a gRPC port"
@@ -373,6 +385,13 @@ class Settings(BaseModel):
             raise ValueError("is not of the form postgresql://user@host:port/database")
         return value
 
+    @field_validator("log_url")
+    @classmethod
+    def _check_log_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            KafkaAddress.parse(value)
+        return value
+
     @field_validator("trace_endpoint")
     @classmethod
     def _check_trace_endpoint(cls, value: str) -> str:
@@ -447,6 +466,21 @@ class Settings(BaseModel):
         if self.auth is False:
             raise ValueError(
                 f"auth: cannot be off, because host {self.host} is not a loopback address"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_logs(self) -> Self:
+        if self.log_url is None:
+            if self.log_config is not None:
+                raise ValueError("log_config: needs log_url")
+            return self
+        far = [h for h in KafkaAddress.parse(self.log_url).hosts if not _is_local_host(h)]
+        if far and self.log_config is None:
+            raise ValueError(
+                f"log_config: must be set, because the broker {far[0]} is on another machine; the "
+                "file says how it is reached: security.protocol=SASL_SSL and what that needs, or "
+                "PLAINTEXT within a network that you trust"
             )
         return self
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.compiling import compile_each_kernel_once
 from tests.support.distribution import ScopeScheduling, rank_of, scope_of
+from tests.support.kafka_broker import Broker, broker
 from tests.support.postgres_server import Server, installed, server
 from tests.support.reruns import list_reruns, mark_reruns
 
@@ -98,4 +99,11 @@ def postgres() -> Iterator[Server]:
     if programs is None:
         pytest.skip("there is no PostgreSQL here (Debian: apt-get install postgresql)")
     with server(programs) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Broker]:
+    """A Kafka broker that runs as long as the tests; it cannot be fetched: skipped loudly."""
+    with broker() as found:
         yield found

@@ -296,7 +296,8 @@ class SequencerShell(ActorShell):
         self._ledger.close()
 
     def status(self) -> dict[str, Any]:
-        return super().status() | disk(self._place.folder) | counters_of(self.machine)
+        kept = disk(self._place.folder) | {"caveat": self._place.caveat}
+        return super().status() | kept | counters_of(self.machine)
 
 
 class ControllerShell(ActorShell):

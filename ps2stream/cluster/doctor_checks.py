@@ -13,17 +13,18 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ps2stream.cluster.running_service import ports
 from ps2stream.config import Settings
-from ps2stream.errors import DataDirectoryError
-from ps2stream.extras import describe_install
+from ps2stream.errors import DataDirectoryError, FailedPrecondition, Unavailable
+from ps2stream.extras import describe_install, name_missing_extra
 from ps2stream.store.access import find_foreign, find_obstacle
 from ps2stream.store.inspection import inspect
 from ps2stream.store.ledger import Ledger
+from ps2stream.store.pairing import FoundLog
 
 PYTHON = (3, 11)
 SQLITE = (3, 51, 3)
@@ -56,7 +57,7 @@ def check_all(settings: Settings) -> Iterator[CheckFinding]:
     runs = False
     if settings.database_url is None:
         runs = is_locked(settings.data_dir)
-        yield from check_directory(settings.data_dir)
+        yield from check_directory(settings.data_dir, find_logs(settings))
     for port in ports(settings):
         if port:
             yield check_port(settings.host, port, runs)
@@ -156,8 +157,28 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def check_directory(folder: Path) -> Iterator[CheckFinding]:
-    """Checks rights, room, clock and format, and whether ledger and logs belong together."""
+def find_logs(settings: Settings) -> Callable[[], list[FoundLog]] | None:
+    """Returns what finds the logs in Kafka; None where they are with the ledger."""
+    if settings.log_url is None:
+        return None
+
+    def list_logs() -> list[FoundLog]:
+        with name_missing_extra("log_url"):
+            from ps2stream.store.kafka_cluster import KafkaAdmin, KafkaCluster
+            from ps2stream.store.kafka_log import look_at_end
+
+        cluster = KafkaCluster.parse(settings.log_url or "", settings.log_config)
+        ends = {name: look_at_end(cluster, name) for name in KafkaAdmin(cluster).list_logs()}
+        return [FoundLog(name, True, end, 0, found) for name, (end, found) in ends.items()]
+
+    return list_logs
+
+
+def check_directory(
+    folder: Path, list_logs: Callable[[], list[FoundLog]] | None = None
+) -> Iterator[CheckFinding]:
+    """Checks rights, room, clock and format, and whether ledger and logs belong together;
+    `list_logs` finds logs that are not in the directory."""
     if not folder.exists():
         yield CheckFinding(
             "ok", "data directory", f"{folder} does not exist yet; `serve` creates it"
@@ -177,7 +198,10 @@ def check_directory(folder: Path) -> Iterator[CheckFinding]:
             yield CheckFinding("ok", "ledger", "none yet")
         return
     try:
-        seen = inspect(folder)
+        seen = inspect(folder, list_logs)
+    except (FailedPrecondition, Unavailable) as error:
+        yield CheckFinding("fail", "logs", str(error), "see that the brokers of log_url answer")
+        return
     except DataDirectoryError as error:
         yield CheckFinding("fail", "ledger", str(error), "restore a backup (ps2stream restore)")
         return

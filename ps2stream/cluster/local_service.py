@@ -40,7 +40,7 @@ class LocalService(RunningService):
         self._private: list[GrpcServer] = []
         self._runtime: LocalRuntime | None = None
         self._metrics: MetricsPort | None = None
-        self._folder = place.folder
+        self._place = place
         self._private_folder = PrivateFolder(holds_sockets=True)
         self.sockets = self._private_folder.path
         self._replanning = PeriodicReplanning(settings, self.sockets, self._note_parts)
@@ -69,7 +69,7 @@ class LocalService(RunningService):
         if self._runtime is None:
             return {}
         found = self._runtime.status()
-        found["sequencer-0"] |= disk(self._folder)
+        found["sequencer-0"] |= disk(self._place.folder) | {"caveat": self._place.caveat}
         for i, server in enumerate(self._servers):
             found[f"dispatcher-{i}"] |= server.status()
         for name, archived in self._archived.items():

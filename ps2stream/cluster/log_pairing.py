@@ -59,12 +59,15 @@ def pair_logs(
     disk.
     """
     notes = store.log_notes()
+    identities = {name: logs.identity(name) for name in logs.names()}
+    if not accept_loss:
+        _refuse_foreign(logs, identities, store.identity)
     logs.check(topology, notes or {})
     ledger = FoundLedger(
         store.identity, store.epoch(*_START), store.lsn if lsn is None else lsn, notes
     )
     addresses = [a for a in topology.addresses() if a.role in ("dispatcher", "merger")]
-    made = set(logs.names())
+    made = set(identities)
     with contextlib.ExitStack() as opened:
         kept: dict[Address, Log] = {}
         found: list[FoundLog] = []
@@ -73,7 +76,7 @@ def pair_logs(
             if name not in made:
                 found.append(FoundLog(name, made=False, end=0, lsn=0, identity=None))
                 continue
-            identity = logs.identity(name)
+            identity = identities[name]
             kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
             stamped = _highest_lsn(kept[address], identity, (notes or {}).get(name))
             found.append(FoundLog(name, True, kept[address].end, stamped, identity))
@@ -81,12 +84,7 @@ def pair_logs(
         gone = [FoundLog(name, made=False, end=0, lsn=0, identity=None) for name in sorted(unused)]
         mismatches = find_mismatches(ledger, [*found, *gone])
         if mismatches and not accept_loss:
-            raise DataDirectoryError(
-                f"{logs.place}: ledger and logs do not belong together: "
-                f"{'; '.join(m.problem for m in mismatches)}. Restore a backup of both; to "
-                "continue without the missing data, start once with --accept-loss: each session "
-                "then receives a gap"
-            )
+            raise _describe_mismatches(logs, [m.problem for m in mismatches])
         for address in addresses:
             if address not in kept:
                 kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
@@ -100,6 +98,25 @@ def pair_logs(
             noted[known.name] = _tie_log(logs, ledger, known, kept[address], store.lsn)
         store.note_logs(noted)
         logs.forget_restored()
+
+
+def _refuse_foreign(
+    logs: ServiceLogs, identities: Mapping[str, LogIdentity | None], ledger: int
+) -> None:
+    """Raises DataDirectoryError for logs of another service, before they are opened: that would
+    take them from it."""
+    foreign = [name for name, found in identities.items() if found and found.ledger != ledger]
+    if foreign:
+        problems = [f"{name}: it belongs to another ledger" for name in sorted(foreign)]
+        raise _describe_mismatches(logs, problems)
+
+
+def _describe_mismatches(logs: ServiceLogs, problems: Sequence[str]) -> DataDirectoryError:
+    return DataDirectoryError(
+        f"{logs.place}: ledger and logs do not belong together: {'; '.join(problems)}. Restore a "
+        "backup of both; to continue without the missing data, start once with --accept-loss: each "
+        "session then receives a gap"
+    )
 
 
 def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -> int:
@@ -126,7 +143,7 @@ def _tie_log(
         old = found.identity
         incarnation = secrets.randbits(63) if old is None else old.incarnation
         identity = LogIdentity(ledger.identity, incarnation, ledger.generation, lsn)
-        logs.identify(found.name, identity)
+        logs.identify(found.name, identity, log)
     before = (ledger.notes or {}).get(found.name)
     return LogNote(incarnation, log.sync(), 0 if before is None else before.highest)
 

@@ -42,7 +42,7 @@ class ServiceLogs(NamedTuple):
     @property
     def identified(self) -> bool:
         """True where logs are stored apart from the ledger, so that they have identities."""
-        return self.place.folder is not None
+        return self.place.identifies_logs
 
     def identity(self, name: str) -> LogIdentity | None:
         """Reads the identity of a log; see read_identity."""
@@ -53,9 +53,9 @@ class ServiceLogs(NamedTuple):
         found = self.identity(name_of(address)) if self.identified else None
         return f"{ledger:x}" if found is None else f"{found.ledger:x}-{found.incarnation:x}"
 
-    def identify(self, name: str, identity: LogIdentity) -> None:
-        """Writes the identity of a log; see write_identity."""
-        self.place.identify_log(name, identity)
+    def identify(self, name: str, identity: LogIdentity, log: Log) -> None:
+        """Writes the identity of a log, which is open; see StoragePlace."""
+        self.place.identify_log(name, identity, log)
 
     @property
     def restored(self) -> bool:

@@ -52,7 +52,9 @@ def target(host: str, port: int, home: ActorHome | None = None) -> str:
 
 
 def place_of(settings: Settings) -> StoragePlace:
-    """Returns the place where the service stores its data. Raises FailedPrecondition."""
+    """Returns the place where the service stores its data. Raises FailedPrecondition,
+    InvalidArgument."""
     url = settings.database_url
     secret = None if url is None else url.get_secret_value()
-    return place(settings.data_dir, secret, settings.database_schema)
+    logs = settings.log_url, settings.log_config
+    return place(settings.data_dir, secret, settings.database_schema, *logs)

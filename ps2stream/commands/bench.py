@@ -11,6 +11,7 @@ from ps2stream.commands.bench_options import (
     count_option,
     directory_option,
     literals_option,
+    log_options,
     query_options,
     seconds_option,
     share_option,
@@ -285,20 +286,27 @@ def stalled(
 
 @bench.command()
 @storage_options
+@log_options
 @json_option
 @pass_output
 def log(
-    output: CommandOutput, /, directory: str | None, database_url: str | None, seconds: float
+    output: CommandOutput,
+    /,
+    directory: str | None,
+    database_url: str | None,
+    log_url: str | None,
+    log_config: str | None,
+    seconds: float,
 ) -> None:
     """Measure the append-only log that stores deliveries and publications.
 
     Small records are appended singly and in groups, large ones in groups. Reports records and
-    megabytes per second, each synced, and records read back per second. Exit code 1 if a record
-    that was read back was wrong.
+    megabytes per second, each synced, the CPU seconds of this process per gigabyte, and records
+    read back per second. Exit code 1 if a record that was read back was wrong.
     """
     from ps2stream.benchmarks.log import run_log
 
-    show_result(output, run_log(directory, seconds, database_url))
+    show_result(output, run_log(directory, seconds, database_url, log_url, log_config))
 
 
 @bench.command()

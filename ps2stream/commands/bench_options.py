@@ -112,6 +112,26 @@ def storage_options(command: F) -> F:
     return command
 
 
+def log_options(command: F) -> F:
+    """Adds the options of a Kafka cluster for the logs."""
+    for option in (
+        click.option(
+            "--log-config",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Properties of librdkafka that say how the brokers of --log-url are reached.",
+        ),
+        click.option(
+            "--log-url",
+            metavar="URL",
+            help="Kafka cluster (kafka://HOST:PORT,.../PREFIX) to measure instead, in topics that "
+            "are removed afterwards.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def show_result(output: CommandOutput, found: dict[str, Any]) -> None:
     """Prints a result. Wrong matches make its figures worthless, and the exit code 1."""
     output.emit(found, _format_result(found))

@@ -181,6 +181,8 @@ def _provide_service(
             update={
                 "data_dir": folder.path / "data",
                 "database_url": None,
+                "log_url": None,
+                "log_config": None,
                 "session_quota": 256 << 20,
             }
         )

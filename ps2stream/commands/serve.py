@@ -117,8 +117,13 @@ def serve(
     from ps2stream.cluster.running_service import place_of
     from ps2stream.cluster.service import start
 
-    kept = str(settings.data_dir if settings.database_url is None else place_of(settings))
-    where = {"data_dir" if settings.database_url is None else "database": kept}
+    where = {"data_dir": str(settings.data_dir)}
+    if settings.database_url is not None:
+        ledger = settings.model_copy(update={"log_url": None})
+        where = {"database": str(place_of(ledger))}
+    if settings.log_url is not None:
+        where["logs"] = settings.log_url
+    kept = ", logs in ".join(where.values())
     done = threading.Event()
     overdue = threading.Timer(END_S, _end_at_once)
     overdue.daemon = True

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ps2stream.connectors.kafka_config import (
+from ps2stream.errors import FailedPrecondition, Unavailable
+from ps2stream.kafka import (
     LOOK_S,
     WAIT_S,
     check_topic,
@@ -17,7 +18,6 @@ from ps2stream.connectors.kafka_config import (
     make_handle,
     translate_error,
 )
-from ps2stream.errors import FailedPrecondition, Unavailable
 
 TAIL = 100
 """Offsets that are searched first for the last record that was committed; then all are."""

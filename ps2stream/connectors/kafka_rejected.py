@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ps2stream.connectors.kafka_config import check_topic, make_handle
 from ps2stream.connectors.retry import ConnectorAbandoned
 from ps2stream.errors import FailedPrecondition, Unavailable
+from ps2stream.kafka import check_topic, make_handle
 
 MOST_BYTES = 100_000_000
 """Largest record to send, unless configured: brokers decide what is too large."""

@@ -15,7 +15,11 @@ from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.deliveries import DeliveryReader, encode_items
-from ps2stream.connectors.kafka_config import (
+from ps2stream.connectors.kafka_cursor import CursorTopic
+from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
+from ps2stream.errors import FailedPrecondition, Ps2StreamError, invalid
+from ps2stream.extras import import_optional
+from ps2stream.kafka import (
     WAIT_S,
     KafkaErrors,
     check_topic,
@@ -23,10 +27,6 @@ from ps2stream.connectors.kafka_config import (
     read_config,
     translate_error,
 )
-from ps2stream.connectors.kafka_cursor import CursorTopic
-from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
-from ps2stream.errors import FailedPrecondition, Ps2StreamError, invalid
-from ps2stream.extras import import_optional
 from ps2stream.v1 import delivery_pb2
 
 log = logging.getLogger(__name__)

@@ -15,19 +15,19 @@ from typing import Any, Literal
 
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
-from ps2stream.connectors.kafka_config import (
-    KafkaErrors,
-    check_topic,
-    make_handle,
-    read_config,
-    translate_error,
-)
 from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import RecordFields
 from ps2stream.connectors.offsets import OffsetFlight, Partition
 from ps2stream.connectors.publisher import SourcePublisher
 from ps2stream.errors import InvalidArgument, Unavailable, invalid
 from ps2stream.extras import import_optional
+from ps2stream.kafka import (
+    KafkaErrors,
+    check_topic,
+    make_handle,
+    read_config,
+    translate_error,
+)
 from ps2stream.limits import ID_BYTES
 
 log = logging.getLogger(__name__)

@@ -59,7 +59,8 @@ class ServiceCensus(NamedTuple):
     those of the session that has most; backlog_age_s is the age of the oldest. Rates are per
     second. replicated_units: of the plan, sharded_units among them; hot_changes: plan
     changes for hot units since the controller started; hot_balance: of the copies of objects, most
-    over mean, 0 while unknown. archive: None if there is none.
+    over mean, 0 while unknown. archive: None if there is none. caveat: what the place of the data
+    does not promise; empty if it promises all.
     """
 
     taken_ms: int
@@ -79,6 +80,7 @@ class ServiceCensus(NamedTuple):
     hot_balance: float
     sharded_units: int
     archive: ArchiveStatus | None
+    caveat: str
 
 
 class _SeenActor(NamedTuple):
@@ -149,6 +151,7 @@ class CensusTaker:
             hot_balance=highest("controller", "hot_balance"),
             sharded_units=int(highest("controller", "sharded")),
             archive=_archive_status(statuses),
+            caveat=next((str(s["caveat"]) for s in statuses.values() if "caveat" in s), ""),
         )
 
     def _count_actor(
@@ -225,6 +228,8 @@ def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
             f"a session has {census.largest_backlog_matches:,} unacknowledged matches, the oldest "
             f"found {census.backlog_age_s:.0f} s ago"
         )
+    if census.caveat:
+        problems.append(census.caveat)
     if census.archive is not None:
         problems += [f"the archive is not written by {why}" for why in census.archive.problems]
     return problems

@@ -122,9 +122,10 @@ class AdminService:
 
 def _census_to_proto(census: ServiceCensus) -> admin_pb2.Census:
     actors = [admin_pb2.ActorStatus(**dataclasses.asdict(actor)) for actor in census.actors]
-    archive = census.archive
+    archive, values = census.archive, census._asdict()
+    del values["caveat"]  # which the problems name
     return admin_pb2.Census(
-        **census._asdict()
+        **values
         | {
             "actors": actors,
             "archive": None if archive is None else admin_pb2.ArchiveStatus(**archive._asdict()),

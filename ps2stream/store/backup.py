@@ -55,8 +55,8 @@ def back_up(source: Path, target: Path) -> BackupContents:
     """Copies the data directory, whose service may run, into the new or empty folder `target`.
 
     Raises DataDirectoryError when something cannot be read or is damaged, FailedPrecondition
-    when `target` holds something or lies in `source`. The manifest is written last: a copy
-    without one is no backup.
+    when `target` holds something or lies in `source`, or the logs are elsewhere. The manifest is
+    written last: a copy without one is no backup.
     """
     if not (source / LEDGER).exists():
         raise DataDirectoryError(f"{source}: has no ledger.db, so it is not a data directory")
@@ -241,13 +241,18 @@ def _copy_ledger(source: Path, target: Path, ends: dict[str, int]) -> int:
                     if found != meta_row(*found[:2]):
                         raise DataDirectoryError(f"{source / LEDGER}: meta 'logs' is damaged")
                     notes = {n: LogNote(*note) for n, note in json.loads(found[1]).items()}
+                    if elsewhere := sorted(notes.keys() - ends.keys()):
+                        raise FailedPrecondition(
+                            f"{source}: {', '.join(elsewhere)}, to which the ledger refers, are "
+                            "not in the directory; logs in Kafka (log_url) cannot be copied as of "
+                            "the same moment as their ledger"
+                        )
                     held = {
                         name: note._replace(position=min(note.position, ends[name]))
                         for name, note in notes.items()
-                        if name in ends
                     }
                     put = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
-                    copy.execute(put, notes_row(notes | held))
+                    copy.execute(put, notes_row(held))
                 lsn: int = copy.execute("SELECT ifnull(max(lsn_to), 0) FROM log").get
                 copy.pragma("journal_mode", "delete")  # one file
             finally:

@@ -11,10 +11,9 @@ import struct
 import zlib
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from ps2stream.errors import DataDirectoryError
-from ps2stream.store.disk import DiskFile
 
 FORMAT = 1
 MAX_FRAME = (1 << 32) - 1  # bytes
@@ -39,7 +38,7 @@ class SegmentHeader(NamedTuple):
 
     def encode(self) -> bytes:
         """Returns HEADER bytes."""
-        return _encode_checked(b"PS2s", _HEADER.pack(FORMAT, *self))
+        return encode_checked(b"PS2s", _HEADER.pack(FORMAT, *self))
 
     @classmethod
     def decode(cls, raw: bytes, path: Path, advice: str) -> Self | None:
@@ -47,7 +46,7 @@ class SegmentHeader(NamedTuple):
         the path and, when it is damaged, the advice."""
         if not raw.strip(b"\0"):
             return None
-        return cls(*_decode_checked(b"PS2s", _HEADER, raw, path, advice))
+        return cls(*decode_checked(b"PS2s", _HEADER, raw, path, advice))
 
 
 class LogMark(NamedTuple):
@@ -62,23 +61,26 @@ class LogMark(NamedTuple):
 
     def encode(self) -> bytes:
         """Returns MARK bytes."""
-        return _encode_checked(b"PS2g", _MARK.pack(FORMAT, *self))
+        return encode_checked(b"PS2g", _MARK.pack(FORMAT, *self))
 
     @classmethod
     def decode(cls, raw: bytes, path: Path, advice: str) -> Self:
         """Returns the mark. Raises DataDirectoryError, like Header.decode."""
-        return cls(*_decode_checked(b"PS2g", _MARK, raw, path, advice))
+        return cls(*decode_checked(b"PS2g", _MARK, raw, path, advice))
 
 
-def _encode_checked(magic: bytes, body: bytes) -> bytes:
+def encode_checked(magic: bytes, body: bytes) -> bytes:
+    """Returns the body behind a magic number of four bytes and a checksum of both."""
     return _CHECKED.pack(magic, zlib.crc32(magic + body)) + body
 
 
-def _decode_checked(
-    magic: bytes, form: struct.Struct, raw: bytes, path: Path, advice: str
+def decode_checked(
+    magic: bytes, form: struct.Struct, raw: bytes, path: Path | str, advice: str
 ) -> tuple[int, ...]:
+    """Returns the values of a body whose first one is FORMAT, without that. Raises
+    DataDirectoryError with the path; the advice says what to do about damage."""
     body = raw[_CHECKED.size :]
-    if len(body) != form.size or raw != _encode_checked(magic, body):
+    if len(body) != form.size or raw != encode_checked(magic, body):
         raise DataDirectoryError(
             f"{path} is damaged at byte 0, or was written by another program. {advice}"
         )
@@ -106,8 +108,14 @@ def frames(positions: Sequence[int], records: Sequence[bytes]) -> list[bytes]:
     return out
 
 
+class FrameSource(Protocol):
+    """The part of a file that frames are read from."""
+
+    def pread(self, size: int, at: int, /) -> bytes: ...
+
+
 def walk_frames(
-    file: DiskFile, base: int, position: int, stop: int, step: int = 1 << 20
+    file: FrameSource, base: int, position: int, stop: int, step: int = 1 << 20
 ) -> Generator[tuple[int, bytes], None, int]:
     """Yields (position, record) of the sound frames that follow one another from `position`,
     where one begins, to `stop` in a segment that begins at `base`; returns where they end.

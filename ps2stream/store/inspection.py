@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,9 +31,12 @@ class DirectoryInspection(NamedTuple):
     mismatches: Sequence[LogMismatch]
 
 
-def inspect(folder: Path) -> DirectoryInspection:
-    """Inspects the directory, which has a ledger. Raises DataDirectoryError when something cannot
-    be read or is damaged."""
+def inspect(
+    folder: Path, list_logs: Callable[[], list[FoundLog]] | None = None
+) -> DirectoryInspection:
+    """Inspects the directory, which has a ledger. `list_logs` finds the logs where they are not in
+    the directory. Raises DataDirectoryError when something cannot be read or is damaged, and what
+    `list_logs` raises."""
     # The ledger is read before the logs, which may grow meanwhile: they have what it notes.
     with translate_ledger_errors(folder):
         db = connect(folder / "ledger.db", apsw.SQLITE_OPEN_READWRITE)
@@ -51,7 +54,11 @@ def inspect(folder: Path) -> DirectoryInspection:
     meta = {key: value for key, value, _ in rows}
     found = json.loads(meta["logs"]) if "logs" in meta else None
     notes = None if found is None else {name: LogNote(*note) for name, note in found.items()}
-    logs = [_inspect_log(path) for path in sorted(folder.iterdir()) if _LOG.fullmatch(path.name)]
+    if list_logs is not None:
+        logs = list_logs()
+    else:
+        paths = (path for path in sorted(folder.iterdir()) if _LOG.fullmatch(path.name))
+        logs = [_inspect_log(path) for path in paths]
     known = {log.name for log in logs}
     missing = sorted(set(notes or {}) - known)
     logs += [FoundLog(name, made=False, end=0, lsn=0, identity=None) for name in missing]

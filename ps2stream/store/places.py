@@ -1,4 +1,5 @@
-"""Places for a service's durable data: a data directory, or a schema in PostgreSQL."""
+"""Places for a service's durable data: a data directory, or a schema in PostgreSQL; and topics of
+Kafka for the logs, beside either."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from ps2stream.store.snapshots import SnapshotStore, forget_beyond
 from ps2stream.store.tokens import FileTokenStore
 
 if TYPE_CHECKING:
+    from ps2stream.store.kafka_cluster import KafkaCluster
     from ps2stream.store.postgres_session import PostgresDatabase
 
 SNAPSHOTS = "snapshots"
@@ -41,6 +43,16 @@ class StoragePlace(Protocol):
     @property
     def folder(self) -> Path | None:
         """The folder where the place takes room on this machine, if it does."""
+        ...
+
+    @property
+    def identifies_logs(self) -> bool:
+        """True where logs are stored apart from the ledger, so that they have identities."""
+        ...
+
+    @property
+    def caveat(self) -> str:
+        """What the place does not promise; empty for one that keeps what it acknowledges."""
         ...
 
     def recorded_analysis(self) -> str | None:
@@ -73,8 +85,9 @@ class StoragePlace(Protocol):
         database."""
         ...
 
-    def identify_log(self, name: str, identity: LogIdentity) -> None:
-        """Gives the log this identity (write_identity)."""
+    def identify_log(self, name: str, identity: LogIdentity, log: Log) -> None:
+        """Gives the log, which is open, this identity (write_identity); durable at the latest when
+        the log is synced."""
         ...
 
     @property
@@ -108,6 +121,14 @@ class DataDirectory:
     def folder(self) -> Path:
         return self.path
 
+    @property
+    def identifies_logs(self) -> bool:
+        return True
+
+    @property
+    def caveat(self) -> str:
+        return ""
+
     def recorded_analysis(self) -> str | None:
         return ledger.recorded(self.path, "analysis")
 
@@ -132,7 +153,7 @@ class DataDirectory:
     def log_identity(self, name: str) -> LogIdentity | None:
         return read_identity(self.path / name)
 
-    def identify_log(self, name: str, identity: LogIdentity) -> None:
+    def identify_log(self, name: str, identity: LogIdentity, log: Log) -> None:
         write_identity(self.path / name, identity)
 
     @property
@@ -162,6 +183,14 @@ class PostgresSchema:
     @property
     def folder(self) -> None:
         return None
+
+    @property
+    def identifies_logs(self) -> bool:
+        return False
+
+    @property
+    def caveat(self) -> str:
+        return ""
 
     def recorded_analysis(self) -> str | None:
         from ps2stream.store.postgres import recorded
@@ -196,7 +225,7 @@ class PostgresSchema:
     def log_identity(self, name: str) -> LogIdentity | None:
         return None
 
-    def identify_log(self, name: str, identity: LogIdentity) -> None:
+    def identify_log(self, name: str, identity: LogIdentity, log: Log) -> None:
         """Does nothing: whoever restores the database restores all of it."""
 
     @property
@@ -215,14 +244,95 @@ class PostgresSchema:
         return PostgresTokenStore(self.database)
 
 
-def place(
-    data_dir: Path, database_url: str | None = None, schema: str = "ps2stream"
-) -> StoragePlace:
-    """Returns the data directory, or the schema in PostgreSQL if there is a URL. Raises
-    InvalidArgument when the URL is none, FailedPrecondition when psycopg is not installed."""
-    if database_url is None:
-        return DataDirectory(data_dir.absolute())
-    with name_missing_extra("database_url"):
-        from ps2stream.store.postgres_session import PostgresDatabase
+@dataclasses.dataclass(frozen=True)
+class KafkaTopics:
+    """Topics of a Kafka cluster for the logs; `ledger` is the place of everything else."""
 
-    return PostgresSchema(PostgresDatabase(database_url, schema))
+    ledger: StoragePlace
+    cluster: KafkaCluster
+
+    def __str__(self) -> str:
+        return f"{self.ledger}, logs in {self.cluster}"
+
+    @property
+    def folder(self) -> Path | None:
+        return self.ledger.folder
+
+    @property
+    def identifies_logs(self) -> bool:
+        return True
+
+    @property
+    def caveat(self) -> str:
+        return self.cluster.caveat
+
+    def recorded_analysis(self) -> str | None:
+        return self.ledger.recorded_analysis()
+
+    def recorded_plan(self) -> str | None:
+        return self.ledger.recorded_plan()
+
+    def pending_plan(self) -> str | None:
+        return self.ledger.pending_plan()
+
+    def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
+        return self.ledger.open_ledger(analysis, again=again)
+
+    def open_log(self, name: str, *, again: bool = False) -> Log:
+        from ps2stream.store.kafka_log import KafkaLog
+
+        return KafkaLog.open(self.cluster, name, again=again)
+
+    def logs(self) -> Sequence[str]:
+        from ps2stream.store.kafka_cluster import KafkaAdmin
+
+        return KafkaAdmin(self.cluster).list_logs()
+
+    def log_identity(self, name: str) -> LogIdentity | None:
+        from ps2stream.store.kafka_log import look_at_end
+
+        return look_at_end(self.cluster, name)[1]
+
+    def identify_log(self, name: str, identity: LogIdentity, log: Log) -> None:
+        from ps2stream.store.kafka_log import KafkaLog
+
+        assert isinstance(log, KafkaLog)
+        log.identify(identity)
+
+    @property
+    def restored(self) -> bool:
+        return self.ledger.restored
+
+    def forget_restored(self) -> None:
+        self.ledger.forget_restored()
+
+    def open_snapshots(self, name: str) -> SnapshotStore | None:
+        return self.ledger.open_snapshots(name)
+
+    def open_tokens(self) -> TokenKeeper:
+        return self.ledger.open_tokens()
+
+
+def place(
+    data_dir: Path,
+    database_url: str | None = None,
+    schema: str = "ps2stream",
+    log_url: str | None = None,
+    log_config: Path | None = None,
+) -> StoragePlace:
+    """Returns the data directory, or the schema in PostgreSQL if there is a URL; with `log_url`,
+    topics of Kafka for the logs, which are reached by the properties in `log_config`. Raises
+    InvalidArgument when a URL is none, FailedPrecondition when psycopg or confluent-kafka is not
+    installed."""
+    found: StoragePlace = DataDirectory(data_dir.absolute())
+    if database_url is not None:
+        with name_missing_extra("database_url"):
+            from ps2stream.store.postgres_session import PostgresDatabase
+
+        found = PostgresSchema(PostgresDatabase(database_url, schema))
+    if log_url is None:
+        return found
+    with name_missing_extra("log_url"):
+        from ps2stream.store.kafka_cluster import KafkaCluster
+
+    return KafkaTopics(found, KafkaCluster.parse(log_url, log_config))

@@ -16,6 +16,11 @@ from tests.chaos.run import beside_hogs, ray_deaths, run, sweep, teller
 @click.option("--seed", default=1, show_default=True, help="Of what happens when.")
 @click.option("--workers", default=3, show_default=True)
 @click.option("--postgres", is_flag=True, help="Over PostgreSQL, which is killed as well.")
+@click.option(
+    "--kafka",
+    type=click.Choice(["1", "3"]),
+    help="With the logs in so many brokers of Kafka, which are killed as well.",
+)
 @click.option("--hot-s", default=0.0, help="Seconds for which one place and word is hot; 0: none.")
 @click.option("--standbys", default=0, show_default=True, help="Of the service.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
@@ -26,6 +31,7 @@ def main(
     seed: int,
     workers: int,
     postgres: bool,
+    kafka: str | None,
     hot_s: float,
     standbys: int,
     as_json: bool,
@@ -37,7 +43,8 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if context.invoked_subcommand is None:
         shape = {"workers": workers, "standbys": standbys}
-        found = run(minutes, seed, **shape, postgres=postgres, hot_s=hot_s)
+        brokers = int(kafka or 0)
+        found = run(minutes, seed, **shape, postgres=postgres, kafka=brokers, hot_s=hot_s)
         show(found, as_json)
 
 

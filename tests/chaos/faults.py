@@ -7,20 +7,27 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.host import Host, send
 from tests.chaos.moves import HOLDERS, TRIES, Mover
 from tests.chaos.moves import ROLES as VICTIMS
-from tests.support.postgres_server import Server
 
 STOPPED_S = 10.0
 PAUSE_S = 2.0
 ROLES = ("dispatcher", "worker", "merger", "sequencer", "controller")
 AMID_MOVES = {"target": "transferring", "controller": "retiring"}
 """Who is killed at each step of a move where there is no time for all."""
+
+
+class DataServer(Protocol):
+    """A server in which the service keeps data."""
+
+    def crash(self) -> None: ...
+    def start(self) -> None: ...
 
 
 @dataclass
@@ -53,10 +60,14 @@ class Faults:
     """Does one thing after the other. `say` is told of each."""
 
     def __init__(
-        self, host: Host, seed: int, say: Callable[[str], None], database: Server | None = None
+        self,
+        host: Host,
+        seed: int,
+        say: Callable[[str], None],
+        servers: Mapping[str, DataServer] | None = None,
     ) -> None:
         self.host = host
-        self.database = database
+        self.servers = servers or {}
         self.rng = random.Random(seed)
         self.say = say
         self.tally = Tally()
@@ -74,8 +85,8 @@ class Faults:
             self.move: 12,
             self.kill_amid_a_move: 24,
         }
-        if database is not None:
-            self._deeds[self.kill_database] = 12
+        if self.servers:
+            self._deeds[self.kill_server] = 12
 
     def run(self, seconds: float, kills: int = 0, pause: tuple[float, float] = (3.0, 7.0)) -> None:
         """Until `seconds` are over and so many were killed, or ten times as long."""
@@ -168,15 +179,15 @@ class Faults:
             self.tally.kills[role] += 1
             self.tally.stopped.append((time.monotonic(), role))
 
-    def kill_database(self) -> None:
-        """kill -9 of PostgreSQL, and its start after a while."""
-        assert self.database is not None
-        self.say("kill the database")
-        self.tally.kill("database")
-        self.database.crash()
+    def kill_server(self) -> None:
+        """kill -9 of PostgreSQL or of a broker of Kafka, and its start after a while."""
+        name = self.rng.choice(list(self.servers))
+        self.say(f"kill the {name}")
+        self.tally.kill(name)
+        self.servers[name].crash()
         time.sleep(self.rng.choice([0.0, 1.0, 4.0]))
-        self.database.start()
-        self.say("the database is back")
+        self.servers[name].start()
+        self.say(f"the {name} is back")
 
     def _restart(self, kill: bool) -> None:
         for thread in self._waking:

@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -20,12 +20,13 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.ray_instance import DAEMONS
 from ps2stream.errors import Ps2StreamError
 from tests.chaos.clients import Publisher, Subscriber, Updater
-from tests.chaos.faults import Faults
+from tests.chaos.faults import DataServer, Faults
 from tests.chaos.history import History
 from tests.chaos.host import READY_S, Host, send
 from tests.chaos.moves import HOLDERS, ROLES, Mover
 from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
 from tests.chaos.withdrawals import Withdrawer
+from tests.support.kafka_broker import broker, cluster
 from tests.support.postgres_server import Server, installed, server
 
 DRAIN_S = 60.0
@@ -54,17 +55,25 @@ def run(
     workers: int = 3,
     rate: float = 16.0,
     postgres: bool = False,
+    kafka: int = 0,
     hot_s: float = 0.0,
     standbys: int = 0,
 ) -> dict[str, Any]:
     """Figures as JSON takes them; "held" says whether the contract did. It goes on until there
     were so many `kills`. With `postgres` the service keeps everything in a server that is killed
-    as well; with `hot_s` most of the stream is of one place and word, of another so many seconds
+    as well; with `kafka`, 1 or 3, its logs in so many brokers, which are killed one at a time; with
+    `hot_s` most of the stream is of one place and word, of another so many seconds
     later, and the service replicates such units."""
     with ExitStack() as ending:
-        database = ending.enter_context(_database()) if postgres else None
+        servers: dict[str, DataServer] = {}
         options = [f"--hot={'replicate' if hot_s else 'off'}", f"--standbys={standbys}"]
-        options += [] if database is None else [f"--database-url={database.url}"]
+        if postgres:
+            servers["database"] = database = ending.enter_context(_database())
+            options.append(f"--database-url={database.url}")
+        if kafka:
+            found, address = ending.enter_context(_brokers(kafka))
+            servers |= found
+            options.append(f"--log-url={address}")
 
         def faults(host: Host, say: Say) -> dict[str, Any]:
             with ReplicaWatch(host.targets) as replicas:
@@ -74,7 +83,7 @@ def run(
                     Crowd(host, seed, rate, hot_s),
                     seed,
                     say,
-                    database,
+                    servers,
                 )
             return found | {"minutes": minutes, "plans_with_replicas": len(replicas.versions)}
 
@@ -115,7 +124,7 @@ def rehearse(seed: int, hogs_s: float) -> dict[str, Any]:
 
     def work(host: Host, say: Say) -> dict[str, Any]:
         beside = _measure_beside_hogs(host, hogs_s)
-        found = _under_faults(host, Faults.run_each, Crowd(host, seed, 6.0), seed, say, None)
+        found = _under_faults(host, Faults.run_each, Crowd(host, seed, 6.0), seed, say)
         return found | {"held": found["held"] and beside["held"], "beside_hogs": beside}
 
     return _hosted(work, {"workers": 2}, ("--load-period-s=2",))
@@ -318,16 +327,28 @@ def _database() -> AbstractContextManager[Server]:
     return server(programs)
 
 
+@contextmanager
+def _brokers(count: int) -> Iterator[tuple[dict[str, DataServer], str]]:
+    """The brokers by name, and the address of a service's logs there."""
+    if count == 1:
+        with broker() as found:
+            yield {"broker": found}, f"kafka://{found.address}/chaos?development=true"
+    else:
+        with cluster() as three:
+            names = {f"broker {i}": each for i, each in enumerate(three.brokers, 1)}
+            yield {**names}, f"kafka://{three.address}/chaos"
+
+
 def _under_faults(
     host: Host,
     play: Callable[[Faults], None],
     crowd: Crowd,
     seed: int,
     say: Say,
-    database: Server | None,
+    servers: Mapping[str, DataServer] | None = None,
 ) -> dict[str, Any]:
     history = crowd.history
-    faults = Faults(host, seed, say, database)
+    faults = Faults(host, seed, say, servers)
     try:
         time.sleep(SETTLE_S)
         play(faults)

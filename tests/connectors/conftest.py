@@ -19,16 +19,10 @@ import pytest
 
 from ps2stream.client.client import Client
 from tests.conftest import ROOT
-from tests.support.kafka_broker import Broker, broker, free_port
+from tests.support.kafka_broker import free_port
 
 QUOTA = 2_000
 """Objects a second that the service takes, so that it refuses some now and then."""
-
-
-@pytest.fixture(scope="session")
-def kafka() -> Iterator[Broker]:
-    with broker() as found:
-        yield found
 
 
 class Program:

@@ -132,6 +132,12 @@ def test_all_ask_dns_and_only_stores_the_database(network: Network) -> None:
     for source in SERVICE:
         stores = source in ("dispatcher", "merger", "sequencer", "controller")
         assert anywhere.allows(source, "stranger", 5432) == stores
+    logs = {"url": "kafka://k:9093/x", "configSecret": {"name": "kafka"}}
+    kafka = Network(manifests(with_value(case("dev"), ("logs",), logs)))
+    for source in SERVICE:
+        stores = source in ("dispatcher", "merger", "sequencer", "controller")
+        assert kafka.allows(source, "stranger", 9093) == stores
+        assert not network.allows(source, "stranger", 9093)
 
 
 @pytest.mark.parametrize("driver", ["planner", "pipeline"])

@@ -93,14 +93,15 @@ def test_no_secret_stands_in_a_manifest(rendered: list[Manifest]) -> None:
 
 
 def test_only_who_needs_a_secret_has_it() -> None:
-    values = case("production")
-    [cluster_token, database, tls, tokens] = [
-        "ps2stream", "ps2stream-database", "ps2stream-tls", "ps2stream-tokens",
+    logs = {"url": "kafka://k:9093/x", "configSecret": {"name": "ps2stream-kafka"}}
+    values = with_value(case("production"), ("logs",), logs)
+    [cluster_token, database, kafka, tls, tokens] = [
+        "ps2stream", "ps2stream-database", "ps2stream-kafka", "ps2stream-tls", "ps2stream-tokens",
     ]  # fmt: skip
     for pod in pods(manifests(values)):
         wanted = set()
         if pod.role in STORES:
-            wanted.add(database)
+            wanted |= {database, kafka}
         if pod.role in CALLERS:
             wanted.add(tls)
         if pod.role in {"planner", "pipeline", "test"}:

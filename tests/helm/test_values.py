@@ -20,7 +20,7 @@ NO_VALUE = {"global"}
 OF_THE_CHART = {
     "host", "port", "database_url", "database_schema", "dispatchers", "workers", "mergers",
     "tls_cert", "tls_key", "tls_client_ca", "dispatcher_ports", "link_ports", "ray_address",
-    "nodes_s", "node_ip", "niceness", "archive",
+    "nodes_s", "node_ip", "niceness", "archive", "log_url", "log_config",
 }  # fmt: skip
 """Settings that the chart has values of its own for, or knows."""
 NOT_HERE = {
@@ -33,6 +33,7 @@ NOT_HERE = {
 OTHER: dict[str, Any] = {
     "image.tag": "2", "image.digest": f"sha256:{'0' * 64}", "image.pullPolicy": "Always",
     "database.url": "postgresql://other@db/x", "database.urlSecret.name": "uri",
+    "logs.url": "kafka://k:1/x",
     "tls.certManager.issuerKind": "Issuer", "service.type": "NodePort",
     "planner.image": "registry:5000/spark:2", "planner.sparkMaster": "local[3]",
     "planner.schedule": "1 1 * * *", "planner.fall": "0.2",
@@ -49,6 +50,11 @@ INSTEAD: dict[str, dict[str, Any]] = {
     "database.urlSecret.key": {"database.url": "", "database.urlSecret.name": "uri"},
     "database.urlSecret.name": {"database.url": ""},
     "database.url": {},
+    "logs.url": {"logs.configSecret.name": "kafka"},
+    "logs.configSecret.name": {"logs.url": "kafka://k:1/x"},
+    "logs.configSecret.key": {"logs.url": "kafka://k:1/x", "logs.configSecret.name": "kafka"},
+    "networkPolicy.logs": {"logs.url": "kafka://k:1/x", "logs.configSecret.name": "kafka"},
+    "networkPolicy.logsPort": {"logs.url": "kafka://k:1/x", "logs.configSecret.name": "kafka"},
     "tls.existingSecret": {"tls.certManager.issuer": ""},
     "tls.clientCA.name": {"tls.clientSecret": "own"},
     "tls.clientCA.key": {"tls.clientSecret": "own", "tls.clientCA.name": "ca"},
@@ -210,6 +216,7 @@ def test_settings_are_those_of_the_service() -> None:
         ("planner.image", "spark:latest", "/planner/image"),
         ("database.schema", "a b", "/database/schema"),
         ("database.url", "mysql://db", "/database/url"),
+        ("logs.url", "kafka://k1:9093", "/logs/url"),
         ("planner.sparkMaster", "yarn", "/planner/sparkMaster"),
         ("ray.redis.address", "redis://:secret@redis:6379", "/ray/redis/address"),
         ("settings.unknown", 1, "/settings"),
@@ -252,6 +259,7 @@ def test_nothing_that_must_be_said_has_a_default() -> None:
             {"tls.existingSecret": "own"},
             "tls.existingSecret, tls.certManager.issuer: set exactly one",
         ),
+        ({"logs.url": "kafka://k:1/x"}, "logs.url, logs.configSecret.name: must be set together"),
         ({"tls.clientCA.name": "ca"}, "tls.clientCA.name, tls.clientSecret: must be set together"),
         ({"tls.clientSecret": "own"}, "tls.clientCA.name, tls.clientSecret: must be set together"),
         ({"settings.identities": {"x": {"scopes": ["admin"]}}}, "settings.identities: require tls"),

@@ -443,7 +443,7 @@ class _Logs:
         address = self._of[name]
         return read_identity(_folder(address), self._cluster.disk(address))
 
-    def identify(self, name: str, identity: LogIdentity) -> None:
+    def identify(self, name: str, identity: LogIdentity, _log: Log) -> None:
         address = self._of[name]
         write_identity(_folder(address), identity, self._cluster.disk(address))
 

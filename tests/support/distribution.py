@@ -1,4 +1,5 @@
-"""The distribution of test files over processes: the longest first, Spark's in one process."""
+"""The distribution of test files over processes: the longest first, Spark's and Kafka's each in one
+process."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ LONGEST = (
     "tests/connectors/test_kafka.py",
     "tests/sim/test_faults.py",
     "tests/sim",
+    "tests/kafka",
     "tests/fuzz",
     "tests/spark/test_submit.py",
     "tests/transcripts",
@@ -27,8 +29,8 @@ LONGEST = (
 )
 """Files and folders of tests by the time that they take. The rest, many short ones, come last and
 fill the processes evenly."""
-SHARED = "tests/spark"
-"""A folder of which the files share what is slow to start."""
+SHARED = ("tests/kafka", "tests/spark")
+"""Folders of which the files share what is slow to start."""
 ALONE = ("tests/spark/test_submit.py",)
 SCATTERED = ("tests/sim/test_seeds.py",)
 """Files of which each test may run in another process: they take longest, and share nothing."""
@@ -38,7 +40,8 @@ def scope_of(path: str, test: str = "") -> str:
     """Returns the name of what runs in one process with this file, or with this test of it."""
     if path in SCATTERED:
         return f"{path}::{test}"
-    return SHARED if path.startswith(f"{SHARED}/") and path not in ALONE else path
+    folder = next((name for name in SHARED if path.startswith(f"{name}/")), path)
+    return path if path in ALONE else folder
 
 
 def rank_of(path: str) -> int:

@@ -1,4 +1,4 @@
-"""A Kafka broker of the tests' own: one node in KRaft mode, from Maven Central."""
+"""Kafka brokers of the tests' own, one or three, in KRaft mode, from Maven Central."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,24 @@ class Broker:
     """Stops, crashes and starts again at the same address, over the same data. At `secure` it
     speaks TLS and asks for a password, as the properties `librdkafka` have it."""
 
-    def __init__(self, jars: Path, folder: Path) -> None:
+    def __init__(
+        self, jars: Path, folder: Path, node: int = 1, controllers: Sequence[int] = ()
+    ) -> None:
+        """Node `node` of a cluster whose controllers listen at these ports, of one by default."""
         self._java = ["java", *_JVM, "-cp", f"{jars}/*"]
-        self._folder = folder
-        port, controller, secure = free_port(), free_port(), free_port()
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        port, secure = free_port(), free_port()
+        controllers = controllers or [free_port()]
+        controller = controllers[node - 1]
+        alone = len(controllers) == 1
+        voters = ",".join(f"{i}@127.0.0.1:{at}" for i, at in enumerate(controllers, 1))
+        quorum = (
+            f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}"
+            if alone
+            else f"controller.quorum.voters={voters}"
+        )
+        copies, in_sync = (1, 1) if alone else (3, 2)
         self.secure = f"localhost:{secure}"
         pair = Authority(folder).issue("broker")
         (folder / "keystore.pem").write_bytes(pair.key.read_bytes() + pair.cert.read_bytes())
@@ -83,8 +97,8 @@ sasl.password=only-for-tests
         self._config = folder / "server.properties"
         self._config.write_text(
             f"""process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+node.id={node}
+{quorum}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://{self.address},SECURE://{self.secure},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://{self.address},SECURE://{self.secure}
@@ -99,24 +113,32 @@ auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=500
 offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
+offsets.topic.replication.factor={copies}
 transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor={copies}
+transaction.state.log.min.isr={in_sync}
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+log.initial.task.delay.ms=100
+log.retention.check.interval.ms=200
 """
         )
-        words = ["format", "-t", "abcdefghijklmnopqrstuv", "--standalone", "-c", str(self._config)]
+        words = ["format", "-t", "abcdefghijklmnopqrstuv", "-c", str(self._config)]
         subprocess.run(
-            [*self._java, "kafka.tools.StorageTool", *words], check=True, capture_output=True
+            [*self._java, "kafka.tools.StorageTool", *words, *["--standalone"][: int(alone)]],
+            check=True,
+            capture_output=True,
         )
-        self.start()
+        self.launch()
+        if alone:  # of several, the first waits for the second
+            self.wait()
 
     def start(self) -> None:
         self.launch()
         self.wait()
 
     def launch(self) -> None:
-        with (self._folder / "broker.log").open("ab") as log:
+        with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._java, "kafka.Kafka", str(self._config)], stdout=log, stderr=log
             )
@@ -131,7 +153,7 @@ transaction.state.log.min.isr=1
                 socket.create_connection((host, int(port))).close()
                 break
             if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self._folder / "broker.log").read_text()[-2000:]
+                said = (self.folder / "broker.log").read_text()[-2000:]
                 raise RuntimeError(f"Kafka did not start: {said}")
             time.sleep(0.05)
 
@@ -141,6 +163,16 @@ transaction.state.log.min.isr=1
             self._process.send_signal(how)
             self._process.wait(60)
             self._process = None
+
+    @property
+    def pids(self) -> list[int]:
+        """Its process."""
+        assert self._process is not None
+        return [self._process.pid]
+
+    def crash(self) -> None:
+        """kill -9."""
+        self.stop(signal.SIGKILL)
 
     def create(self, *topics: str, partitions: int = 1) -> None:
         # A broker that listens is not always one that answers yet, which librdkafka waits for.
@@ -193,6 +225,43 @@ transaction.state.log.min.isr=1
         return {tp.partition: tp.offset for tp in found}
 
 
+class Cluster:
+    """Three brokers, each with a controller."""
+
+    def __init__(self, jars: Path, folder: Path) -> None:
+        controllers = [free_port() for _ in range(3)]
+        self.brokers: list[Broker] = []
+        try:
+            for node in (1, 2, 3):
+                self.brokers.append(Broker(jars, folder / f"{node}", node, controllers))
+            for each in self.brokers:
+                each.wait()
+            self.wait()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def address(self) -> str:
+        return ",".join(each.address for each in self.brokers)
+
+    def wait(self) -> None:
+        """Until all three are known."""
+        admin, deadline = AdminClient({"bootstrap.servers": self.address}), time.monotonic() + 120
+        while len(admin.list_topics(timeout=60).brokers) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def leader(self, topic: str) -> Broker:
+        """The broker that leads the topic's only partition."""
+        admin = AdminClient({"bootstrap.servers": self.address})
+        return self.brokers[admin.list_topics(topic, 30).topics[topic].partitions[0].leader - 1]
+
+    def kill(self) -> None:
+        for each in self.brokers:
+            each.stop(signal.SIGKILL)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -201,12 +270,28 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def broker() -> Iterator[Broker]:
-    folder = Path(tempfile.mkdtemp(prefix="ps2s-kafka-"))
-    try:
+    with _new_folder() as folder:
         found = Broker(jars(), folder)
         try:
             yield found
         finally:
             found.stop(signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Cluster]:
+    with _new_folder() as folder:
+        found = Cluster(jars(), folder)
+        try:
+            yield found
+        finally:
+            found.kill()
+
+
+@contextlib.contextmanager
+def _new_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="ps2s-kafka-"))
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

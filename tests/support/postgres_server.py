@@ -103,11 +103,17 @@ class Server:
             self._process.wait(60)
             self._process = None
 
-    def crash(self) -> None:
-        """kill -9 of the postmaster and of all its children."""
+    @property
+    def pids(self) -> list[int]:
+        """The postmaster and its children."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        pids = [self._process.pid, *map(int, children.read_text().split())]
+        return [self._process.pid, *map(int, children.read_text().split())]
+
+    def crash(self) -> None:
+        """kill -9 of the postmaster and of all its children."""
+        pids = self.pids
+        assert self._process is not None
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

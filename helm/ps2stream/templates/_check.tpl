@@ -14,6 +14,9 @@
 {{- if regexMatch "[?&](password|passfile)=" .database.url }}
 {{- $bad = append $bad "database.url: contains a password; put it into database.passwordSecret" }}
 {{- end }}
+{{- if ne (empty .logs.url) (empty .logs.configSecret.name) }}
+{{- $bad = append $bad "logs.url, logs.configSecret.name: must be set together; the Secret says how the brokers are reached" }}
+{{- end }}
 {{- if eq (empty .tls.existingSecret) (empty .tls.certManager.issuer) }}
 {{- $bad = append $bad "tls.existingSecret, tls.certManager.issuer: set exactly one of them; the port accepts only TLS" }}
 {{- end }}

@@ -147,6 +147,11 @@ securityContext:
   mountPath: /etc/ps2stream/database
   readOnly: true
 {{- end }}
+{{- if .Values.logs.configSecret.name }}
+- name: logs
+  mountPath: /etc/ps2stream/logs
+  readOnly: true
+{{- end }}
 {{- end }}
 
 {{- define "ps2stream.databaseVolumes" -}}
@@ -160,6 +165,12 @@ securityContext:
       - key: {{ .key | quote }}
         path: ca.crt
 {{- end }}
+{{- end }}
+{{- with .Values.logs.configSecret.name }}
+- name: logs
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 0440
 {{- end }}
 {{- end }}
 

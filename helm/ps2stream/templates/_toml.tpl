@@ -14,6 +14,12 @@ link_ports = {{ toJson .Values.ray.linkPorts }}
 database_url = {{ toJson . }}
 {{- end }}
 database_schema = {{ toJson .Values.database.schema }}
+{{- with .Values.logs }}
+{{- if .url }}
+log_url = {{ toJson .url }}
+log_config = {{ printf "/etc/ps2stream/logs/%s" .configSecret.key | toJson }}
+{{- end }}
+{{- end }}
 {{- if .Values.archive.claim }}
 archive = "/var/lib/ps2stream/archive"
 {{- end }}

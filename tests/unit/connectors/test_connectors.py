@@ -19,7 +19,6 @@ from ps2stream.client.matches import read_batch
 from ps2stream.connectors.addresses import AddressReach, check_url
 from ps2stream.connectors.deliveries import DeliveryItem, encode_items
 from ps2stream.connectors.http_poster import retry_after
-from ps2stream.connectors.kafka_config import read_config
 from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
 from ps2stream.connectors.mqtt_broker import BrokerAddress, MqttSession, where
@@ -28,6 +27,7 @@ from ps2stream.connectors.retry import RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.connectors.sink_loop import MOST_BYTES, parts
 from ps2stream.errors import InvalidArgument
+from ps2stream.kafka import read_config
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import nest_attributes, read_rows
 from ps2stream.v1 import delivery_pb2, object_pb2

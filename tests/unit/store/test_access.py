@@ -28,7 +28,7 @@ def use(folder: Path) -> None:
     with Ledger.open(folder, ANALYSIS), SegmentLog.open(folder / "objects-0") as log:
         log.append(b"x")
         log.sync()
-        place.identify_log("objects-0", LogIdentity(1, 2, 3, 4))
+        place.identify_log("objects-0", LogIdentity(1, 2, 3, 4), log)
         snapshots = place.open_snapshots("worker-0")
         assert snapshots is not None
         snapshots.close()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ps2stream.connectors import kafka_config
-from ps2stream.connectors.kafka_config import check_topic
+from ps2stream import kafka
 from ps2stream.errors import FailedPrecondition, Unavailable
+from ps2stream.kafka import check_topic
 
 UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 LEADERLESS = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def sleep(seconds: float) -> None:
         now.s += seconds
 
-    monkeypatch.setattr(kafka_config, "time", SimpleNamespace(monotonic=lambda: now.s, sleep=sleep))
+    monkeypatch.setattr(kafka, "time", SimpleNamespace(monotonic=lambda: now.s, sleep=sleep))
     return now
 
 

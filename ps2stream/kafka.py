@@ -1,16 +1,16 @@
-"""Access to a Kafka cluster: librdkafka's properties, and what its errors mean."""
+"""Access to Kafka clusters: addresses, librdkafka's properties, and what its errors mean."""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from ps2stream.errors import (
     FailedPrecondition,
-    InvalidArgument,
     PermissionDenied,
     Ps2StreamError,
     Unauthenticated,
@@ -23,35 +23,67 @@ WAIT_S = 15.0
 NEWS_S = 2.0
 """How long brokers may take to know a topic that somebody has just created."""
 LOOK_S = 0.1
+_HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
+KAFKA_URL = (
+    rf"^kafka://({_HOST}:[0-9]{{1,5}}(?:,{_HOST}:[0-9]{{1,5}})*)/([A-Za-z0-9][A-Za-z0-9._-]{{0,99}})"
+    r"(\?development=true)?$"
+)
+"""Pattern of an address: brokers, prefix, and whether it is for development."""
 
 
-def read_config(path: Path | None, ours: Collection[str]) -> dict[str, str]:
+class KafkaAddress(NamedTuple):
+    """Address of a service's topics. brokers: HOST:PORT of some brokers, separated by commas;
+    prefix: what the names of its topics begin with; development: whether settings that lose data
+    are accepted."""
+
+    brokers: str
+    prefix: str
+    development: bool
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Returns the address that the URL names. Raises ValueError."""
+        if (found := re.fullmatch(KAFKA_URL, url)) is None:
+            raise ValueError(
+                "is not of the form kafka://HOST:PORT[,HOST:PORT...]/PREFIX[?development=true]"
+            )
+        return cls(found[1], found[2], found[3] is not None)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts of the brokers."""
+        return [broker.rpartition(":")[0].strip("[]") for broker in self.brokers.split(",")]
+
+
+def read_config(
+    path: Path | None, ours: Collection[str], field: str = "kafka_config"
+) -> dict[str, str]:
     """Reads properties, one `name=value` a line, as librdkafka names them; # begins a comment.
     `ours`: those that may not be set. Raises InvalidArgument naming the line, never showing a
-    value."""
+    value, with the name of the setting as `field`."""
     if path is None:
         return {}
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _config_error(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+        problem = f"cannot read {path}: {getattr(error, 'strerror', error)}"
+        raise invalid(field, problem) from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):
             continue
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (name and equals):
-            raise _config_error(f"{path}:{number}: expected NAME=VALUE")
+            raise invalid(field, f"{path}:{number}: expected NAME=VALUE")
         if name in ours:
-            raise _config_error(
-                f"{path}:{number}: {name} is set by the connector; remove this line"
-            )
+            raise invalid(field, f"{path}:{number}: {name} is set by PS2Stream; remove this line")
         found[name] = value
     return found
 
 
-def make_handle(kind: Any, config: dict[str, Any]) -> Any:
-    """Makes a consumer or a producer of Kafka. Raises InvalidArgument for a bad property."""
+def make_handle(kind: Any, config: Mapping[str, Any], field: str = "kafka_config") -> Any:
+    """Makes a consumer, a producer or an administrator of Kafka. Raises InvalidArgument for a bad
+    property, with the name of the setting as `field`."""
     try:
         # Its log repeats again and again that brokers are away, which error_cb reports, too.
         return kind({"logger": log, "log_level": 2, **config})
@@ -59,7 +91,7 @@ def make_handle(kind: Any, config: dict[str, Any]) -> Any:
         if type(error).__name__ != "KafkaException":
             raise
         problem = error.args[0].str() if hasattr(error.args[0], "str") else str(error)
-        raise _config_error(problem) from None
+        raise invalid(field, problem) from None
 
 
 class KafkaErrors:
@@ -133,7 +165,3 @@ def translate_error(error: Any) -> Ps2StreamError | None:
     if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
         return Unauthenticated(problem)
     return FailedPrecondition(problem) if error.fatal() else None
-
-
-def _config_error(problem: str) -> InvalidArgument:
-    return invalid("kafka_config", problem)
