@@ -23,8 +23,8 @@ from ps2stream.connectors.pipeline_config import build_job
 from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_value
 from tests.support.certificates import Authority
 
-HOSTS = {"ray_address", "nodes_s", "dispatcher_ports", "link_ports"}
-"""Settings of a service on several hosts."""
+HOSTS = {"ray_address", "nodes_s", "dispatcher_ports", "link_ports", "log_url", "log_config"}
+"""Settings of a service on several hosts, and of the logs that it has in Kafka."""
 
 
 def settings_of(found: list[Manifest]) -> str:
@@ -67,8 +67,8 @@ class Running(NamedTuple):
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """In one process, with a data directory in place of PostgreSQL; all else as in the pod of
-    the controller."""
+    """In one process, with a data directory in place of PostgreSQL and Kafka; all else as in the
+    pod of the controller."""
     folder = tmp_path_factory.mktemp("pod")
     authority = Authority(folder)
     pair, own = authority.issue("server"), authority.issue("client")
