@@ -607,7 +607,7 @@ def _make_violation(error: Any, source: Mapping[str, str]) -> Violation:
         near = difflib.get_close_matches(key, Settings.model_fields, 1)
         hint = f"did you mean {near[0]}?" if near else "docs/configuration.md lists all settings"
         return Violation(key, f"unknown setting (from {where}); {hint}")
-    if key == "database_url":  # it may hold a password
+    if key in ("database_url", "log_url", "trace_endpoint"):  # they may hold a password
         return Violation(key, f"{error['msg'].removeprefix('Value error, ')} (from {where})")
     ours = _PROBLEMS.get(error["type"])
     if ours is None:

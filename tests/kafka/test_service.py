@@ -137,8 +137,9 @@ def test_where_logs_are_kept(tmp_path: Path) -> None:
     assert topics.cluster.properties == {"sasl.password": "secret"}
     assert "secret" not in repr(topics)
     for bad in ("kafka://k1/x", "kafka://u:p@k1:1/x", "kafka://k1:1/x/y", "kafka://k1:1/x?y=1", ""):
-        with pytest.raises(InvalidArgument, match="log_url: is not of the form"):
+        with pytest.raises(InvalidArgument, match="log_url: is not of the form") as caught:
             load({"log_url": bad}, environ={})
+        assert "u:p" not in str(caught.value)
     with pytest.raises(InvalidArgument, match="log_config: needs log_url"):
         load({"log_config": config}, environ={})
     config.write_text("isolation.level=read_uncommitted\n")
