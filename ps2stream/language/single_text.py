@@ -32,7 +32,6 @@ class SingleTextAnalyzer:
         if not self._analyzer.simple or not 0 < size < _ROOM:
             return self._analyzer.analyse(np.array((0, size)), text)
         self._text_off[1] = size
-        self._slow[0] = 0
         out = self._off, self._term, self._slow
         literals = NO_LITERALS.of_texts
         if analyse_rows(self._sealed_off, text, *self._settings, literals, out, SEARCHES_NOTHING):
