@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import re
 import signal
 import sys
@@ -74,6 +75,10 @@ class CommandOutput:
     def connect(self, server: str, patience: float = 0.0) -> Client:
         """Returns a client of the service with the timeout, token and TLS that the options name;
         the timeout is at least `patience` seconds."""
+        # A program that ends may close what a thread of gRPC still reads, of which gRPC then
+        # complains. What matters to the user comes as an error of the call.
+        if os.environ.get("GRPC_VERBOSITY") == "ERROR":
+            os.environ["GRPC_VERBOSITY"] = "NONE"
         from ps2stream.client.client import Client
 
         return Client(server, **self.client_parameters(patience))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +63,30 @@ def test_nohup_outlives_the_terminal() -> None:
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+COMPLAINT = """
+import contextlib
+from ps2stream.commands.output import CommandOutput
+
+with CommandOutput().connect("127.0.0.1:1"):
+    import grpc
+
+    channel = grpc.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", "{not JSON")])
+    with contextlib.suppress(grpc.RpcError):
+        channel.unary_unary("/a/b")(b"", timeout=1)
+"""
+
+
+@pytest.mark.parametrize(("wanted", "printed"), [({}, False), ({"GRPC_VERBOSITY": "INFO"}, True)])
+def test_grpcs_own_complaints_are_printed_on_request(
+    root: Path, wanted: dict[str, str], printed: bool
+) -> None:
+    own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPLAINT],
+        env=own | wanted | {"PYTHONPATH": str(root)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert ("JSON" in done.stderr) is printed
+    assert printed or not done.stderr
