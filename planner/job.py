@@ -114,7 +114,7 @@ def open_sampler(job: PlanJob) -> Iterator[Callable[[PlanJob, Grid | None], Plan
     if job.engine != "spark":
         yield _sample_by_numpy
         return
-    with name_missing_extra("Planning with the engine spark"):
+    with name_missing_extra("Planning with the engine spark (not with --engine numpy)"):
         from ps2stream.planner import spark
         from ps2stream.planner.spark_session import session
 

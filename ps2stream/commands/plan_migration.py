@@ -107,7 +107,7 @@ def find_steps(
     options = MigrationOptions(**choices._asdict(), seed=seed, costs=costs, progress=report)
     if engine != "spark":
         return plan_migration(LocalEngine(queries), stats, *plans, options)
-    with name_missing_extra("Planning with the engine spark"):
+    with name_missing_extra("Planning with the engine spark (not with --engine numpy)"):
         from ps2stream.planner.spark_migration import SparkEngine
         from ps2stream.planner.spark_session import session
     with session() as running:
