@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,12 +18,20 @@ from ps2stream.commands.output import (
 )
 from ps2stream.commands.publish import attributes_option
 from ps2stream.commands.regions import parse_region, region_options
+from ps2stream.errors import invalid
+
+if TYPE_CHECKING:
+    from ps2stream.space.regions import Region
 
 Answer = Mapping[str, Any]
 
 
 @click.command()
-@click.option("--query", "query_id", required=True, metavar="ID", help="Id of a live query.")
+@click.argument("expression", required=False)
+@click.option(
+    "--query", "query_id", metavar="ID", help="Id of a live query, instead of EXPRESSION and area."
+)
+@region_options
 @click.option(
     "--object", "file", required=True, metavar="FILE",
     help="File of posts, as `publish` takes them; - reads standard input.",
@@ -41,7 +49,11 @@ Answer = Mapping[str, Any]
 def explain(
     output: CommandOutput,
     /,
-    query_id: str,
+    expression: str | None,
+    query_id: str | None,
+    rect: str | None,
+    circle: str | None,
+    polygon: str | None,
     file: str,
     format: str | None,
     attributes: str | None,
@@ -50,22 +62,25 @@ def explain(
     """Explain why posts would match a query, or would not.
 
     Shows for each post of FILE which clause, region, cell, term, worker and plan version
-    decide. Nothing is published.
+    decide. The query is a live one, by its id, or one that is not inserted, whose EXPRESSION
+    and area are those of `insert`. Nothing is inserted or published.
 
     \b
       ps2stream explain --query thames --object posts.jsonl
+      ps2stream explain 'flood AND river' --circle -0.12,51.5,30 --object posts.jsonl
       echo '{"lat": 51.5, "lon": -0.1, "text": "dry"}' | ps2stream explain --query thames --object -
     """
     from ps2stream.posts.members import AttributeChoice
     from ps2stream.posts.post import bad
     from ps2stream.posts.readers import read_rows
 
+    query = _choose_query(query_id, expression, parse_region(rect, circle, polygon))
     posts = chain.from_iterable(read_rows(file, format, 1, choice=AttributeChoice(attributes)))
     if (first := next(posts, None)) is None:
         raise bad(file, "contains no posts")
     with output.connect(server) as client:
         for post in chain([first], posts):
-            answer = client.explain(query_id, post)
+            answer = client.explain(query, post)
             output.emit(answer, format_explanation(answer))
 
 
@@ -100,6 +115,21 @@ def price(
     output.emit(answer, format_price(answer))
 
 
+def _choose_query(
+    query_id: str | None, expression: str | None, region: Region | None
+) -> str | tuple[str, str, Region | None]:
+    """Returns the id of a live query, or a query that is not inserted. Raises InvalidArgument
+    unless one of them is given."""
+    is_new = expression is not None or region is not None
+    if query_id is not None and is_new:
+        raise invalid("--query", "cannot be combined with EXPRESSION or an area; give one of them")
+    if query_id is not None:
+        return query_id
+    if not expression and region is None:
+        raise invalid("--query", "give the id of a live query, or EXPRESSION or an area")
+    return "", expression or "", region
+
+
 def format_explanation(answer: Answer) -> str:
     """Formats the answer of Client.explain."""
     lines = [answer["reason"], "", f"terms      {' '.join(answer['terms']) or '(none)'}"]
@@ -110,9 +140,10 @@ def format_explanation(answer: Answer) -> str:
         lines.append("text       any")
     region = answer["region"]
     cells = f"level {answer['level']} of the grid, {answer['cells']} cells"
+    since = f"since LSN {answer['query_lsn']}" if answer["query_lsn"] else "not inserted"
     lines += [
         f"region     {_yes_or_no(region['inside']):3}  {region['detail']}",
-        f"query      since LSN {answer['query_lsn']}, {cells}, {answer['postings']} postings",
+        f"query      {since}, {cells}, {answer['postings']} postings",
         f"plan       version {answer['plan_version']}",
         f"sent to    {_format_receivers(answer)}",
     ]

@@ -208,6 +208,20 @@ def test_questions_are_answered(api: str, client: Client) -> None:
     assert (yes["matches"], no["matches"]) == (True, False)
     problem(ask(f"{api}/explain?query=nobody&{place}&text=x"), 404, "", "nobody")
     problem(ask(f"{api}/explain?query=why&{place}"), 400, "object.text", "string")
+    whole = ask(f"{api}/explain?q=flood&near=8.5,47.4,30&{place}&text=flood").body
+    asked = client.explain(("", "flood", circle), {"lon": 8.5, "lat": 47.4, "text": "flood"})
+    assert (whole, whole["matches"], whole["query_lsn"]) == (asked, True, 0)
+    for near in ("bbox=9,47,10,48", "polygon=9,47;10,47;10,48"):
+        assert not ask(f"{api}/explain?{near}&{place}&text=flood").body["matches"]
+    problem(ask(f"{api}/explain?{place}&text=x"), 400, "query", "id of a live query, or q")
+    problem(ask(f"{api}/explain?query=&{place}&text=x"), 400, "query", "id of a live query")
+    problem(ask(f"{api}/explain?q=&{place}&text=x"), 400, "q", "expression")
+    for extra in ("q=flood", "near=8,47,1"):
+        at = f"{api}/explain?query=why&{extra}&{place}&text=x"
+        problem(ask(at), 400, extra.partition("=")[0], "give one of them")
+    for path in (f"explain?{place}&text=x&", "price?"):
+        problem(ask(f"{api}/{path}q=flood+AND"), 400, "q", "column 10")
+        problem(ask(f"{api}/{path}near=8,95,1"), 400, "near.lat", "95")
     problem(ask(f"{api}/price"), 400, "q", "expression")
     problem(ask(f"{api}/price?q=a&near=1,2"), 400, "near", "LON,LAT,KM")
     problem(ask(f"{api}/price?q=a&token=s"), 400, "token", "Authorization")

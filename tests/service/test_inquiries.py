@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
+from ps2stream.cli import main
 from ps2stream.client import requests
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
+from ps2stream.commands.inquiries import format_explanation
 from ps2stream.config import Settings
 from ps2stream.dispatcher.estimates import estimate_query, search_sample
 from ps2stream.dispatcher.explanations import ExpandedQuery
@@ -145,6 +149,32 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def thing_of(thing: tuple[str, float, float]) -> dict[str, Any]:
     text, lon, lat = thing
     return {"text": text, "lon": lon, "lat": lat}
+
+
+def explain(quiet: Client, folder: Path, *arguments: str) -> Result:
+    """Runs `ps2stream explain` about a post in (0, 0)."""
+    file = folder / "post.jsonl"
+    file.write_text('{"lon": 0, "lat": 0, "text": "a flood"}')
+    more = ("--object", str(file), "--server", quiet.target, "--json")
+    return CliRunner().invoke(main, ["explain", *arguments, *more])
+
+
+def test_the_command_explains_a_query_that_is_not_inserted(quiet: Client, tmp_path: Path) -> None:
+    for area, matches in ((("--circle", "0,0,5"), True), (("--rect", "1,1,2,2"), False)):
+        answer = json.loads(explain(quiet, tmp_path, "flood", *area).stdout)
+        assert (answer["matches"], answer["query_lsn"]) == (matches, 0)
+        assert "not inserted, level" in format_explanation(answer)
+        assert json.loads(explain(quiet, tmp_path, *area).stdout)["matches"] == matches
+    assert not list(quiet.list())
+    for arguments, words in (
+        ((), "give the id of a live query, or EXPRESSION or an area"),
+        (("",), "give the id of a live query, or EXPRESSION or an area"),
+        (("flood", "--query", "x"), "cannot be combined"),
+        (("--query", "x", "--circle", "0,0,5"), "cannot be combined"),
+        (("flood AND",), "query.expression"),
+    ):
+        refused = explain(quiet, tmp_path, *arguments)
+        assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
 
 
 def test_what_cannot_be_answered(quiet: Client) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -90,6 +91,21 @@ def read_region(given: Mapping[str, str]) -> Region | None:
         raise InvalidArgument(
             [Violation(_rename(name, v.field), v.description) for v in error.violations]
         ) from None
+
+
+@contextmanager
+def name_parameters(given: Mapping[str, str]) -> Iterator[None]:
+    """Has the errors of a service name the parameters of a query, and not its fields."""
+    place = next((name for name in PLACES if name in given), "region")
+    names = {"query.expression": "q", "query.region": place}
+    try:
+        yield
+    except InvalidArgument as error:
+        found = []
+        for field, problem in error.violations:
+            name = next((n for n in names if field == n or field.startswith(f"{n}.")), "")
+            found.append(Violation(names.get(name, "") + field[len(name) :], problem))
+        raise InvalidArgument(found) from None
 
 
 def _read_polygon(value: str) -> Any:

@@ -172,7 +172,8 @@ def build_schemas() -> dict[str, Schema]:
         ),
         "Price": describe_message(explain_pb2.PriceQueryResponse.DESCRIPTOR),
         "Explanation": describe_message(
-            explain_pb2.ExplainMatchResponse.DESCRIPTOR, query=record(query)
+            explain_pb2.ExplainMatchResponse.DESCRIPTOR,
+            query=record(query | {"id": TEXT, "session": TEXT}),  # of one not inserted: empty
         ),
     }
     return found | build_event_schemas()
