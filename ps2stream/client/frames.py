@@ -63,8 +63,10 @@ def encode_table(table: Any) -> bytes:
 
 def cast_batches(table: Any, rows: int) -> Iterator[pa.RecordBatch]:
     """Yields what `encode_table` encodes, as it is cast, in batches of at most so many rows."""
-    for batch in _open_table(table).to_batches(max_chunksize=rows):
-        yield _cast_batch(pa.Table.from_batches([batch]), batch)
+    opened = _open_table(table)
+    is_same = opened.schema.equals(_choose_schema(opened.schema))
+    for batch in opened.to_batches(max_chunksize=rows):
+        yield batch if is_same else _cast_batch(pa.Table.from_batches([batch]), batch)
 
 
 def _open_table(table: Any) -> pa.Table:
@@ -237,11 +239,7 @@ def _add_attributes(batch: pa.RecordBatch) -> pa.Table:
 def _cast_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:
     """Casts the table's columns to the types that the service takes; returns `same` if nothing
     differs."""
-    wanted = pa.schema(
-        (field.name, _choose_type(field))
-        for field in table.schema
-        if not field.name.startswith("__index_level_")  # a column of pandas' own
-    )
+    wanted = _choose_schema(table.schema)
     if same is not None and same.schema.equals(wanted):
         return same
     columns = {}
@@ -252,6 +250,15 @@ def _cast_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:
             raise invalid(f"objects.{name}", str(error)) from None
     arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _choose_schema(schema: pa.Schema) -> pa.Schema:
+    """Returns the columns that the service takes, in their types."""
+    return pa.schema(
+        (field.name, _choose_type(field))
+        for field in schema
+        if not field.name.startswith("__index_level_")  # a column of pandas' own
+    )
 
 
 def _choose_type(field: pa.Field) -> pa.DataType:

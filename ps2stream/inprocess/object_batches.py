@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ps2stream.client.frames import build_batch, cast_batches
 from ps2stream.errors import invalid, short
-from ps2stream.limits import BATCH_ROWS
+from ps2stream.limits import BATCH_BYTES, BATCH_ROWS
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import format_of, read_posts, read_rows
+from ps2stream.service.objects import COLUMNS
 
 _RECORDS = 1 << 16
 """Objects in Python's own types that are converted together."""
-_READ_ROWS = 2 * BATCH_ROWS
+_READ_ROWS = 4 * BATCH_ROWS
 """Rows of a file that are decoded together: a batch by itself takes longer."""
 _EXPECTED = (
     "expected a table (Arrow, pandas, Polars, GeoPandas), columns by name, a list of objects, or "
@@ -24,17 +25,26 @@ _EXPECTED = (
 )
 
 
+_NUMBER_BYTES = 24
+"""What an attribute needs at most as a message, beside its name and its text."""
+_NFC = 3
+"""A text has at most so many times its bytes in Unicode's normal form C."""
+
+
 def list_batches(objects: Any, attributes: str | None = None) -> Iterator[pa.RecordBatch]:
-    """Yields objects in their order, at most BATCH_ROWS in a batch. objects: a table of any library
-    that speaks Arrow, a mapping of columns, a list of mappings, a path, a list of paths, or an
-    iterable of tables. attributes: which columns of files are attributes, as `publish` takes them.
-    Raises InvalidArgument for what is none of these, and for columns of wrong types."""
+    """Yields objects in their order, at most BATCH_ROWS in a batch, and fewer where their texts or
+    attributes are long: what the analysis of a batch takes is many times its size.
+
+    objects: a table of any library that speaks Arrow, a mapping of columns, a list of mappings, a
+    path, a list of paths, or an iterable of tables. attributes: which columns of files are
+    attributes, as `publish` takes them. Raises InvalidArgument for what is none of these, and for
+    columns of wrong types."""
     if isinstance(objects, str | os.PathLike):
         yield from _read_file(os.fspath(objects), attributes)
     elif isinstance(objects, Mapping):
-        yield from _split_batch(build_batch(objects))
+        yield from _split_batches([build_batch(objects)])
     elif _is_table(objects):
-        yield from cast_batches(objects, BATCH_ROWS)
+        yield from _split_batches(cast_batches(objects, BATCH_ROWS))
     elif isinstance(objects, Sequence) and not isinstance(objects, bytes):
         yield from _list_parts(objects, attributes)
     elif isinstance(objects, Iterator):
@@ -70,7 +80,7 @@ def _list_parts(objects: Sequence[Any], attributes: str | None) -> Iterator[pa.R
         records = [_flatten_record(each) for each in objects[first : first + _RECORDS]]
         names = dict.fromkeys(name for record in records for name in record)
         columns = {name: [record.get(name) for record in records] for name in names}
-        yield from _split_batch(build_batch(columns))
+        yield from _split_batches([build_batch(columns)])
 
 
 def _flatten_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -85,12 +95,31 @@ def _read_file(path: str, attributes: str | None) -> Iterator[pa.RecordBatch]:
     choice = AttributeChoice(attributes)
     if format_of(path) in ("parquet", "archive"):
         for part in read_posts(path, batch=_READ_ROWS, choice=choice, complete=False):
-            yield from cast_batches(part, BATCH_ROWS)
+            yield from _split_batches(cast_batches(part, BATCH_ROWS))
         return
     for posts in read_rows(path, batch=BATCH_ROWS, choice=choice):
         yield from _list_parts(posts, attributes)
 
 
-def _split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for first in range(0, len(batch), BATCH_ROWS):
-        yield batch.slice(first, BATCH_ROWS)
+def _split_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for first in range(0, len(batch), BATCH_ROWS):
+            part = batch.slice(first, BATCH_ROWS) if len(batch) > BATCH_ROWS else batch
+            yield from _halve_large(part)
+
+
+def _halve_large(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yields a batch in parts that have at most BATCH_BYTES, also as the messages that attributes
+    become, or one row."""
+    if len(batch) < 2 or _bound_bytes(batch) <= BATCH_BYTES:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _halve_large(batch.slice(0, half))
+    yield from _halve_large(batch.slice(half))
+
+
+def _bound_bytes(batch: pa.RecordBatch) -> int:
+    names = [name for name in batch.schema.names if name not in COLUMNS]
+    fixed = sum(_NFC * len(name.encode()) + _NUMBER_BYTES for name in names)
+    return int(batch.nbytes * (_NFC if names else 1)) + len(batch) * fixed

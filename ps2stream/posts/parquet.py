@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from threading import Lock
 from typing import IO, Any
 
 import pyarrow as pa
@@ -15,13 +16,24 @@ from ps2stream.posts.attribute_columns import check_payloads, choose_columns, co
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import KNOWN, bad
 
+_BUFFER_BYTES = 1 << 18
+"""How much of a column is read at a time; otherwise whole columns of a row group are."""
+_pool_lock = Lock()
+
 
 def open_parquet(path: str, file: IO[bytes]) -> Any:
-    """Opens a Parquet file. Raises InvalidArgument naming it."""
-    try:
-        return pq.ParquetFile(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise bad(path, f"expected a Parquet file: {error}") from None
+    """Opens a Parquet file, whose columns are read into memory of the C library: Arrow's own
+    allocator gives freed pages back to the kernel within milliseconds, and the next rows would wait
+    for new ones. Raises InvalidArgument naming the file."""
+    with _pool_lock:
+        usual = pa.default_memory_pool()
+        pa.set_memory_pool(pa.system_memory_pool())  # a reader keeps the pool that it starts with
+        try:
+            return pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise bad(path, f"expected a Parquet file: {error}") from None
+        finally:
+            pa.set_memory_pool(usual)
 
 
 def read_parquet_posts(
@@ -70,7 +82,7 @@ def read_parquet_batches(
     path: str, parquet: Any, batch: int, names: Sequence[str]
 ) -> Iterator[Any]:
     """Yields some columns of a Parquet file. Raises InvalidArgument where it is damaged."""
-    several = batch > 2 * BATCH_ROWS  # for fewer rows, other threads cost more than they save
+    several = batch > 4 * BATCH_ROWS  # for fewer rows, other threads cost more than they save
     try:
         yield from parquet.iter_batches(batch, columns=list(names), use_threads=several)
     except (pa.ArrowException, OSError) as error:

@@ -136,7 +136,8 @@ def read_posts(
 ) -> Iterator[Any]:
     """Yields the posts as `read_rows` does, but as record batches of arrow_columns.SCHEMA. With a
     choice, of a Parquet file, these also have a column for each attribute, payload and until.
-    complete: columns of ids and times that a Parquet file lacks are made up, or left out."""
+    complete: columns of ids and times that a Parquet file lacks are made up, or left out; and then
+    its batches have exactly `batch` rows where there are so many, of any size."""
     if format_of(path, format) == "archive":
         from ps2stream.posts.archived import read_archived_posts
 
@@ -153,7 +154,7 @@ def read_posts(
 
     with _open_input(path) as file:
         for part in read_parquet_posts(path, file, batch, run, choice, complete):
-            yield from sized(part)
+            yield from sized(part) if complete else [part]
 
 
 def row_count(path: str, format: str | None = None) -> int | None:

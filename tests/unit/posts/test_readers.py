@@ -265,3 +265,23 @@ def test_ids_and_times_may_be_left_out(tmp_path: Path) -> None:
     ]
     pq.write_table(table, path)
     assert rows(path, complete=False) == ROWS
+
+
+def test_a_reader_leaves_the_pool_of_arrow_as_it_was(tmp_path: Path) -> None:
+    usual = pa.default_memory_pool().backend_name
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.Table.from_pylist(ROWS, schema=SCHEMA), path)
+    [part] = read_posts(path)
+    assert part.to_pylist() == ROWS
+    Path(path).write_bytes(b"PAR1 no PAR1")
+    with pytest.raises(InvalidArgument, match="Parquet"):
+        list(read_posts(path))
+    assert pa.default_memory_pool().backend_name == usual
+
+
+def test_batches_that_are_not_for_requests_are_whole(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    columns = {"lon": [0.0] * 20_000, "lat": [0.0] * 20_000, "text": ["a" * 200] * 20_000}
+    pq.write_table(pa.table(columns), path)
+    assert [len(part) for part in read_posts(path, batch=15_000, complete=False)] == [15_000, 5_000]
+    assert max(len(part) for part in read_posts(path, batch=15_000)) <= 8_192
