@@ -74,7 +74,7 @@ def match_batches(
     processes: int | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Iterator[tuple[MatchTable, int]]:
-    """Yields the matches of at most 8,192 objects at a time, and how many objects these were. So
+    """Yields the matches of at most 16,384 objects at a time, and how many objects these were. So
     objects need not fit into memory: they are read as matches are taken. The arguments and errors
     are those of `match`; `progress` is told what happens before the first batch."""
     ids, batches = _match_all(

@@ -18,6 +18,7 @@ from ps2stream.client.answers import Receipt
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.inprocess.matching import match
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import read_posts, read_rows, row_count
 from tests.support.archived import archived
@@ -119,6 +120,24 @@ def test_posts_come_back_as_they_were(stopped: ArchivedService) -> None:
     some = next(read_rows(str(stopped.path), batch=1, choice=only))
     assert some[0]["attributes"].keys() == {"mag"}
     assert next(read_rows(str(stopped.path)))[0].keys() == {"id", "time", "lon", "lat", "text"}
+
+
+def test_an_archive_is_matched_with_its_attributes(stopped: ArchivedService) -> None:
+    rows = [p for part in read_rows(str(stopped.path), choice=AttributeChoice()) for p in part]
+    expected = [
+        (i, query)
+        for i, post in enumerate(rows)
+        for query, holds in enumerate(
+            ("flood" in post["text"], post.get("attributes", {}).get("mag", -1) >= 3)
+        )
+        if holds
+    ]
+    assert {query for _, query in expected} == {0, 1}
+    found = match([("words", "flood"), ("strong", "mag >= 3")], str(stopped.path)).table
+    columns = (found[name].to_pylist() for name in ("object", "query"))
+    assert list(zip(*columns, strict=True)) == expected
+    only = match([("strong", "mag >= 3")], str(stopped.path), attributes="sure")
+    assert not len(only)
 
 
 def test_the_planner_reads_an_archive_as_it_reads_a_file(stopped: ArchivedService) -> None:
