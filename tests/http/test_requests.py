@@ -219,7 +219,7 @@ def test_questions_are_answered(api: str, client: Client) -> None:
     for extra in ("q=flood", "near=8,47,1"):
         at = f"{api}/explain?query=why&{extra}&{place}&text=x"
         problem(ask(at), 400, extra.partition("=")[0], "give one of them")
-    for path in (f"explain?{place}&text=x&", "price?"):
+    for path in (f"explain?{place}&text=x&", "price?", "stream?"):
         problem(ask(f"{api}/{path}q=flood+AND"), 400, "q", "column 10")
         problem(ask(f"{api}/{path}near=8,95,1"), 400, "near.lat", "95")
     problem(ask(f"{api}/price"), 400, "q", "expression")

@@ -37,7 +37,7 @@ from ps2stream.web.api.ephemeral import (
 )
 from ps2stream.web.api.feed import SessionFeed
 from ps2stream.web.api.output import EventWriter, OutputEvent
-from ps2stream.web.api.parameters import StreamParameters, read_parameters
+from ps2stream.web.api.parameters import StreamParameters, name_parameters, read_parameters
 from ps2stream.web.api.sinks import (
     EVENT_STREAM,
     EventSink,
@@ -96,7 +96,7 @@ class StreamHandlers:
         """Answers GET, until the reader leaves."""
         identity = self._callers.identify(request)
         asked = read_parameters(request)
-        with self._count_stream(identity):
+        with self._count_stream(identity), name_parameters(request.query):
             # A task of its own, so that the end of the map can end it.
             task = asyncio.ensure_future(self._serve_reader(request, identity, asked))
             self._tasks.add(task)
