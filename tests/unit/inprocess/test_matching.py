@@ -133,7 +133,7 @@ def test_several_processes_give_the_same(
 ) -> None:
     queries, objects, expected = world
     table = pa.Table.from_pylist(objects)
-    monkeypatch.setattr("ps2stream.inprocess.object_batches.BATCH_ROWS", 16)
+    monkeypatch.setattr("ps2stream.inprocess.object_batches.ROWS", 16)
     source: Any = table if in_memory else iter([table])
     assert pairs(match(queries, source, processes=2)) == expected
     monkeypatch.setattr("ps2stream.inprocess.matching.ALONE", 40)

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from ps2stream.inprocess import object_batches
 from ps2stream.inprocess.matching import match
 from ps2stream.inprocess.object_batches import list_batches
-from ps2stream.limits import BATCH_BYTES, BATCH_ROWS
+from ps2stream.limits import BATCH_BYTES
 
-ROWS = BATCH_ROWS + 500
+ROWS = object_batches.ROWS + 500
 
 
 def make_table(**columns: Any) -> pa.Table:
@@ -23,8 +24,8 @@ def make_table(**columns: Any) -> pa.Table:
 
 
 HEAVY = {
-    "long_attributes": make_table(body=["x" * 1000] * ROWS),
-    "many_attributes": make_table(**{f"a_column_with_name_{i}": range(ROWS) for i in range(60)}),
+    "long_attributes": make_table(body=["x" * 500] * ROWS),
+    "many_attributes": make_table(**{f"a_column_with_name_{i}": range(ROWS) for i in range(40)}),
     "payloads": make_table(payload=['"%s"' % ("x" * 3000)] * ROWS),
     "long_texts": make_table(text=["flood " * 500] * ROWS),
     "one_long_text": make_table(text=["flood"] * (ROWS - 1) + ["flood " * 10_000]),
@@ -40,7 +41,7 @@ def test_heavy_objects_come_in_smaller_batches(name: str, tmp_path: Path) -> Non
     records = table.to_pylist()
     for source in (table, table.to_pandas(), path, columns, records):
         batches = list(list_batches(source))
-        assert max(map(len, batches)) <= BATCH_ROWS
+        assert max(map(len, batches)) <= object_batches.ROWS
         assert max(batch.nbytes for batch in batches) <= BATCH_BYTES
         assert sum(map(len, batches)) == ROWS
     assert pa.Table.from_batches(list_batches(path)).to_pydict() == columns
@@ -57,4 +58,4 @@ def test_plain_objects_come_in_whole_batches(tmp_path: Path) -> None:
     path = str(tmp_path / "posts.parquet")
     pq.write_table(make_table(), path)
     for source in (make_table(), path):
-        assert [len(batch) for batch in list_batches(source)] == [BATCH_ROWS, 500]
+        assert [len(batch) for batch in list_batches(source)] == [object_batches.ROWS, 500]
