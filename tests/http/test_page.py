@@ -58,7 +58,7 @@ def check_shown(shown: Any, got: Any, where: str) -> None:
 def test_the_commands_of_the_page_answer_what_it_shows(page: str, live: ServedMap) -> None:
     blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
-    assert len(lines) == 18
+    assert len(lines) == 20
     for command, shown in zip(lines[::2], lines[1::2], strict=True):
         answer = run_curl(command.removeprefix("$ "), live.url)
         assert answer.status in (200, 201), (command, answer.body)
