@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ps2stream.archive.reading import read_batches
 from ps2stream.client.frames import build_batch, cast_batches
-from ps2stream.errors import invalid, short
+from ps2stream.errors import InvalidArgument, invalid, short
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS
 from ps2stream.posts.archived import POSTS as ARCHIVED
 from ps2stream.posts.archived import make_archived_rows
@@ -46,7 +46,29 @@ def list_batches(objects: Any, attributes: str | None = None) -> Iterator[pa.Rec
     objects: a table of any library that speaks Arrow, a mapping of columns, a list of mappings, a
     path, a list of paths, or an iterable of tables. attributes: which columns of files are
     attributes, as `publish` takes them. Raises InvalidArgument for what is none of these, and for
-    columns of wrong types."""
+    columns of wrong types, and naming the object with a text that is not UTF-8."""
+    first = 0
+    for batch in _list_any(objects, attributes):
+        try:
+            batch.validate(full=True)  # strings of Arrow are what somebody called so
+        except pa.ArrowInvalid as error:
+            raise _find_bad_text(batch, first, str(error)) from None
+        yield batch
+        first += len(batch)
+
+
+def _find_bad_text(batch: pa.RecordBatch, first: int, problem: str) -> InvalidArgument:
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        for row in range(len(column)):
+            try:
+                column[row].validate(full=True)
+            except pa.ArrowInvalid as error:
+                return invalid(f"objects[{first + row}].{name}", str(error))
+    return invalid("objects", problem)
+
+
+def _list_any(objects: Any, attributes: str | None) -> Iterator[pa.RecordBatch]:
+
     if isinstance(objects, str | os.PathLike):
         yield from _read_file(os.fspath(objects), attributes)
     elif isinstance(objects, Mapping):
@@ -57,7 +79,7 @@ def list_batches(objects: Any, attributes: str | None = None) -> Iterator[pa.Rec
         yield from _list_parts(objects, attributes)
     elif isinstance(objects, Iterator):
         for part in objects:
-            yield from list_batches(part, attributes)
+            yield from _list_any(part, attributes)
     else:
         raise invalid("objects", f"{_EXPECTED}, got {short(objects)}")
 
@@ -82,7 +104,7 @@ def _list_parts(objects: Sequence[Any], attributes: str | None) -> Iterator[pa.R
         for part in objects:
             if not (isinstance(part, str | os.PathLike) or _is_table(part)):
                 raise invalid("objects", f"{_EXPECTED}, got a list with {short(part)}")
-            yield from list_batches(part, attributes)
+            yield from _list_any(part, attributes)
         return
     for first in range(0, len(objects), _RECORDS):
         records = [_flatten_record(each) for each in objects[first : first + _RECORDS]]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from ps2stream.errors import InvalidArgument
 from ps2stream.inprocess import object_batches
 from ps2stream.inprocess.matching import match
 from ps2stream.inprocess.object_batches import list_batches
@@ -59,3 +60,16 @@ def test_plain_objects_come_in_whole_batches(tmp_path: Path) -> None:
     pq.write_table(make_table(), path)
     for source in (make_table(), path):
         assert [len(batch) for batch in list_batches(source)] == [object_batches.ROWS, 500]
+
+
+@pytest.mark.parametrize("name", ["text", "note"])
+@pytest.mark.parametrize("row", [0, ROWS - 1])
+def test_what_is_not_utf8_is_refused_by_its_row(name: str, row: int, tmp_path: Path) -> None:
+    values = [b"flood"] * ROWS
+    values[row] = b"\xff flood"
+    table = make_table(**{name: pa.array(values).view(pa.string())})
+    path = str(tmp_path / "posts.parquet")
+    pq.write_table(table, path)
+    for source in (table, path):
+        with pytest.raises(InvalidArgument, match=rf"objects\[{row}\]\.{name}: .*UTF8"):
+            match([("all", "flood")], source, processes=1)
