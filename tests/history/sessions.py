@@ -1,0 +1,104 @@
+"""What sessions received: their numbers, their gaps, and what came again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from tests.history.reading import History, Pair, Receipt
+from tests.history.verdict import Verdict
+
+
+@dataclass
+class Session:
+    """The pairs by number, and the numbers of gaps, which may hold as many lost matches."""
+
+    name: str
+    pairs: dict[int, Pair] = field(default_factory=dict)
+    gaps: set[int] = field(default_factory=set)
+    highest: int = 0
+
+    @property
+    def room(self) -> int:
+        """Matches that gaps may hold."""
+        return len(self.gaps - self.pairs.keys())
+
+
+def find_sessions(history: History, verdict: Verdict) -> dict[str, Session]:
+    """Those that ever had a stream."""
+    sessions = {each.args["session"]: Session(each.args["session"]) for each in history.of("deliver")}
+    expected: dict[int, int] = {}  # by stream: the next number
+    for receipt in history.receipts:
+        session = sessions[receipt.session]
+        _judge_stream(history, receipt, session, expected, verdict)
+        if receipt.gap is not None:
+            first, last, _ = receipt.gap
+            fresh = set(range(max(first, session.highest + 1), last + 1))
+            verdict.figures["gaps"] += len(fresh)
+            session.gaps |= fresh
+            session.highest = max(session.highest, last)
+        for pair in receipt.pairs:
+            _take(session, pair, receipt, verdict)
+    return sessions
+
+
+def _judge_stream(
+    history: History, receipt: Receipt, session: Session, expected: dict[int, int], verdict: Verdict
+) -> None:
+    """A stream begins behind its cursor, or without one not behind what has come, and goes on
+    number by number."""
+    opened = history.streams[receipt.stream]
+    last = receipt.gap[1] if receipt.gap is not None else receipt.first + len(receipt.pairs) - 1
+    after = opened.args["after"]
+    due = expected.get(receipt.stream, after + 1 if after else None)
+    expected[receipt.stream] = last + 1
+    if receipt.first > session.highest + 1:
+        verdict.report(
+            "unreported_gap",
+            f"{session.name}: number {receipt.first} came after {session.highest}",
+            opened,
+            receipt.line,
+            count=receipt.first - session.highest - 1,
+        )
+        session.highest = receipt.first - 1
+    elif due is not None and receipt.first != due:
+        verdict.report(
+            "out_of_order",
+            f"{session.name}: number {receipt.first} came instead of {due}",
+            opened,
+            receipt.line,
+        )
+
+
+def _take(session: Session, pair: Pair, receipt: Receipt, verdict: Verdict) -> None:
+    before = session.pairs.setdefault(pair.number, pair)
+    session.highest = max(session.highest, pair.number)
+    if before is pair:
+        return
+    verdict.figures["repeats"] += 1
+    if before != pair:
+        verdict.report(
+            "renumbered",
+            f"{session.name}: number {pair.number} was {before}, and came again as {pair}",
+            receipt.line,
+        )
+
+
+def judge_doubles(sessions: dict[str, Session], verdict: Verdict) -> None:
+    """Each pair has one number. An object that has two places came from one publication twice."""
+    for session in sessions.values():
+        numbers: dict[tuple[int, str], Pair] = {}
+        for pair in session.pairs.values():
+            other = numbers.setdefault((pair.handle, pair.object), pair)
+            if other is not pair:
+                kind = "doubled" if other.place == pair.place else "twice"
+                verdict.report(kind, f"{session.name}: {other} and {pair}")
+
+
+def find_delivered(sessions: dict[str, Session]) -> dict[str, dict[tuple[int, str], Pair]]:
+    """By session, handle and object: the first pair that came."""
+    found: dict[str, dict[tuple[int, str], Pair]] = defaultdict(dict)
+    for name, session in sessions.items():
+        for _, pair in sorted(session.pairs.items()):
+            found[name].setdefault((pair.handle, pair.object), pair)
+    return found
