@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,6 +25,7 @@ from tests.chaos.run import beside_hogs, ray_deaths, run, sweep, teller
 )
 @click.option("--hot-s", default=0.0, help="Seconds for which one place and word is hot; 0: none.")
 @click.option("--standbys", default=0, show_default=True, help="Of the service.")
+@click.option("--history", type=click.Path(path_type=Path), help="File to keep the history in.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
 @click.pass_context
 def main(
@@ -34,17 +37,18 @@ def main(
     kafka: str | None,
     hot_s: float,
     standbys: int,
+    history: Path | None,
     as_json: bool,
 ) -> None:
     """Run the service on Ray under real faults and judge what was delivered.
 
-    Exit code 1 when anything acknowledged was lost, came twice, or came falsely.
+    Exit code 1 when the history of the clients shows that a promise was broken: see tests.history.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if context.invoked_subcommand is None:
-        shape = {"workers": workers, "standbys": standbys}
-        brokers = int(kafka or 0)
-        found = run(minutes, seed, **shape, postgres=postgres, kafka=brokers, hot_s=hot_s)
+        shape: dict[str, Any] = {"workers": workers, "standbys": standbys}
+        shape |= {"postgres": postgres, "kafka": int(kafka or 0), "hot_s": hot_s}
+        found = run(minutes, seed, **shape, history=history)
         show(found, as_json)
 
 

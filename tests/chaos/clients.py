@@ -1,4 +1,5 @@
-"""Publishers, subscribers and updaters: real clients that take what comes and note it."""
+"""Publishers, subscribers, updaters and readers: real clients that record what they call and what
+comes."""
 
 from __future__ import annotations
 
@@ -14,20 +15,26 @@ from ps2stream.client import requests
 from ps2stream.client.client import Client, Subscription
 from ps2stream.client.connection import access
 from ps2stream.client.matches import Matches
-from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, ResourceExhausted
-from ps2stream.v1 import pubsub_pb2
+from ps2stream.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Ps2StreamError,
+    ResourceExhausted,
+)
+from ps2stream.v1 import delivery_pb2, pubsub_pb2
 from tests import naive
 from tests.chaos.history import (
     STRIPES,
-    Batch,
-    Change,
     History,
-    Seen,
+    Received,
+    as_row,
     hot_object,
     probe_query,
     some_object,
     some_query,
 )
+from tests.history.record import Recorder
 
 FAILURES = (Ps2StreamError, TimeoutError)
 UPDATE = "/ps2stream.v1.PubSub/"
@@ -38,6 +45,8 @@ AGAIN = {
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+UNKNOWN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+"""After these a call may have been done, or may still be."""
 
 
 def what(error: Exception) -> str:
@@ -58,7 +67,8 @@ class Customer(threading.Thread):
         try:
             self.work()
         except Exception as error:  # noqa: BLE001
-            self.history.problems.append(f"{self.name}: {type(error).__name__}: {error}")
+            problem = f"{type(error).__name__}: {error}"
+            self.history.recorder.complain(self.name, problem)
 
     def work(self) -> None:
         raise NotImplementedError
@@ -100,31 +110,55 @@ class Publisher(Customer):
             objects += [hot_object(rng, spot) for _ in range(HOT)]
             more += HOT
         names += [f"o{i}.{self.name}.{serial}" for i in range(more)]
-        batch = Batch(names, objects, 0, time.monotonic(), self.dispatcher)
-        self.history.publishes(batch)
-        rows = [
-            {"id": n, "lon": o.lon, "lat": o.lat, "text": o.text, "attributes": o.attributes}
-            for n, o in zip(names, objects, strict=True)
-        ]
+        sent = time.monotonic()
+        self.history.sent |= dict.fromkeys(names[:STRIPES], (sent, self.dispatcher))
+        self._send(client, names, objects)
+
+    def _send(self, client: Client, names: Sequence[str], objects: Sequence[naive.Obj]) -> None:
+        recorder = self.history.recorder
+        rows = [as_row(n, o) for n, o in zip(names, objects, strict=True)]
+        call = recorder.begin(
+            self.name, "publish", level="durable", producer="", seq=0, objects=rows
+        )
         try:
-            receipt = client.publish(rows)
+            receipt = client.publish(
+                [
+                    {
+                        "id": n,
+                        "lon": o.lon,
+                        "lat": o.lat,
+                        "text": o.text,
+                        "attributes": o.attributes,
+                    }
+                    for n, o in zip(names, objects, strict=True)
+                ]
+            )
         except ResourceExhausted as error:
-            batch.lsn = -2
+            recorder.end(call, "refused")
             self.full += 1
             self.history.failed("Publish", what(error))
             time.sleep(0.2)
-            return
         except InvalidArgument:
             raise
         except FAILURES as error:
+            recorder.end(call, "unknown")
             self.history.failed("Publish", what(error))
             time.sleep(0.1)
-            return
-        batch.partition, batch.offset = receipt.partition, receipt.first_offset
-        batch.answered = time.monotonic()
-        batch.lsn = receipt.lsn
-        if receipt.lsn < batch.floor or receipt.accepted != len(names):
-            self.history.problems.append(f"{names[0]}: {receipt}, but LSN {batch.floor} was told")
+        else:
+            end_publication(recorder, call, receipt)
+            self.history.accepted += 1
+
+
+def end_publication(recorder: Recorder, call: int, receipt: Any) -> None:
+    """It was answered with this receipt."""
+    recorder.end(
+        call,
+        "ok",
+        lsn=receipt.lsn,
+        partition=receipt.partition,
+        offset=receipt.first_offset,
+        accepted=receipt.accepted,
+    )
 
 
 class Subscriber(Customer):
@@ -135,7 +169,8 @@ class Subscriber(Customer):
         super().__init__(f"subscriber {session}", *rest)
         self.session = session
         self.restless = restless
-        self.seen = self.history.sessions.setdefault(session, Seen(session))
+        self.received = self.history.sessions.setdefault(session, Received())
+        self._call = 0
         self.leaving = threading.Event()
         self._stream: Subscription | None = None
         self._at = self.rng.randrange(len(self.targets))
@@ -177,12 +212,18 @@ class Subscriber(Customer):
             self._stream.close()
 
     def _open(self, cursor: bytes) -> tuple[Client | None, Subscription | None]:
-        client = self.client(self._at)
+        recorder, client = self.history.recorder, self.client(self._at)
+        after = delivery_pb2.Cursor.FromString(cursor).session_seq
+        call = recorder.begin(self.name, "deliver", session=self.session, after=after)
         try:
-            return client, client.subscribe(self.session, cursor=cursor)
+            stream = client.subscribe(self.session, cursor=cursor)
+            recorder.end(call, "ok")
+            self._call = call
+            return client, stream
         except FailedPrecondition as error:
             raise RuntimeError(f"a kept cursor was refused: {error}") from None
         except FAILURES as error:
+            recorder.end(call, "unknown")
             self.history.failed("Deliver", what(error))
             client.close()
             return None, None
@@ -200,36 +241,59 @@ class Subscriber(Customer):
         return "again"
 
     def _note(self, batch: Matches) -> None:
-        seen, now = self.seen, time.monotonic()
-        last = len(seen.pairs)
-        first = batch.first if batch.gap is None else batch.gap.first
-        if first > last + 1:
-            seen.problems.append(f"{seen.name}: number {first} came after {last}")
-            seen.pairs += [None] * (first - last - 1)
+        received, now = self.received, time.monotonic()
         if batch.gap is not None:
-            fresh = max(batch.gap.last - len(seen.pairs), 0)
-            seen.gaps += fresh
-            seen.pairs += [None] * fresh
-            return
-        for number, match in enumerate(batch, batch.first):
-            pair = (match.query_id, match.object_id, match.partition, match.offset)
-            if number <= len(seen.pairs):
-                seen.repeats += 1
-                if seen.pairs[number - 1] != pair:
-                    seen.problems.append(
-                        f"{seen.name}: number {number} was {seen.pairs[number - 1]}, now {pair}"
-                    )
+            gap = batch.gap
+            self.history.recorder.skip(self.session, self._call, gap.first, gap.last, gap.count)
+            received.gaps += max(gap.last - max(received.last, gap.first - 1), 0)
+        else:
+            self._record(batch)
+            for match in batch:
+                if match.query_id.startswith("probe"):
+                    self.history.arrived(self.session, match.object_id, now)
+        received.last = max(received.last, batch.last)
+
+    def _record(self, batch: Matches) -> None:
+        rows = batch.objects.tolist()
+        handles = batch.handles.tolist()
+        matches = dict(zip(rows, batch, strict=True))
+        numbers = {row: i for i, row in enumerate(matches)}
+        self.history.recorder.receive(
+            self.session,
+            self._call,
+            batch.first,
+            batch.partition,
+            [[h, q, numbers[r]] for h, q, r in zip(handles, batch.query_ids, rows, strict=True)],
+            [[m.object_id, m.offset, m.lon, m.lat, m.text, m.attributes] for m in matches.values()],
+        )
+        names = (matches[row].object_id for row in rows)
+        self.received.matches |= set(zip(handles, names, strict=True))
+
+
+class Asker(Customer):
+    """Reads queries through any dispatcher, one after the other."""
+
+    def work(self) -> None:
+        recorder = self.history.recorder
+        clients = [self.client(i) for i in range(len(self.targets))]
+        while not self.history.stop.wait(0.2):
+            if not self.history.ids:
                 continue
-            seen.pairs.append(pair)
-            known = self.history.where.get(match.object_id)
-            if known is None:
-                continue  # the verdict says so
-            obj = known[0].objects[known[1]]
-            got = match.lon, match.lat, match.text, match.attributes
-            if got != (obj.lon, obj.lat, obj.text, obj.attributes):
-                seen.problems.append(f"{seen.name}: {match} is not {obj}")
-            if match.query_id.startswith("probe"):
-                self.history.arrived(seen.name, match.object_id, now)
+            name = self.rng.choice(self.history.ids[-200:])
+            call = recorder.begin(self.name, "get", id=name)
+            try:
+                found = self.rng.choice(clients).get(name)
+            except NotFound:
+                recorder.end(call, "ok")
+            except FAILURES as error:
+                recorder.end(call, "unknown")
+                self.history.failed("GetQuery", what(error))
+            else:
+                recorder.end(
+                    call, "ok", lsn=found.lsn, session=found.session, expression=found.expression
+                )
+        for client in clients:
+            client.close()
 
 
 class Updater(Customer):
@@ -241,8 +305,10 @@ class Updater(Customer):
         self.sessions = sessions
         self.live_target = live
         self.pause = pause
-        self.live: list[Change] = []
+        self.live: list[naive.Query] = []
         self.repeated = 0
+        self._operations = 0
+        self._call = 0
         self.give_up = threading.Event()
         trust, self._metadata = access(self.targets[0], **self.history.access)
         self._channels = [
@@ -268,64 +334,64 @@ class Updater(Customer):
                 serial += 1
                 self._insert_another(serial)
             else:
-                change = self.live.pop(self.rng.randrange(len(self.live)))
-                (self._replace if self.rng.random() < 0.5 else self._remove)(change)
+                query = self.live.pop(self.rng.randrange(len(self.live)))
+                (self._replace if self.rng.random() < 0.5 else self._remove)(query)
             time.sleep(self.rng.expovariate(1 / self.pause))
 
     def insert(self, query: naive.Query) -> None:
-        change = self._begin(query)
-        change.inserted = self._insert(query, replace=False)
-        self.live.append(change)
+        self._insert(query, replace=False)
+        self.live.append(query)
 
-    def _begin(self, query: naive.Query) -> Change:
-        """A query of this id, of which more than one may live one after the other."""
-        change = Change(query)
-        self.history.queries.setdefault(query.id, []).append(change)
-        return change
-
-    def _insert(self, query: naive.Query, replace: bool) -> int:
+    def _insert(self, query: naive.Query, replace: bool) -> None:
+        self.history.ids.append(query.id)
         what = query.id, query.expression, query.region, query.session
         request = requests.insert_request(*what, replace, retro=query.retro)
-        return self._ask("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
+        names = ("id", "session", "expression", "region", "retro")
+        args = {name: getattr(query, name) for name in names} | {"replace": replace}
+        self._ask("InsertQuery", request, pubsub_pb2.InsertQueryResponse, "insert", args)
 
-    def _replace(self, old: Change) -> None:
-        query = some_query(self.rng, old.query.id, old.query.session)
-        new = self._begin(query)
-        new.inserted = old.deleted = self._insert(query, replace=True)
-        self.live.append(new)
+    def _replace(self, old: naive.Query) -> None:
+        query = some_query(self.rng, old.id, old.session)
+        self._insert(query, replace=True)
+        self.live.append(query)
 
     def _insert_another(self, serial: int) -> None:
         self.insert(some_query(self.rng, f"{self.name}.{serial}", self.rng.choice(self.sessions)))
 
-    def _remove(self, change: Change) -> None:
-        request = pubsub_pb2.DeleteQueryRequest(
-            id=change.query.id, request_id=requests.new_request_id()
-        )
-        change.deleted = self._ask("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)
+    def _remove(self, query: naive.Query) -> None:
+        request = pubsub_pb2.DeleteQueryRequest(id=query.id, request_id=requests.new_request_id())
+        kind = pubsub_pb2.DeleteQueryResponse
+        self._ask("DeleteQuery", request, kind, "delete", {"id": query.id})
 
-    def _ask(self, method: str, request: Any, kind: Any) -> int:
-        """The LSN; now and then the request is repeated, whose answer must be the same."""
-        lsn = self._answer(method, request, kind)
-        if self.rng.random() < 0.1:
-            again = self._answer(method, request, kind)
-            self.repeated += 1
-            if again != lsn:
-                self.history.problems.append(f"{method} {request}: LSN {lsn}, repeated {again}")
-        return lsn
+    def _ask(self, method: str, request: Any, kind: Any, call: str, args: dict[str, Any]) -> None:
+        """Now and then the request is repeated, whose answer must be the same."""
+        self._operations += 1
+        again = self.rng.random() < 0.1
+        for _ in range(1 + again):
+            begun = time.monotonic()
+            answer = self._send(method, request, kind, call, args)
+            self.history.recorder.end(self._call, "ok", lsn=answer.lsn)
+            self.history.updates.append((begun, time.monotonic()))
+        self.repeated += again
 
-    def _answer(self, method: str, request: Any, kind: Any) -> int:
-        data = request.SerializeToString()
+    def _send(
+        self, method: str, request: Any, kind: Any, call: str, args: dict[str, Any],
+        timeout: float = 5,
+    ) -> Any:  # fmt: skip
+        """The answer, whose call the caller ends."""
+        data, recorder = request.SerializeToString(), self.history.recorder
         while not self.give_up.is_set():
             channel: Any = self.rng.choice(self._channels)
-            asked = time.monotonic()
+            operation = f"{self.name} {self._operations}"
+            self._call = recorder.begin(self.name, call, operation, **args)
             try:
-                call = channel.unary_unary(UPDATE + method)
-                answer = kind.FromString(call(data, timeout=5, metadata=self._metadata))
-                self.history.told(answer.lsn, asked, time.monotonic())
-                return int(answer.lsn)
+                sent = channel.unary_unary(UPDATE + method)
+                return kind.FromString(sent(data, timeout=timeout, metadata=self._metadata))
             except grpc.RpcError as error:
                 code = getattr(error, "code", lambda: None)()
                 self.history.failed(method, str(code))
+                known = code is not None and code not in UNKNOWN
+                recorder.end(self._call, "refused" if known else "unknown", code=str(code))
                 if code not in AGAIN:
                     raise
             time.sleep(0.05)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ps2stream.client.client import Client
-from ps2stream.errors import Ps2StreamError
+from ps2stream.errors import Ps2StreamError, ResourceExhausted
 from tests import naive
-from tests.chaos.history import Batch, History
+from tests.chaos.clients import end_publication
+from tests.chaos.history import History, as_row
 from tests.chaos.host import Host
 from tests.chaos.run import Crowd, Say, settled
 
@@ -66,13 +67,13 @@ def disk(seed: int, workers: int, say: Say) -> dict[str, Any]:
             full_at = time.monotonic()
             time.sleep(FULL_S)
             late = _late(crowd.history, full_at)
-            accepted = _accepted(crowd.history)
+            accepted = crowd.history.accepted
             (folder / "filler").unlink()
             say("there is room again")
             roomy = time.monotonic()
-            while _accepted(crowd.history) <= accepted + 5:
+            while crowd.history.accepted <= accepted + 5:
                 if time.monotonic() - roomy > BACK_S:
-                    crowd.history.problems.append("nothing was accepted once there was room")
+                    crowd.history.recorder.complain("disk", "nothing is accepted again")
                     break
                 time.sleep(0.05)
             back = time.monotonic() - roomy
@@ -83,13 +84,13 @@ def disk(seed: int, workers: int, say: Say) -> dict[str, Any]:
         text = (Path(logs) / "log").read_text("utf-8", "replace")
     restarted = sorted(name for name in before if after.get(name) != before[name])
     return {
-        "held": not verdict.broken and refused > 0 and not restarted,
+        **verdict,
+        "held": verdict["held"] and refused > 0 and not restarted,
         "seed": seed,
         "refused_batches": refused,
         "delivered_while_full": late,
         "back_s": round(back, 2),
         "restarted": restarted,
-        **vars(verdict),
         "unanswered": dict(sorted(crowd.history.errors.items())),
         "log": [line for line in text.splitlines() if "No space" in line or "full" in line][:5],
     }
@@ -97,30 +98,32 @@ def disk(seed: int, workers: int, say: Say) -> dict[str, Any]:
 
 def _flood(history: History, target: str, say: Say) -> int:
     """Publish big batches until the logs have no room; how many were refused."""
-    text = "filler " + "x" * 1000
     refused = serial = 0
+    recorder, payload = history.recorder, b"x" * 1000
     with Client(target, timeout=3) as client:
         until = time.monotonic() + 60
         while refused < 3 and time.monotonic() < until:
             names = [f"bulk{i}.{serial}" for i in range(BULK)]
-            batch = Batch(names, [naive.Obj(0.0, 0.0, text)] * BULK, 0, time.monotonic(), 0)
             serial += 1
-            history.publishes(batch)
-            columns = {"id": names, "lon": [0.0] * BULK, "lat": [0.0] * BULK, "text": [text] * BULK}
+            call = recorder.begin(
+                "flood", "publish", level="durable", producer="", seq=0,
+                objects=[as_row(name, naive.Obj(0.0, 0.0, "filler")) for name in names],
+            )  # fmt: skip
+            columns = {
+                "id": names, "lon": [0.0] * BULK, "lat": [0.0] * BULK, "text": ["filler"] * BULK,
+                "payload": [payload] * BULK,
+            }  # fmt: skip
             try:
                 receipt = client.publish(columns)
             except (Ps2StreamError, TimeoutError) as error:
                 refused += 1
+                is_refused = isinstance(error, ResourceExhausted)
+                recorder.end(call, "refused" if is_refused else "unknown")
                 history.failed("Publish bulk", type(error).__name__)
                 say(f"refused: {error}")
             else:
-                batch.lsn, batch.partition = receipt.lsn, receipt.partition
-                batch.offset = receipt.first_offset
+                end_publication(recorder, call, receipt)
     return refused
-
-
-def _accepted(history: History) -> int:
-    return sum(b.lsn >= 0 for b in history.batches)
 
 
 def _late(history: History, since: float) -> int:

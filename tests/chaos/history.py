@@ -1,14 +1,17 @@
-"""What the clients did and saw: the acknowledged history, and every delivery of it."""
+"""What the clients do and see: written to a history as it happens, and counted on the way."""
 
 from __future__ import annotations
 
 import random
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests import naive
+from tests.history.record import Recorder
 from tests.naive_predicates import Scalar
 
 WORDS = [f"word{i}" for i in range(40)]
@@ -32,75 +35,36 @@ STRIPES = 8
 """Probes watch this many stripes of longitude each."""
 
 
-@dataclass(slots=True)
-class Batch:
-    """One publication. `floor`: the highest LSN that anyone had been told when it began.
-
-    `lsn` -1: not answered, so it may have happened; -2: refused, so it may not have.
-    """
-
-    names: list[str]
-    objects: list[naive.Obj]
-    floor: int
-    sent: float
-    dispatcher: int
-    lsn: int = -1
-    partition: int = -1
-    offset: int = -1
-    answered: float = 0.0
-
-
-@dataclass(slots=True)
-class Change:
-    """A query's life, until it is deleted or replaced; `lsn` 0: not yet told."""
-
-    query: naive.Query
-    inserted: int = 0
-    deleted: int = 0
-
-
 @dataclass
-class Seen:
-    """The pairs of a session by number, from 1: (query, object, partition, offset); None
-    where a gap was announced."""
+class Received:
+    """What a session has: handles and objects of its matches, and how many numbers were in gaps."""
 
-    name: str
-    pairs: list[tuple[str, str, int, int] | None] = field(default_factory=list)
-    repeats: int = 0
+    matches: set[tuple[int, str]] = field(default_factory=set)
+    last: int = 0
     gaps: int = 0
-    problems: list[str] = field(default_factory=list)
 
 
 class History:
-    """Shared by all clients; `problems` are violations found on the way. `access`: what each
-    client shows the service."""
+    """Shared by all clients. `access`: what each client shows the service. `path`: the file, if it
+    is to be kept whatever it says."""
 
-    def __init__(self, access: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, access: Mapping[str, Any] | None = None, path: Path | None = None) -> None:
         self.access = dict(access or {})
+        self.is_kept = path is not None
+        if path is None:
+            with tempfile.NamedTemporaryFile(prefix="history-", dir="/tmp", delete=False) as file:
+                path = Path(file.name)
+        self.path = path
+        self.recorder = Recorder(path)
         self.lock = threading.Lock()
-        self.floor = 0
-        self.batches: list[Batch] = []
-        self.where: dict[str, tuple[Batch, int]] = {}
-        self.queries: dict[str, list[Change]] = {}  # by id: one, and what replaced it
-        self.sessions: dict[str, Seen] = {}
+        self.accepted = 0  # publications
+        self.sent: dict[str, tuple[float, int]] = {}  # probes: when, and at which dispatcher
+        self.sessions: dict[str, Received] = {}
         self.arrivals: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
         self.updates: list[tuple[float, float]] = []
-        self.withdrawn: set[str] = set()  # before any query with retro was inserted for them
-        self.problems: list[str] = []
+        self.ids: list[str] = []  # of queries
         self.errors: dict[str, int] = {}
         self.stop = threading.Event()
-
-    def told(self, lsn: int, asked: float, now: float) -> None:
-        """A client was told this LSN of an update."""
-        with self.lock:
-            self.floor = max(self.floor, lsn)
-        self.updates.append((asked, now))
-
-    def publishes(self, batch: Batch) -> None:
-        with self.lock:
-            batch.floor = self.floor
-            self.batches.append(batch)
-            self.where.update((name, (batch, i)) for i, name in enumerate(batch.names))
 
     def failed(self, call: str, kind: str) -> None:
         """A call was not answered well, as is to be expected now and then."""
@@ -110,9 +74,15 @@ class History:
 
     def arrived(self, session: str, name: str, now: float) -> None:
         """A probe `p<stripe>...` was delivered."""
-        batch, _ = self.where[name]
-        lane = (batch.dispatcher, session, int(name[1:].partition(".")[0]))
-        self.arrivals.setdefault(lane, []).append((batch.sent, now))
+        if name in self.sent:
+            sent, dispatcher = self.sent[name]
+            lane = (dispatcher, session, int(name[1:].partition(".")[0]))
+            self.arrivals.setdefault(lane, []).append((sent, now))
+
+
+def as_row(name: str, obj: naive.Obj) -> list[Any]:
+    """An object of a publication, as a history has it."""
+    return [name, obj.lon, obj.lat, obj.text, dict(obj.attributes), obj.until]
 
 
 def some_object(rng: random.Random, probe: int | None = None) -> naive.Obj:

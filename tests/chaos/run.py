@@ -19,13 +19,15 @@ from typing import Any, Protocol, Self
 from ps2stream.client.client import Client
 from ps2stream.cluster.ray_instance import DAEMONS
 from ps2stream.errors import Ps2StreamError
-from tests.chaos.clients import Publisher, Subscriber, Updater
+from tests.chaos.clients import Asker, Publisher, Subscriber, Updater
 from tests.chaos.faults import DataServer, Faults
 from tests.chaos.history import History
 from tests.chaos.host import READY_S, Host, send
 from tests.chaos.moves import HOLDERS, ROLES, Mover
-from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
+from tests.chaos.recoveries import recoveries
 from tests.chaos.withdrawals import Withdrawer
+from tests.history.check import check, find_due
+from tests.history.reading import read
 from tests.support.kafka_broker import broker, cluster
 from tests.support.postgres_server import Server, installed, server
 
@@ -58,12 +60,14 @@ def run(
     kafka: int = 0,
     hot_s: float = 0.0,
     standbys: int = 0,
+    history: Path | None = None,
 ) -> dict[str, Any]:
     """Figures as JSON takes them; "held" says whether the contract did. It goes on until there
     were so many `kills`. With `postgres` the service keeps everything in a server that is killed
     as well; with `kafka`, 1 or 3, its logs in so many brokers, which are killed one at a time; with
     `hot_s` most of the stream is of one place and word, of another so many seconds
-    later, and the service replicates such units."""
+    later, and the service replicates such units. The history of the clients is kept at `history`,
+    or where it shows that the contract did not hold."""
     with ExitStack() as ending:
         servers: dict[str, DataServer] = {}
         options = [f"--hot={'replicate' if hot_s else 'off'}", f"--standbys={standbys}"]
@@ -80,7 +84,7 @@ def run(
                 found = _under_faults(
                     host,
                     lambda faults: faults.run(minutes * 60, kills),
-                    Crowd(host, seed, rate, hot_s),
+                    Crowd(host, seed, rate, hot_s, history),
                     seed,
                     say,
                     servers,
@@ -142,10 +146,10 @@ def sweep(seed: int, rounds: int = 1) -> dict[str, Any]:
             time.sleep(SETTLE_S)  # until the last is counted
             mover.ended()
         except TimeoutError as error:
-            crowd.history.problems.append(str(error))
+            crowd.history.recorder.complain("faults", str(error))
         verdict, moves = settled(crowd), mover.figures()
-        whole = not (verdict.broken or moves["postings_missing"] or moves["postings_surplus"])
-        return {"held": whole, "seed": seed, **moves, **vars(verdict)}
+        whole = not (moves["postings_missing"] or moves["postings_surplus"])
+        return {**moves, **verdict, "held": whole and verdict["held"], "seed": seed}
 
     return _hosted(kills, {"workers": 3}, ())
 
@@ -165,7 +169,7 @@ def ray_deaths(seed: int, rounds: int = 1) -> dict[str, Any]:
             try:
                 recovery_s[name].append(_kill_daemon(host, crowd.history, name))
             except TimeoutError as error:
-                crowd.history.problems.append(f"{name}: {error}")
+                crowd.history.recorder.complain("faults", f"{name}: {error}")
                 break
         verdict = settled(crowd)
         send(host.daemons()["gcs_server"], signal.SIGKILL)
@@ -173,10 +177,10 @@ def ray_deaths(seed: int, rounds: int = 1) -> dict[str, Any]:
         code = host.stop(signal.SIGTERM)
         ended_s = round(time.monotonic() - begun, 1)
         return {
-            "held": not verdict.broken and ended_s < ENDED_S and code in (0, 1),
+            **verdict,
+            "held": verdict["held"] and ended_s < ENDED_S and code in (0, 1),
             "recovery_s": recovery_s,
             "sigterm": {"seconds": ended_s, "code": code},
-            **vars(verdict),
         }
 
     return _hosted(kills, {"workers": 1, "dispatchers": 1, "mergers": 1}, ())
@@ -275,10 +279,13 @@ class Served(Protocol):
 
 
 class Crowd:
-    """The clients of a service, at work from the start. `rate`: batches a second."""
+    """The clients of a service, at work from the start. `rate`: batches a second. `path`: where
+    their history is to be kept."""
 
-    def __init__(self, host: Served, seed: int, rate: float, hot_s: float = 0.0) -> None:
-        self.history = history = History(host.access)
+    def __init__(
+        self, host: Served, seed: int, rate: float, hot_s: float = 0.0, path: Path | None = None
+    ) -> None:
+        self.history = history = History(host.access, path)
         rest = (history, host.targets, f"{seed} ")
         sessions = ["calm 0", "calm 1", "calm 2", *(f"restless {i}" for i in range(5))]
         each = rate / (2 * host.dispatchers)
@@ -289,27 +296,30 @@ class Crowd:
             for i in range(2 * host.dispatchers)
         ]
         self.subscribers = [Subscriber(s, s.startswith("restless"), *rest) for s in sessions]
+        self.asker = Asker("asker", *rest)
         self.updaters[0].setup()
-        for client in (*self.subscribers, *self.updaters, *self.publishers):
+        for client in (*self.subscribers, *self.updaters, *self.publishers, self.asker):
             client.start()
 
 
-def settled(crowd: Crowd) -> Verdict:
-    """Stop the writers, wait until everything due has come, and judge."""
+def settled(crowd: Crowd) -> dict[str, Any]:
+    """Stop the writers, wait until everything due has come, and judge the history, which is kept if
+    it does not hold."""
     history = crowd.history
     history.stop.set()
-    for publisher in crowd.publishers:
-        publisher.join(60)
+    for client in (*crowd.publishers, crowd.asker):
+        client.join(60)
     for updater in crowd.updaters:
         updater.join(30)
         updater.give_up.set()
         updater.join()
-    due = expected(history)
+    path = history.path
+    due = find_due(read([path]))
     deadline = time.monotonic() + DRAIN_S
-    left = missing(history, due)
+    left = _count_missing(history, due)
     while left and time.monotonic() < deadline:
         time.sleep(0.5)
-        now = missing(history, due)
+        now = _count_missing(history, due)
         if now < left:
             deadline = time.monotonic() + DRAIN_S
         left = now
@@ -317,7 +327,19 @@ def settled(crowd: Crowd) -> Verdict:
     for subscriber in crowd.subscribers:
         subscriber.leave()
         subscriber.join(60)
-    return judge(history, due)
+    history.recorder.settle()
+    history.recorder.close()
+    verdict = check([path]).to_dict()
+    if verdict["held"] and not history.is_kept:
+        path.unlink()
+        return verdict
+    return {**verdict, "history": str(path)}
+
+
+def _count_missing(history: History, due: Mapping[str, set[tuple[int, str]]]) -> int:
+    """How many of these have not come; announced gaps may hold some."""
+    found = history.sessions.items()
+    return sum(max(len(due[name] - seen.matches) - seen.gaps, 0) for name, seen in found)
 
 
 def _database() -> AbstractContextManager[Server]:
@@ -355,24 +377,20 @@ def _under_faults(
         time.sleep(SETTLE_S)
         faults.mover.ended()
     except (RuntimeError, TimeoutError) as error:
-        history.problems.append(str(error))
+        history.recorder.complain("faults", str(error))
     verdict = settled(crowd)
     tally = faults.tally
     moves = faults.mover.figures()
+    whole = not (moves["postings_missing"] or moves["postings_surplus"])
     return {
-        "held": not (verdict.broken or moves["postings_missing"] or moves["postings_surplus"]),
+        **verdict,
+        "held": verdict["held"] and whole,
         "seed": seed,
         "kills": dict(tally.kills),
         "kills_total": tally.kills.total(),
         "stops": dict(tally.stops),
         "restarts": dict(tally.restarts),
         **moves,
-        **vars(verdict),
-        "updates": sum(
-            bool(c.inserted) + bool(c.deleted)
-            for changes in history.queries.values()
-            for c in changes
-        ),
         "recovery_s": recoveries(history, [*tally.killed, *tally.started], tally.stopped),
         "unanswered": dict(sorted(history.errors.items())),
     }

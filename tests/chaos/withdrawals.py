@@ -4,18 +4,15 @@ new queries with retro."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
-
-import grpc
 
 from ps2stream.client import requests
 from ps2stream.v1 import pubsub_pb2
 from tests import naive
-from tests.chaos.clients import AGAIN, UPDATE, Updater
-from tests.chaos.history import Batch
+from tests.chaos.clients import Updater, end_publication
+from tests.chaos.history import as_row
 
 VALID_S = 24 * 3_600
+PATIENCE_S = 15.0
 KINDS = ("kept", "taken", "early")
 """Objects of a round: not withdrawn, withdrawn once they are published, and before that."""
 
@@ -41,44 +38,33 @@ class Withdrawer(Updater):
         self._withdraw([name for name in names if name.startswith("early")])
         self._publish(serial, names, word)
         self._withdraw(taken)
-        self.history.withdrawn.update(taken)
         query = naive.Query(word, rng.choice(self.sessions), word, None, retro=True)
-        change = self._begin(query)
-        change.inserted = self._insert(query, replace=False)
+        self._insert(query, replace=False)
         if rng.random() < 0.9:  # some stay, and nothing that came before comes again
-            self._remove(change)
+            self._remove(query)
 
     def _withdraw(self, names: list[str]) -> None:
+        self._operations += 1
         request = pubsub_pb2.WithdrawObjectsRequest(ids=names)
-        self._send("WithdrawObjects", request, pubsub_pb2.WithdrawObjectsResponse)
+        kind = pubsub_pb2.WithdrawObjectsResponse
+        self._send("WithdrawObjects", request, kind, "withdraw", {"ids": names}, PATIENCE_S)
+        self.history.recorder.end(self._call, "ok")
 
     def _publish(self, serial: int, names: list[str], word: str) -> None:
         """Publishes the objects, once however often it is sent."""
+        self._operations += 1
         until = int((time.time() + VALID_S) * 1000)
         objects = [naive.Obj(0.001 * i, 47.0, word, until=until) for i in range(len(names))]
-        batch = Batch(names, objects, 0, time.monotonic(), 0)
-        self.history.publishes(batch)
         rows = [
             {"id": name, "lon": o.lon, "lat": o.lat, "text": o.text, "until": o.until}
             for name, o in zip(names, objects, strict=True)
         ]
         request = requests.publish_request(rows, "durable", False, self.name, serial)
-        answer = self._send("Publish", request, pubsub_pb2.PublishResponse)
-        batch.partition, batch.offset, batch.lsn = (
-            answer.partition, answer.first_offset, answer.lsn
-        )  # fmt: skip
-
-    def _send(self, method: str, request: Any, kind: Any) -> Any:
-        data = request.SerializeToString()
-        while not self.give_up.is_set():
-            channel: Any = self.rng.choice(self._channels)
-            call: Callable[..., bytes] = channel.unary_unary(UPDATE + method)
-            try:
-                return kind.FromString(call(data, timeout=15, metadata=self._metadata))
-            except grpc.RpcError as error:
-                code = getattr(error, "code", lambda: None)()
-                self.history.failed(method, str(code))
-                if code not in AGAIN:
-                    raise
-            time.sleep(0.05)
-        raise TimeoutError(f"{method} was never answered")
+        args = {
+            "level": "durable", "producer": self.name, "seq": serial,
+            "objects": list(map(as_row, names, objects)),
+        }  # fmt: skip
+        kind = pubsub_pb2.PublishResponse
+        for _ in range(1 + (self.rng.random() < 0.1)):
+            answer = self._send("Publish", request, kind, "publish", args, PATIENCE_S)
+            end_publication(self.history.recorder, self._call, answer)

@@ -36,6 +36,8 @@ def judge(history: History) -> Verdict:
         verdict.report("unexpected", problem)
     verdict.figures["operations"] = len(history.operations)
     verdict.figures["lines"] = history.lines
+    verdict.figures["updates"] = sum(each.is_known for each in history.of("insert", "delete"))
+    verdict.figures["reads"] = sum(each.is_known for each in history.of("get"))
     judge_order(history, verdict)
     sessions = find_sessions(history, verdict)
     judge_doubles(sessions, verdict)

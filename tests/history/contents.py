@@ -14,6 +14,6 @@ def judge_contents(history: History, objects: Objects, verdict: Verdict) -> None
                 continue  # its matches are false
             operation, _, obj = objects.by_id[name]
             published = [obj.lon, obj.lat, obj.text, dict(obj.attributes)]
-            if came != published:
+            if any(a not in (None, b) for a, b in zip(came, published, strict=True)):
                 why = f"{receipt.line}: {name} came as {came} instead of {published}"
                 verdict.report("altered", why, operation)

@@ -9,6 +9,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests import naive
@@ -135,7 +136,7 @@ class _World:
 
     # --- what sessions receive -----------------------------------------------------------
 
-    def deliver(self, at: int, name: str, is_last: bool) -> None:
+    def deliver(self, at: int, name: str, is_last: bool = False) -> None:
         session, rng = self.sessions[name], self.rng
         if session.fresh or rng.random() < 0.1:
             after = rng.choice([session.received, session.received, 0])
@@ -175,12 +176,12 @@ def make(seed: int, steps: int = 120) -> list[Line]:
     end = max(at for at, *_ in events) + 100
     for at in range(50, end, 60):
         for name in SESSIONS:
-            events.append((at, len(events), lambda at, name=name: world.deliver(at, name, False)))
+            events.append((at, len(events), partial(world.deliver, name=name)))
     for at, _, act in sorted(events, key=lambda each: each[:2]):
         act(at)
     for name in SESSIONS:
-        world.deliver(end, name, False)
-        world.deliver(end, name, True)
+        world.deliver(end, name)
+        world.deliver(end, name, is_last=True)
     world.say(end + 1, {"settled": True})
     head = {"at": 0, "history": 1, "clock": "made", "skew_ns": 0, "wall_ms": 0}
     lines = sorted(world.lines, key=lambda each: each[:2])
@@ -238,11 +239,11 @@ def _plan(
             now += took + wait
             if lost:
                 if rng.random() < 0.5:
-                    at(now, lambda when, end=end: end(when, "unknown"))
+                    at(now, partial(end, outcome="unknown"))
             elif i < repeats and rng.random() < 0.5:
-                at(now, lambda when, end=end: end(when, "unknown"))
+                at(now, partial(end, outcome="unknown"))
             else:
-                at(now, lambda when, end=end, outcome=outcome: end(when, outcome))
+                at(now, partial(end, outcome=outcome))
             now += rng.randint(1, 10)
             if i < repeats:
                 at(now, begin)
@@ -250,7 +251,9 @@ def _plan(
 
 
 def _draw(rng: random.Random, process: str, step: int, live: list[str]) -> tuple[str, Line]:
-    kind = rng.choice(["insert", "insert", "replace", "delete", "get", *["publish"] * 4, "withdraw"])
+    kind = rng.choice(
+        ["insert", "insert", "replace", "delete", "get", *["publish"] * 4, "withdraw"]
+    )
     name = rng.choice(live) if live else ""
     if kind == "insert" or (not live and kind in ("replace", "delete", "get")):
         name = f"{process} q{step}"

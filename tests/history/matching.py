@@ -125,7 +125,12 @@ class Matching:
     def _find_retro(self) -> Iterator[tuple[Version, str, bool]]:
         """The same of queries with retro, and objects of before."""
         valid = [each for each in self._objects.by_id.items() if each[1][2].until]
-        satisfied = cache(naive.satisfied)
+        satisfied = cache(naive.satisfied)  # many share a text
+
+        def match_plain(query: naive.Query, obj: naive.Obj) -> bool:
+            inside = naive.inside(query.region, obj.lon, obj.lat)
+            return inside and satisfied(query.expression, obj.text)
+
         for version in self._versions.by_handle.values():
             query = version.query
             if not query.retro or query.session not in self._sessions:
@@ -134,10 +139,8 @@ class Matching:
                 lsn = self._objects.lsn(name)
                 if lsn is None or lsn >= version.start:
                     continue
-                if obj.attributes or not satisfied(query.expression, obj.text):
-                    if not naive.satisfied(query.expression, obj.text, obj.attributes):
-                        continue
-                if not naive.inside(query.region, obj.lon, obj.lat):
+                is_match = naive.matches if obj.attributes else match_plain
+                if not is_match(query, obj):
                     continue
                 if self._withdrawals.is_certain(name, operation, version.operation):
                     self.withdrawn += 1

@@ -107,7 +107,7 @@ def _find_updates(history: History) -> list[Done]:
             first = [
                 other.begun
                 for other in same
-                if (lsn_of(other) == lsn_of(each) if other.is_known else not other.is_refused)
+                if other.is_doubtful or (other.is_known and lsn_of(other) == lsn_of(each))
             ]
             found.append(Done(each, lsn_of(each), min([each.begun, *first]), each.ended))
     return found

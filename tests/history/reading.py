@@ -67,6 +67,11 @@ class Operation:
         return all(each.outcome == "refused" for each in self.attempts)
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether a call of it may have done more than anyone was told."""
+        return any(each.outcome == "unknown" for each in self.attempts)
+
+    @property
     def result(self) -> dict[str, Any]:
         return {} if self.first_ok is None else self.first_ok.result
 

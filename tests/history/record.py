@@ -10,7 +10,8 @@ other lines are:
   answered that nothing has been done. unknown: it may have been done, or may be done later.
 * `{"session", "stream", "first", "partition", "pairs", "objects"}`: matches came on the stream that
   call number `stream` opened. The first pair has the number `first`. A pair is [handle, query id,
-  row of objects], an object [id, offset, lon, lat, text, attributes].
+  row of objects], an object [id, offset, lon, lat, text, attributes], with null for what was not
+  requested.
 * `{"session", "stream", "gap": [first, last, count]}`: a gap was announced.
 * `{"process", "problem"}`: a client was answered what no client should be.
 * `{"settled": true}`: the last line. What is not there by now has not come.
@@ -37,16 +38,16 @@ from typing import Any, Self
 
 
 class Recorder:
-    """Appends to the file at `path`, from any thread. `clock` returns nanoseconds."""
+    """Writes the file at `path`, from any thread; without a path nothing is written. `clock`
+    returns nanoseconds."""
 
     def __init__(
-        self, path: Path, *, clock: Callable[[], int] = time.monotonic_ns, skew_ns: int = 0
+        self, path: Path | None, *, clock: Callable[[], int] = time.monotonic_ns, skew_ns: int = 0
     ) -> None:
-        self.path = path
         self._clock = clock
         self._lock = threading.Lock()
         self._calls = 0
-        self._file = path.open("w", encoding="utf-8", buffering=1)
+        self._file = None if path is None else path.open("w", encoding="utf-8", buffering=1)
         self._write(
             {"history": 1, "clock": "monotonic", "skew_ns": skew_ns,
              "wall_ms": int(time.time() * 1000)}
@@ -60,7 +61,9 @@ class Recorder:
 
     def close(self) -> None:
         with self._lock:
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def begin(self, process: str, call: str, operation: str = "", **args: Any) -> int:
         """Returns the number of the call. An operation that is empty has no other calls."""
@@ -103,9 +106,10 @@ class Recorder:
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._lock:
-            if not self._file.closed:  # a client that is late
-                self._append(line)
+            self._append(line)
 
     def _append(self, line: dict[str, Any]) -> None:
+        if self._file is None:  # also for a client that is late
+            return
         # Read under the lock, so that lines are in the order of their times.
         self._file.write(json.dumps({"at": self._clock(), **line}, separators=(",", ":")) + "\n")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from tests.history.__main__ import main
 from tests.history.check import check, judge
-from tests.history.made import make
+from tests.history.made import Line, make
 from tests.history.mutations import MUTATIONS
 from tests.history.reading import HistoryError, read, read_lines
 from tests.history.record import Recorder
@@ -68,10 +69,10 @@ def test_the_command_prints_a_verdict(tmp_path: Path) -> None:
 def test_the_clients_of_one_history_may_write_several_files(tmp_path: Path) -> None:
     now = [0]
     files = [tmp_path / name for name in ("writer", "reader")]
-    query = {"session": "ann", "expression": "flood", "region": None, "replace": False}
+    query: dict[str, Any] = {"session": "ann", "expression": "flood", "region": None}
     writer, reader = (Recorder(path, clock=lambda: now[0], skew_ns=5) for path in files)
     with writer, reader:
-        insert = writer.begin("w", "insert", id="q", retro=False, **query)
+        insert = writer.begin("w", "insert", id="q", replace=False, retro=False, **query)
         stream = reader.begin("r", "deliver", session="ann", after=0)
         reader.end(stream, "ok")
         now[0] = 10
@@ -96,7 +97,7 @@ def test_the_clients_of_one_history_may_write_several_files(tmp_path: Path) -> N
 
 def test_calls_within_the_skew_have_no_order() -> None:
     for skew_ns, kinds in ((0, {"backwards"}), (100, set())):
-        lines = [{"at": 0, "history": 1, "skew_ns": skew_ns, "wall_ms": 0}]
+        lines: list[Line] = [{"at": 0, "history": 1, "skew_ns": skew_ns, "wall_ms": 0}]
         for at, lsn in ((1, 2), (20, 1)):
             args = {"id": f"q{lsn}", "session": "s", "expression": "a", "region": None,
                     "replace": False, "retro": False}  # fmt: skip

@@ -42,6 +42,7 @@ class Versions:
         self._skew_ns = history.skew_ns
         self._floors = update_floors(history)
         self._by_id: dict[str, list[Version]] = defaultdict(list)
+        self._inserts: dict[str, list[Operation]] = defaultdict(list)
         self._unknown: dict[str, list[Operation]] = defaultdict(list)
         self._deletes: dict[str, list[Operation]] = defaultdict(list)
         for operation in history.of("insert", "delete"):
@@ -59,6 +60,8 @@ class Versions:
 
     def _add(self, operation: Operation) -> None:
         name = operation.args["id"]
+        if operation.call == "insert":
+            self._inserts[name].append(operation)
         if not operation.is_known:
             if not operation.is_refused:
                 self._unknown[name].append(operation)
@@ -91,17 +94,16 @@ class Versions:
                     break
 
     def _candidates(self, handle: int, name: str) -> list[Operation]:
-        """The unanswered inserts that may have this handle."""
+        """The inserts that may have this handle: those that were not answered, and those that were
+        asked for again, when what the first call had inserted was perhaps deleted."""
         if handle in self.by_handle:
             return []
-        return [
-            each
-            for each in self._unknown[name]
-            if each.call == "insert" and self._floors.at(each.begun) < handle
-        ]
+        doubtful = [each for each in self._inserts[name] if each.is_doubtful]
+        return [each for each in doubtful if self._floors.at(each.begun) < handle]
 
     def _learn(self, handle: int, operation: Operation) -> None:
-        self._unknown[operation.args["id"]].remove(operation)
+        if not operation.is_known:
+            self._unknown[operation.args["id"]].remove(operation)
         self._start(handle, operation)
 
     # --- ends ----------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from ps2stream.client import requests
 from ps2stream.cluster.roles import ROLES
 from ps2stream.observability.process import is_running
 from tests.chaos.moves import FAILURES
+from tests.chaos.recoveries import recoveries
 from tests.chaos.run import Crowd, Say, settled, teller
-from tests.chaos.verdict import recoveries
 from tests.hosts.cluster import Hosts, Shape
 from tests.hosts.net import made
 from tests.support.postgres_server import Server
@@ -115,7 +115,7 @@ def ended(hosts: Hosts, crowd: Crowd) -> None:
             if not client.migrations().following_version:
                 return
         time.sleep(0.2)
-    crowd.history.problems.append("a move has no end")
+    crowd.history.recorder.complain("faults", "a move has no end")
 
 
 def spread(hosts: Hosts, crowd: Crowd, say: Say) -> None:
@@ -136,7 +136,7 @@ def served(crowd: Crowd, since: float) -> None:
         if all(any(asked >= since for asked, _ in list(lane)) for lane in lanes):
             return
         time.sleep(0.2)
-    history.problems.append(f"not all is delivered {LIMIT_S:.0f} s after a fault")
+    history.recorder.complain("faults", f"not all is delivered {LIMIT_S:.0f} s after a fault")
 
 
 def run(
@@ -172,11 +172,11 @@ def run(
             status, history = client.status(), client.migrations()
         codes = hosts.stop()
         found = {
-            "held": not verdict.broken and not any(codes),
+            **verdict,
+            "held": verdict["held"] and not any(codes),
             "separate": net.separate,
             "faults": [what for _, what in happened],
             "codes": codes,
-            **vars(verdict),
             "recovery_s": recoveries(crowd.history, happened, []),
             "unanswered": dict(sorted(crowd.history.errors.items())),
             "hosts": net.hosts,

@@ -1,6 +1,7 @@
 """python -m tests.sim: play seeds, or one, and shrink it.
 
-python -m tests.sim --seeds 1000 --jobs 2     JSON: seeds, violations, seconds, coverage
+python -m tests.sim --seeds 1000              JSON: seeds, violations, seeds an hour, coverage
+python -m tests.sim --first 5000 --hours 8    as many as there is time for, from this one on
 python -m tests.sim 4711                      the story of a seed
 python -m tests.sim 4711 --shrink             the shortest schedule that still fails
 python -m tests.sim 4711 --bug NAME           with a deliberate bug of bugs.py
@@ -10,13 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import resource
 import sys
 import time
 from collections import Counter
 from typing import Any
 
-from tests.sim.many import play_all
+from tests.sim.many import CHUNK, play_all
 from tests.sim.run import run
+
+ENDLESS = 1 << 40
+REPORTED = 1000
+"""Seeds after which the progress is told."""
+WHOSE = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def _say(line: str) -> None:
@@ -35,10 +44,12 @@ def main() -> int:
     parser.add_argument("--bug", default="", help="a deliberate bug, see bugs.py")
     parser.add_argument("--seeds", type=int, default=0, help="play so many")
     parser.add_argument("--first", type=int, default=0, help="from this one on")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--hours", type=float, default=0.0, help="play as many as fit into them")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     given = parser.parse_args()
     if given.seed is None:
-        return _many(given.first, given.seeds or 100, given.jobs, given.bug)
+        seeds = given.seeds or (ENDLESS if given.hours else 100)
+        return _many(given.first, seeds, given.jobs, given.bug, given.hours or math.inf)
     if given.shrink:
         from tests.sim.shrink import shrink
 
@@ -51,19 +62,37 @@ def main() -> int:
     return bool(found.violations)
 
 
-def _many(first: int, count: int, jobs: int, bug: str) -> int:
+def _many(first: int, count: int, jobs: int, bug: str, hours: float) -> int:
+    """A failing seed and the progress are told at once on stderr, so that a night that is cut
+    short is not lost."""
     begun = time.monotonic()
     failed: dict[int, list[str]] = {}
     total: Counter[str] = Counter()
-    for found in play_all(range(first, first + count), jobs, bug):
+    played = 0
+    results = play_all(range(first, first + count), jobs, bug)
+    for found in results:
+        played += 1
         total.update(messages=found.messages, pairs=found.pairs, virtual_seconds=found.ms // 1000)
         total.update(found.events)
         if found.violations:
             failed[found.seed] = [v[:400] for v in found.violations[:3]]
+            _say(f"{found.seed}: {failed[found.seed][0]}")
+        if played % REPORTED == 0:
+            _say(f"{played} seeds, up to {found.seed}, in {time.monotonic() - begun:.0f} s")
+        if found.seed % CHUNK == CHUNK - 1 and time.monotonic() - begun > 3600 * hours:
+            break
+    results.close()
+    seconds = time.monotonic() - begun
+    cpu_s = sum(sum(resource.getrusage(who)[:2]) for who in WHOSE)
     report: dict[str, Any] = {
-        "seeds": count,
+        "first": first,
+        "seeds": played,
         "violations": len(failed),
-        "seconds": round(time.monotonic() - begun, 1),
+        "seconds": round(seconds, 1),
+        "jobs": jobs,
+        "seeds_an_hour": round(3600 * played / seconds),
+        "cpu_seconds_a_seed": round(cpu_s / played, 3),
+        "peak_mebibytes": max(resource.getrusage(who).ru_maxrss for who in WHOSE) >> 10,
         "totals": dict(sorted(total.items())),
         "failed": {str(seed): failed[seed] for seed in sorted(failed)},
     }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.client.matches import Gap, MatchReceiver
+from ps2stream.client.matches import Gap, Matches, MatchReceiver
 from ps2stream.client.shed_load import ShedLoad
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.errors import FailedPrecondition, ResourceExhausted, Unavailable
@@ -188,7 +188,7 @@ class Reader:
     """
 
     def __init__(
-        self, cluster: Cluster, box: Box, rng: random.Random, window: int, size: int, lag: int
+        self, cluster: World, box: Box, rng: random.Random, window: int, size: int, lag: int
     ) -> None:
         self.cluster = cluster
         self.box = box
@@ -203,6 +203,7 @@ class Reader:
         self._receiver: MatchReceiver | None = None
         self._stream: Any = None
         self._inbox: Inbox | None = None
+        self._call = 0  # that opened the stream, in the history
         self._round = 0  # of connecting; what belongs to an earlier one is passed over
 
     def connect(self, where: int) -> None:
@@ -246,6 +247,10 @@ class Reader:
                 start.session, fields, start.credit_batches, start.credit_bytes, ended,
                 start.cursor.session_seq,
             )  # fmt: skip
+            opening = self.cluster.recorder.begin(
+                f"reader of {self.box.name}", "deliver",
+                session=self.box.name, after=start.cursor.session_seq,
+            )  # fmt: skip
             try:
                 attach = partial(_attach, ask)
                 stream = yield call(self.cluster, process, attach)
@@ -266,6 +271,8 @@ class Reader:
             )
             receiver.on(delivery_pb2.DeliverResponse(started=started).SerializeToString())
             self._receiver, self._stream, self._inbox = receiver, (process, stream), inbox
+            self._call = opening
+            self.cluster.recorder.end(self._call, "ok")
             self.connected = True
             self.box.touched = self.cluster.clock.now
             process.broken.append(lambda _why: self._broken(number))
@@ -322,6 +329,7 @@ class Reader:
             found = receiver.on(data)
             if found is None:
                 continue
+            self._record(found)
             if found.gap is not None:
                 box.note_gap(found.gap)
             if (found.first if found.gap is None else found.gap.first) > box.last + 1:
@@ -341,6 +349,16 @@ class Reader:
         if isinstance(data, InboxCut):  # it has read what was left
             box.touched = self.cluster.clock.now
             process.do(lambda: process.run(lambda: stream.again(inbox.held.go_on)))
+
+    def _record(self, found: Matches) -> None:
+        recorder, box = self.cluster.recorder, self.box
+        if found.gap is not None:
+            recorder.skip(box.name, self._call, found.gap.first, found.gap.last, found.gap.count)
+            return
+        rows = [[m.object_id, m.offset, m.lon, m.lat, m.text, None] for m in found]
+        pairs = zip(found.handles.tolist(), found.query_ids, range(len(rows)), strict=True)
+        every = list(map(list, pairs))
+        recorder.receive(box.name, self._call, found.first, found.partition, every, rows)
 
 
 def _close(process: Process, stream: Any, inbox: Inbox) -> None:

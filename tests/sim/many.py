@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections import deque
+from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from multiprocessing import get_context
 
 from tests.sim.run import Result, run
 
 CHUNK = 20
+RENEWED = 50
+"""Chunks that a process plays before another takes its place: nights have many."""
 
 
-def play_all(seeds: range, jobs: int, bug: str = "") -> Iterator[Result]:
+def play_all(seeds: range, jobs: int, bug: str = "") -> Generator[Result, None, None]:
     """The results of these seeds, in no order; without their stories."""
+    parts = (seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK))
     if jobs <= 1:
-        yield from _play(seeds, bug)
+        for part in parts:
+            yield from _play(part, bug)
         return
-    parts = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
-    with ProcessPoolExecutor(jobs, get_context("forkserver")) as pool:
-        for found in pool.map(_play, parts, [bug] * len(parts)):
-            yield from found
+    with ProcessPoolExecutor(jobs, get_context("forkserver"), max_tasks_per_child=RENEWED) as pool:
+        waiting = deque(pool.submit(_play, part, bug) for part in islice(parts, 4 * jobs))
+        while waiting:
+            yield from waiting.popleft().result()
+            waiting.extend(pool.submit(_play, part, bug) for part in islice(parts, 1))
 
 
 def _play(seeds: range, bug: str = "") -> list[Result]:
-    return [run(seed, bug)._replace(story=[]) for seed in seeds]
+    """Each world is a cycle of references. The collector passes over the modules and kernels, so
+    that it costs little to have it take each world once it is over."""
+    found = []
+    gc.collect()
+    gc.freeze()
+    try:
+        for seed in seeds:
+            found.append(run(seed, bug)._replace(story=[]))
+            gc.collect()
+    finally:
+        gc.unfreeze()
+    return found

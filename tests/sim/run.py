@@ -6,6 +6,7 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
@@ -13,11 +14,12 @@ from ps2stream.cluster import snapshots
 from ps2stream.dispatcher import object_log, producers, retro_queue, valid_log, valid_objects
 from ps2stream.sequencer import feed, plan_changes
 from ps2stream.workers.radix import arrays as radix_arrays
+from tests.history.record import Recorder
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
 from tests.sim.process import patched
 from tests.sim.repeats import WINDOW
-from tests.sim.scenario import Event, Scenario, scenario
+from tests.sim.scenario import UNCONTROLLED, Event, Scenario, scenario
 from tests.sim.world import World
 
 
@@ -33,16 +35,26 @@ class Result(NamedTuple):
     events: dict[str, int]
 
 
-def run(seed: int, bug: str = "") -> Result:
-    """Play the schedule of a seed, with the deliberate bug of this name or without."""
-    return play(scenario(seed), bug=bug)
+def run(seed: int, bug: str = "", history: Path | None = None) -> Result:
+    """Play the schedule of a seed, with the deliberate bug of this name or without. `history`:
+    where what clients did and received is written, of seeds below UNCONTROLLED."""
+    return play(scenario(seed), bug=bug, history=history)
 
 
-def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "") -> Result:
+def play(
+    script: Scenario,
+    events: Sequence[Event] | None = None,
+    bug: str = "",
+    history: Path | None = None,
+) -> Result:
     """Play a schedule, or these of its events."""
+    assert history is None or script.seed < UNCONTROLLED, "the history would lack some calls"
     events = script.events if events is None else events
     world = World(str(script.seed), script.topology, script.plans)
+    recorder = Recorder(history, clock=lambda: world.clock.now * 1_000_000)
+    world.recorder = recorder
     with (
+        recorder,
         mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
         mock.patch.object(plan_changes, "TRANSFER_ROWS", script.feed_rows),
         mock.patch.object(snapshots, "WORTH", 1),
@@ -91,5 +103,6 @@ def _go(world: World, events: Sequence[Event], peace: int) -> None:
     world.peace()
     if not world.rest():
         world.wrong(f"no rest: {world.busy}")
+    world.recorder.settle()
     if not world.violations:
         Judge(world).judge()

@@ -25,9 +25,10 @@ from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.space.regions import Region
 from tests import naive
+from tests.history.record import Recorder
 from tests.sim.clients import Box, Reader, call, inquire, publish, reach
 from tests.sim.clock import Task
-from tests.sim.cluster import SEQUENCER, Cluster, SimTopology
+from tests.sim.cluster import POISON, SEQUENCER, Cluster, SimTopology
 from tests.sim.hostile import some_attributes
 from tests.sim.network import Cut, Temper
 from tests.sim.process import Process
@@ -67,6 +68,8 @@ class World(Cluster):
         self.retros = 0  # inserts with retro
         self.has_validity = seed.isdigit() and int(seed) >= VALIDITY_FROM
         self.may_drop_valid = topology.valid_objects_bytes < 1 << 20
+        self.recorder = Recorder(None)
+        self._operations = 0
         self._rng = random.Random(f"{seed} clients")
         self._deletes = 0
 
@@ -394,6 +397,7 @@ class World(Cluster):
         self, where: int, kind: str, name: str, rows: QueryRows, session: str, request: str
     ) -> Task:
         self.open.append(f"{kind} {name}")
+        operation, args = self._name_operation(), self._describe(kind, name, session, rows)
         while True:
             process = reach(self, self._rng, where)
             if process is None:
@@ -402,19 +406,25 @@ class World(Cluster):
             ask: Callable[[Any], Future[UpdateDecision]] = lambda edge: edge.update(  # noqa: E731
                 rows, [session], [request]
             )
+            number = self.recorder.begin(operation, kind, operation, **args)
             try:
                 decision = yield call(self, process, ask)
-            except (Unavailable, ResourceExhausted):
+            except (Unavailable, ResourceExhausted) as error:
+                self.recorder.end(number, _find_outcome(error))
                 where = self._rng.randrange(self.topology.dispatchers)
                 yield self._rng.randint(20, 400)
                 continue
             status, lsn = int(decision.status[0]), int(decision.lsn[0])
             if status == UpdateStatus.UNAVAILABLE:
+                self.recorder.end(number, "unknown")
                 yield self._rng.randint(20, 400)
                 continue
             if status == UpdateStatus.OK:
                 self.updates.append((lsn, kind, name))
                 self.known = max(self.known, lsn)
+                self.recorder.end(number, "ok", lsn=lsn)
+            else:
+                self.recorder.end(number, "refused", code=UpdateStatus(status).name)
             self.tell(f"{kind} {name}: {UpdateStatus(status).name} {lsn} ({process.name})")
             break
         self.open.remove(f"{kind} {name}")
@@ -459,6 +469,7 @@ class World(Cluster):
     ) -> Task:
         names, rows = [o[0] for o in objects], self.build(objects)
         self.open.append(f"publish {names}")
+        operation, args = self._name_operation(), self._describe_objects(level, names)
         for _ in range(60):
             process = reach(self, self._rng, where)
             known = self.known
@@ -466,18 +477,47 @@ class World(Cluster):
                 yield 100
                 continue
             ask = publish(rows, level == "DURABLE", process)
+            number = self.recorder.begin(operation, "publish", operation, **args)
             try:
                 found = yield call(self, process, ask, f"publish {names}")
             except ResourceExhausted:
+                self.recorder.end(number, "refused")
                 yield self._rng.randint(20, 200)
                 continue
             except Unavailable as error:
+                self.recorder.end(number, "unknown")
                 self.tell(f"{level} {names} is not answered: {error}")
                 break
+            self.recorder.end(
+                number, "ok", lsn=found.lsn, partition=found.partition, offset=found.offset,
+                accepted=len(names),
+            )  # fmt: skip
             self._accepted(process, level, names, found, known)
             break
         self.open.remove(f"publish {names}")
         self.answered += 1
+
+    def _name_operation(self) -> str:
+        self._operations += 1
+        return f"operation {self._operations}"
+
+    def _describe(self, kind: str, name: str, session: str, rows: QueryRows) -> dict[str, Any]:
+        """An update, as a history has it."""
+        if kind == "delete":
+            return {"id": name}
+        query = self.sources[session, name, rows.source.tobytes()]
+        return {
+            "id": name, "session": session, "expression": query.expression,
+            "region": query.region, "replace": False, "retro": False,
+        }  # fmt: skip
+
+    def _describe_objects(self, level: str, names: Sequence[str]) -> dict[str, Any]:
+        """A publication; what kills workers is left out in the end."""
+        objects = [(name, self.posted[name]) for name in names]
+        if any(POISON in obj.text for _, obj in objects):
+            level = "ACCEPTED"
+        rows = [[n, o.lon, o.lat, o.text, dict(o.attributes), o.until] for n, o in objects]
+        return {"level": level.lower(), "producer": "", "seq": 0, "objects": rows}
 
     def _accepted(
         self, process: Process, level: str, names: list[str], found: AcceptedBatch, known: int
@@ -493,6 +533,10 @@ class World(Cluster):
                 self.durable.add(name)
             elif level == "ACCEPTED":
                 self.accepted[name] = process
+
+
+def _find_outcome(error: Exception) -> str:
+    return "refused" if isinstance(error, ResourceExhausted) else "unknown"
 
 
 def _wish(plan: bytes, what: PlanAction) -> Callable[[Any], Future[PlanChangeReply]]:
