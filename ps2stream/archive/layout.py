@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,7 +135,7 @@ class ArchiveMark:
     def encode(self) -> bytes:
         """Returns the mark as its file has it."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return json.dumps({"format": FORMAT} | fields, indent=1).encode() + b"\n"
+        return encode_document(fields)
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> ArchiveMark:
@@ -176,7 +177,6 @@ class CompactedManifest:
     def encode(self) -> bytes:
         """Returns the manifest as its file has it."""
         out = {
-            "format": FORMAT,
             "generation": self.generation,
             "through": {str(p): list(point) for p, point in sorted(self.through.items())},
             "files": self.files,
@@ -184,7 +184,7 @@ class CompactedManifest:
             "withdrawn": {str(p): count for p, count in sorted(self.withdrawn.items())},
             "analyses": dict(self.analyses),
         }
-        return json.dumps(out, indent=1).encode() + b"\n"
+        return encode_document(out)
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> CompactedManifest:
@@ -235,7 +235,7 @@ def dispatcher_folder(path: Path, partition: int) -> Path:
 
 def encode_head() -> bytes:
     """Returns the contents of archive.json."""
-    return json.dumps({"format": FORMAT, "kind": "ps2stream archive"}).encode() + b"\n"
+    return encode_document({"kind": "ps2stream archive"})
 
 
 def check_head(path: Path) -> None:
@@ -247,11 +247,24 @@ def check_head(path: Path) -> None:
     read_document(data, path / HEAD)
 
 
+def encode_document(fields: Mapping[str, Any]) -> bytes:
+    """Returns a JSON document of an archive, with its format and a checksum of all its values."""
+    every = {"format": FORMAT, **fields}
+    return json.dumps({**every, "crc32": _sum_document(every)}, indent=1).encode() + b"\n"
+
+
+def _sum_document(every: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(every).encode())
+
+
 def read_document(data: bytes, path: Path) -> dict[str, Any]:
-    """Returns the fields of a JSON document of an archive, without its format. Raises
-    InvalidArgument if it is damaged or of another format."""
+    """Returns the fields of a JSON document of an archive, without its format and checksum, which
+    those of earlier versions do not have. Raises InvalidArgument if it is damaged or of another
+    format."""
     try:
         found = json.loads(data)
+        crc = found.pop("crc32", None)
+        is_intact = crc is None or crc == _sum_document(found)
         version = found.pop("format")
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise invalid(str(path), f"is damaged: {error!r}") from None
@@ -259,6 +272,8 @@ def read_document(data: bytes, path: Path) -> dict[str, Any]:
         raise invalid(
             str(path), f"has the format {version!r}; this version reads and writes format {FORMAT}"
         )
+    if not is_intact:
+        raise invalid(str(path), "is damaged: its checksum is another one")
     fields: dict[str, Any] = found
     return fields
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ps2stream.archive.columns import SCHEMA
 from ps2stream.archive.layout import describe_missing
 from ps2stream.archive.withdrawn import NEEDED, WithdrawnObjects, read_archive
 from ps2stream.errors import invalid
@@ -31,16 +32,27 @@ def read_files(
     read = [*wanted, *(name for name in NEEDED if name not in wanted)]
     for name in map(str, files):
         try:
-            with pq.ParquetFile(name) as file:
-                if not withdrawn:
-                    yield from file.iter_batches(rows, columns=wanted)
-                    continue
-                for part in file.iter_batches(rows, columns=read):
-                    yield withdrawn.keep(part).select(wanted)
+            with pq.ParquetFile(name, page_checksum_verification=True) as file:
+                _check_schema(name, file.schema_arrow, read if withdrawn else wanted)
+                left = file.metadata.num_rows
+                for part in file.iter_batches(rows, columns=read if withdrawn else wanted):
+                    left -= part.num_rows
+                    yield withdrawn.keep(part).select(wanted) if withdrawn else part
+            if left:  # a page whose head is damaged is passed over
+                raise invalid(name, f"is damaged: {left} of its objects are missing")
         except FileNotFoundError:
             raise describe_missing(Path(name)) from None
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise invalid(name, f"cannot be read: {error}") from None
+
+
+def _check_schema(name: str, found: pa.Schema, columns: Sequence[str]) -> None:
+    """No checksum of Parquet covers the names and types of columns."""
+    for column in columns:
+        at = found.get_field_index(column)
+        known = SCHEMA.field(column).type if column in SCHEMA.names else None  # of counts of terms
+        if at < 0 or known not in (None, found.field(at).type):
+            raise invalid(name, f"is damaged: it has no column {column} of its type")
 
 
 def count_rows(path: str) -> int:

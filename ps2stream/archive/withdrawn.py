@@ -104,7 +104,7 @@ class WithdrawnObjects(NamedTuple):
         if not self:
             return False
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 parts = file.iter_batches(65_536, columns=list(NEEDED))
                 return any(self.keep(part).num_rows < part.num_rows for part in parts)
         except FileNotFoundError:

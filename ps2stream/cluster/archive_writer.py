@@ -388,7 +388,12 @@ def encode_file(table: Any) -> bytes:
 
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table, sink, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
+        table,
+        sink,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=list(REPEATED),
+        write_page_checksum=True,
     )
     data: bytes = sink.getvalue().to_pybytes()
     return data
