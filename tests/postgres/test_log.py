@@ -198,6 +198,27 @@ def test_damage_is_told(harm: str, reads: int, database: PostgresDatabase, execu
         assert list(log.scan(18)) == [(18, b"abcd"), (23, b"efgh")]
 
 
+def test_a_flipped_bit_in_the_servers_files_is_told(
+    postgres: Server, database: PostgresDatabase, execute: Sql
+) -> None:
+    with PostgresLog.open(database, NAME) as log:
+        fill(log, b"before", b"a record that is somewhere on the disk", b"after")
+    execute("CHECKPOINT")
+    [(path,)] = execute("SELECT pg_relation_filepath('records')")
+    postgres.stop()
+    file = postgres.data / path
+    raw = bytearray(file.read_bytes())
+    raw[raw.index(b"somewhere")] ^= 4
+    file.write_bytes(raw)
+    postgres.start()
+    with (
+        pytest.raises(DataDirectoryError, match=r"cannot be read|damaged"),
+        PostgresLog.open(database, NAME) as log,
+    ):
+        list(log.scan())
+
+
+
 def test_many_and_large_records(
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
