@@ -218,7 +218,6 @@ def test_a_flipped_bit_in_the_servers_files_is_told(
         list(log.scan())
 
 
-
 def test_many_and_large_records(
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
