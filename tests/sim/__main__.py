@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import sys
 import time
 from collections import Counter
@@ -25,7 +24,6 @@ from tests.sim.run import run
 ENDLESS = 1 << 40
 REPORTED = 1000
 """Seeds after which the progress is told."""
-WHOSE = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def _say(line: str) -> None:
@@ -83,7 +81,6 @@ def _many(first: int, count: int, jobs: int, bug: str, hours: float) -> int:
             break
     results.close()
     seconds = time.monotonic() - begun
-    cpu_s = sum(sum(resource.getrusage(who)[:2]) for who in WHOSE)
     report: dict[str, Any] = {
         "first": first,
         "seeds": played,
@@ -91,8 +88,6 @@ def _many(first: int, count: int, jobs: int, bug: str, hours: float) -> int:
         "seconds": round(seconds, 1),
         "jobs": jobs,
         "seeds_an_hour": round(3600 * played / seconds),
-        "cpu_seconds_a_seed": round(cpu_s / played, 3),
-        "peak_mebibytes": max(resource.getrusage(who).ru_maxrss for who in WHOSE) >> 10,
         "totals": dict(sorted(total.items())),
         "failed": {str(seed): failed[seed] for seed in sorted(failed)},
     }
