@@ -1,5 +1,5 @@
-"""The machines of a small service, wired by hand: each message is encoded, decoded and handled in
-steps of a clock.
+"""The machines of a service of one dispatcher and one merger, wired by hand: each message is
+encoded, decoded and handled in steps of a clock.
 
 It does what the shells of actors do, on one thread and without sockets: messages to one receiver
 travel together, logs are synced before what follows from them is sent, and the dispatcher's log is
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ps2stream.benchmarks.step_clock import StepClock
@@ -40,12 +41,9 @@ from ps2stream.protocol.messages.updates import (
     WorkerUpdates,
 )
 from ps2stream.store.places import StoragePlace
+from ps2stream.workers.machine import WorkerMachine
 
-DISPATCHER, WORKER, MERGER = (
-    Address("dispatcher", 0),
-    Address("worker", 0),
-    Address("merger", 0),
-)
+DISPATCHER, MERGER = Address("dispatcher", 0), Address("merger", 0)
 
 
 class MessageSteps(NamedTuple):
@@ -80,32 +78,53 @@ STEPS: dict[type[Frame], MessageSteps] = {
 OTHER = _name_alike("other_messages")
 
 
-class MachineChain:
-    """One dispatcher, worker, merger and sequencer, with ledger and logs in `place`. `edge` takes
-    the service's calls; messages wait until `run`."""
+def find_steps(to: Address, kind: type[Frame]) -> MessageSteps:
+    """Returns the steps of a message of this kind, or of the one that it refines."""
+    return next((STEPS[each] for each in kind.__mro__ if each in STEPS), OTHER)
 
-    def __init__(self, topology: Topology, place: StoragePlace, clock: StepClock) -> None:
-        self._clock = clock
+
+def ignore_message(to: Address, frames: Sequence[Frame], encoded: Sequence[bytes]) -> None:
+    """Does nothing with a message."""
+
+
+class MachineChain:
+    """One dispatcher, merger and sequencer, and the workers of the plan, with ledger and logs in
+    `place`. `edge` takes the service's calls; messages wait until `run`. `name_steps` names the
+    steps of a message by its receiver and the kind of its first frame; `observe` is called with
+    the receiver, the frames and the encoded frames of each message."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        place: StoragePlace,
+        clock: StepClock,
+        name_steps: Callable[[Address, type[Frame]], MessageSteps] = find_steps,
+        observe: Callable[[Address, Sequence[Frame], Sequence[bytes]], None] = ignore_message,
+    ) -> None:
+        self._clock, self._name_steps, self._observe = clock, name_steps, observe
         self.store = place.open_ledger(json.dumps(topology.plan.analysis.to_dict()))
         epochs = {peer: self.store.epoch(*peer) for peer in topology.addresses()}
         self._logs = {peer: place.open_log(peer.role) for peer in (DISPATCHER, MERGER)}
         self._meter = StageMeter()
         self._posted: deque[list[Send]] = deque()
         self._is_unsynced = False
-        self._sequencer = topology.sequencer(self.store, epochs[SEQUENCER], restarts=True)
-        self.worker = topology.worker(0)
+        self.sequencer = topology.sequencer(self.store, epochs[SEQUENCER], restarts=True)
+        self.workers = [topology.worker(i) for i in range(topology.workers)]
         self._merger = topology.merger(0, self._logs[MERGER])
         log = self._logs[DISPATCHER]
         machine = topology.dispatcher(0, epochs[DISPATCHER], log, self._meter)
+        self.router = machine.router
         driver = DispatcherDriver(machine, log, self._posted.append, self._note_unsynced)
         self._events: EventQueue[Event] = EventQueue(driver.handle)
         self.edge = DispatcherEdge(machine, topology, self.store.identity, self._events.put)
         self._handlers: dict[Address, Callable[[list[Any]], None]] = {
             DISPATCHER: lambda frames: self._events.put(*frames),
-            WORKER: self._handle_at_worker,
             MERGER: self._handle_at_merger,
             SEQUENCER: self._handle_at_sequencer,
         }
+        for worker in self.workers:
+            handle = partial(self._handle_at_worker, worker)
+            self._handlers[Address("worker", worker.index)] = handle
         self.tick()
 
     def run(self) -> None:
@@ -118,12 +137,17 @@ class MachineChain:
 
     def tick(self) -> None:
         """Does the periodic work of the machines, and handles what follows from it."""
-        self._posted.append(self._sequencer.tick(wall_clock_ms()))
-        self._posted.append(self.worker.tick())
+        self._posted.append(self.sequencer.tick(wall_clock_ms()))
+        for worker in self.workers:
+            self._posted.append(worker.tick())
         sends = self._merger.tick(wall_clock_ms())
         self._commit_matches(sends, self._merger.hand_over())
         self._events.put(TickPassed())
         self.run()
+
+    def log_bytes(self) -> dict[str, int]:
+        """Returns the bytes of the records that each log has been given, by role."""
+        return {peer.role: log.end for peer, log in self._logs.items()}
 
     def close(self) -> None:
         """Closes logs and ledger."""
@@ -142,18 +166,18 @@ class MachineChain:
         for to, frames in by_peer.items():
             if to not in self._handlers:
                 continue  # the controller, which this service does without
-            kinds = (kind for frame in frames for kind in type(frame).__mro__)  # also a refined one
-            steps = next((STEPS[kind] for kind in kinds if kind in STEPS), OTHER)
+            steps = self._name_steps(to, type(frames[0]))
             with self._clock.step(steps.encode):
                 encoded = [frame.encode() for frame in frames]
+            self._observe(to, frames, encoded)
             with self._clock.step(steps.decode):
                 decoded = [decode(data) for data in encoded]
             with self._clock.step(steps.handle):
                 self._handlers[to](decoded)
 
-    def _handle_at_worker(self, frames: list[Frame]) -> None:
+    def _handle_at_worker(self, worker: WorkerMachine, frames: list[Frame]) -> None:
         for frame in frames:
-            self._posted.append(matched(self.worker, frame, self._meter))
+            self._posted.append(matched(worker, frame, self._meter))
 
     def _handle_at_merger(self, frames: list[Frame]) -> None:
         with self._meter.time("merge"):
@@ -166,10 +190,10 @@ class MachineChain:
     def _handle_at_sequencer(self, frames: list[Frame]) -> None:
         requests = [frame for frame in frames if isinstance(frame, UpdateRequest)]
         if requests:
-            self._posted.append(self._sequencer.append(requests))
+            self._posted.append(self.sequencer.append(requests))
         for frame in frames:
             if not isinstance(frame, UpdateRequest):
-                self._posted.append(self._sequencer.on(frame))
+                self._posted.append(self.sequencer.on(frame))
 
     def _commit_matches(self, sends: list[Send], must_sync: bool) -> None:
         if must_sync:

@@ -55,7 +55,8 @@ class ExperimentSettings:
     also the real posts by time. runtime: of experiments that run a service. subscriptions: of the
     experiments of Le Subscribe, 0 for what the size says. streams: the folder of the shared
     streams, None for generated ones alone; tuples: the length of generated keyed streams, and the
-    most of shared ones. progress: receives a line about each step.
+    most of shared ones. verify: whether the model is compared with real runs. progress: receives a
+    line about each step.
     """
 
     size: StreamSize = QUICK
@@ -69,6 +70,7 @@ class ExperimentSettings:
     subscriptions: int = 0
     streams: str | None = None
     tuples: int = 1_000_000
+    verify: bool = False
     progress: Callable[[str], None] = lambda what: None
 
     @property

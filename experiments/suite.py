@@ -43,6 +43,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "clusters": ((1,), (1,)),
     "updates": ((1,), (1,)),
     "memory": ((1,), (1,)),
+    "scale": ((2, 4, 8), (2, 4, 8)),
 }
 
 

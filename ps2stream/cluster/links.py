@@ -32,7 +32,8 @@ POLL_MS = 100
 class PeerLinks:
     """The links of `owner` in its incarnation `epoch`, to peers on its host unless it listens to
     others. Sends from any thread, receives from one. `meter` counts how long messages were on
-    their way; `dropped` counts messages that found LINK_BYTES waiting."""
+    their way; `dropped` counts messages that found LINK_BYTES waiting, `sent_frames` and
+    `sent_bytes` what was sent, without the heads of messages."""
 
     def __init__(self, owner: Address, epoch: int, meter: StageMeter | None = None) -> None:
         self.owner = owner
@@ -40,6 +41,7 @@ class PeerLinks:
         self._meter = StageMeter() if meter is None else meter
         self.fence = MessageFence()
         self.dropped = 0
+        self.sent_frames = self.sent_bytes = 0
         self._lock = threading.Lock()
         self._sent = 0  # the number of the last message
         self._far: set[Address] = set()  # peers with another clock
@@ -107,6 +109,8 @@ class PeerLinks:
                 return
             for to, frames in by_peer.items():
                 self._sent += 1
+                self.sent_frames += len(frames)
+                self.sent_bytes += sum(map(len, frames))
                 sent = 0.0 if to in self._far else time.monotonic()
                 head = MessageHead(self.owner, self.epoch, self._sent, sent).encode()
                 self.dropped += not self._sockets.send(to, [head, *frames])

@@ -228,6 +228,8 @@ class ActorShell(abc.ABC):
             "pid": os.getpid(),
             "refused": self.links.fence.refused,
             "dropped": self.links.dropped,
+            "sent_frames": self.links.sent_frames,
+            "sent_bytes": self.links.sent_bytes,
             "cpu_seconds": time.process_time(),
             "resident_bytes": resident_bytes(),
             "stages": self.meter.stages,

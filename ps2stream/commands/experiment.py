@@ -14,7 +14,7 @@ NAMES = (
     "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "streams", "salb",
     "salb-scale", "salb-spread", "salb-subscriptions", "salb-drift", "shed-accuracy", "shed-adapt",
     "pkg-imbalance", "pkg-local", "pkg-zipf", "fish-time", "fish-memory", "fish-alpha-theta",
-    "fish-ring", "hot", "w0", "w1", "w2", "clusters", "updates", "memory",
+    "fish-ring", "hot", "w0", "w1", "w2", "clusters", "updates", "memory", "scale",
 )  # fmt: skip
 STREAM = "stream_tweet_words.parquet"
 TUPLES, FULL_TUPLES = 1_000_000, 10_000_000
@@ -32,7 +32,8 @@ POSTS = "tweets_us_2021_2022.parquet"
 @click.option(
     "--workers",
     metavar="N[,N...]",
-    help="Numbers of workers, 1 to 256.  [default: 8; f11, salb*, shed-*, pkg-*, fish-*: others]",
+    help="Numbers of workers, 1 to 256.  [default: 8; f11, salb*, shed-*, pkg-*, fish-*, scale: "
+    "others]",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws."
@@ -56,6 +57,11 @@ POSTS = "tweets_us_2021_2022.parquet"
     "shared one.  [default: 1,000,000; with --full 10,000,000]",
 )
 @click.option(
+    "--verify",
+    is_flag=True,
+    help="Predict real runs with --workers workers and compare them, with scale only.",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("results"),
@@ -74,6 +80,7 @@ def experiment(
     posts: str | None,
     subscriptions: int | None,
     tuples: int | None,
+    verify: bool,
     out: Path,
 ) -> None:
     """Repeat an experiment of the papers, and report which of their orderings hold.
@@ -93,12 +100,15 @@ def experiment(
     Keyed streams, simulated: of Partial Key Grouping pkg-imbalance schemes, pkg-local sources that
     know only their own loads, pkg-zipf skew and choices; of FISH fish-time, fish-memory,
     fish-alpha-theta its parameters, fish-ring workers that come and go. Ours: hot, most of the
-    stream jumps to one place or word. docs/experiments.md has the results.
+    stream jumps to one place or word; scale, a model of 1 to 1,000 hosts by costs measured here,
+    where --workers are those of --verify. docs/experiments.md has the results.
     """
     from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run
     from ps2stream.experiments.worlds import FULL, QUICK
 
+    if verify and name != "scale":
+        raise invalid("--verify", f"only scale is compared with real runs, not {name}")
     given = shared_file(POSTS) if posts is None else None if posts == "none" else posts
     settings = ExperimentSettings(
         size=QUICK if quick else FULL,
@@ -108,6 +118,7 @@ def experiment(
         subscriptions=subscriptions or 0,
         streams=None if posts == "none" else _find_streams(),
         tuples=tuples or (TUPLES if quick else FULL_TUPLES),
+        verify=verify,
         progress=lambda what: output.progress_console().print(what),
     )
     report = run(name, settings)

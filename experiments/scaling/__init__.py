@@ -1,0 +1,1 @@
+"""The model of a service on many hosts: measured costs, real routing, flows, and time."""

@@ -1,0 +1,137 @@
+"""Whether the model predicts real runs: one run sets the scale, and others are predicted.
+
+The rooms run in one process, with all they touch in its caches. What a process of its own takes
+beyond that is measured once, with ANCHOR workers, as a factor for each role; for dispatchers, what
+the worker's factor does not explain is of the messages of clients. Runs with other numbers of
+workers are then predicted, before and after each of which the machine may be busier.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ps2stream.experiments.report import ClaimVerdict
+from ps2stream.experiments.scaling.costs import ServiceCosts
+from ps2stream.experiments.scaling.flows import (
+    PUBLICATION,
+    UPDATES_PER_OBJECT,
+    Deployment,
+    Design,
+    rate_flows,
+)
+from ps2stream.experiments.scaling.kinds import DISPATCHER, ROLES, WORKER
+from ps2stream.experiments.scaling.runs import RealRun
+from ps2stream.experiments.scaling.shapes import RoutingShape
+from ps2stream.experiments.scaling.timeline import Timeline, Timing
+
+ANCHOR = 3
+"""Workers of the run that sets the scale."""
+TOLERANCE = 0.2
+SECONDS = 2.0
+SMALL_BYTES, SMALL_WINDOW, WINDOW = 1 << 20, 64, 8
+"""How many publications a client has under way (client/window.py)."""
+
+
+class Prediction(NamedTuple):
+    """What the model predicts of a run; fields as in RealRun."""
+
+    workers: int
+    cpu_us: Mapping[str, float]
+    objects: float
+    frames: float
+    bytes: float
+    tuples_per_second: float
+
+
+def deploy(shape: RoutingShape, pairs: float) -> Deployment:
+    """Returns the deployment of the real runs: one host, one session."""
+    return Deployment(1, shape.workers, 1, 1, shape, pairs)
+
+
+def set_scale(costs: ServiceCosts, shape: RoutingShape, anchors: Sequence[RealRun]) -> ServiceCosts:
+    """Returns the costs of processes of their own, by the mean of some runs with ANCHOR workers."""
+    count = len(anchors)
+    mean = {role: sum(run.cpu_us[role] for run in anchors) / count for role in anchors[0].cpu_us}
+    batch = sum(run.objects for run in anchors) / count
+    pairs = sum(run.pairs for run in anchors) / count
+    rate = sum(run.tuples_per_second for run in anchors) / count / (1 + UPDATES_PER_OBJECT)
+    at = deploy(shape, pairs)
+
+    def predict(costs: ServiceCosts) -> Mapping[str, float]:
+        """Returns CPU microseconds of a tuple by role."""
+        tuples = rate * (1 + UPDATES_PER_OBJECT)
+        cores = rate_flows(costs, at, Design(), rate, batch).cpu
+        return {role: 1e6 * cores[role] / tuples for role in ROLES}
+
+    bare = predict(costs)
+    scale = {role: mean[role] / bare[role] for role in ROLES}
+    scale[DISPATCHER] = min(scale[DISPATCHER], scale[WORKER])
+    clients = mean["publisher"] + mean["subscriber"]
+    found = dataclasses.replace(
+        costs, scale=scale, clients_us=clients * (1 + UPDATES_PER_OBJECT), client_us=1.0
+    )
+    # What is left, spread over the messages of clients, of each of which 1 us is in the second.
+    none = dataclasses.replace(found, client_us=0.0)
+    left = mean[DISPATCHER] - predict(none)[DISPATCHER]
+    one = predict(found)[DISPATCHER] - predict(none)[DISPATCHER]
+    return dataclasses.replace(found, client_us=max(left / one, 0.0))
+
+
+def predict_run(
+    costs: ServiceCosts, shape: RoutingShape, pairs: float, publication_bytes: float,
+    seconds: float = SECONDS,
+) -> Prediction:  # fmt: skip
+    """Returns what a run on this machine takes, by a simulation in which all share its cores."""
+    small = SMALL_BYTES // max(int(publication_bytes), 1)
+    timing = Timing(
+        0.0, seconds, cores=os.cpu_count() or 1, window=min(max(small, WINDOW), SMALL_WINDOW),
+        way_us=0.0, bandwidth=1e9,
+    )  # fmt: skip
+    found = Timeline(costs, deploy(shape, pairs), Design(), timing).run()
+    tuples = max(found.objects, 1) * (1 + UPDATES_PER_OBJECT)
+    cpu = {role: 1e6 * s / tuples for role, s in found.cpu_s.items()}
+    whole = sum(cpu.values()) + costs.clients_us / (1 + UPDATES_PER_OBJECT)
+    return Prediction(
+        shape.workers, cpu, found.batch, sum(found.messages.values()) / max(found.batches, 1),
+        found.bytes / tuples, 1e6 * timing.cores / whole,
+    )  # fmt: skip
+
+
+def compare(predicted: Prediction, real: RealRun) -> list[ClaimVerdict]:
+    """Returns verdicts on the quantities of a run."""
+    cores = os.cpu_count() or 1
+    whole = {
+        "CPU of the service": (
+            sum(predicted.cpu_us.values()), sum(real.cpu_us[role] for role in ROLES), "us a tuple"
+        ),
+        **{
+            f"CPU of {role}s": (predicted.cpu_us[role], real.cpu_us[role], "us a tuple")
+            for role in ROLES
+        },
+        "frames": (predicted.frames, sum(real.messages.values()), "a batch"),
+        "bytes between actors": (predicted.bytes, real.bytes, "a tuple"),
+        "rate by CPU time": (
+            predicted.tuples_per_second, 1e6 * cores / sum(real.cpu_us.values()), "tuples/s"
+        ),
+        "objects of a batch": (predicted.objects, real.objects, "objects"),
+    }  # fmt: skip
+    return [
+        judge_prediction(f"{real.workers} workers: {name}", ours, theirs, unit)
+        for name, (ours, theirs, unit) in whole.items()
+    ]
+
+
+def judge_prediction(what: str, predicted: float, measured: float, unit: str) -> ClaimVerdict:
+    """Returns the verdict on one prediction: whether it is within a fifth."""
+    ratio = predicted / measured if measured else float("inf")
+    word = "within 20%" if abs(ratio - 1) <= TOLERANCE else "off"
+    text = f"{predicted:,.3g} {unit} predicted, {measured:,.3g} measured, {ratio:.2f}x"
+    return ClaimVerdict(what, text, "our goal: within 20%", word)
+
+
+def mean_bytes(load_bytes: int, posts: int) -> float:
+    """Returns the bytes of a publication whose posts have these texts."""
+    return load_bytes / posts * PUBLICATION
