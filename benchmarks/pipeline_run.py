@@ -68,7 +68,8 @@ def start_clients(job: PublisherJob, every: int) -> Iterator[tuple[Connection, C
 @dataclasses.dataclass
 class PipelineRun:
     """One run of load, saturated and half load on a service. rate: tuples per second of the last
-    phase; None: half of what was reached."""
+    phase; None: half of what was reached. warm_s: seconds at full load that are not measured,
+    before all others."""
 
     service: MeasuredService
     load: Workload
@@ -76,6 +77,7 @@ class PipelineRun:
     rate: float | None
     seconds: float
     level: str
+    warm_s: float = 0.0
 
     def measure(self) -> dict[str, Any]:
         """Returns the figures, JSON-able."""
@@ -86,6 +88,9 @@ class PipelineRun:
         )  # fmt: skip
         with start_clients(job, SAMPLE_EVERY) as (publisher, subscriber):
             loaded: PublishInterval = publisher.recv()
+            if self.warm_s:
+                publisher.send((self.warm_s, None, self.batch))
+                self._collect_receipt(subscriber, publisher.recv())
             before = self.service.read_cpu()
             publisher.send((self.seconds, None, self.batch))
             full: PublishInterval = publisher.recv()

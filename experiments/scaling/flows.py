@@ -28,8 +28,11 @@ PUBLICATION = 1_024
 """Objects of a publication, as in the benchmarks."""
 JOINED = 8_192
 """Objects of a batch from which on no publication waits (dispatcher/intake.py)."""
-UPDATES_PER_OBJECT = 0.2
-"""Inserts and deletes for each object: 10 : 1 : 1, as in the benchmark of the pipeline."""
+UPDATES_PER_OBJECT, FEW_UPDATES = 0.2, 0.01
+"""Inserts and deletes for each object: 10 : 1 : 1, as in the benchmark of the pipeline; and where
+queries live long."""
+DATA_PATH = "RoutedObjects", "MatchBatch", "MatchRelease", "ReleasesKept"
+"""The kinds of messages that a batch of objects takes, whatever the sessions."""
 UPDATE_ROWS = 256
 """Updates of a request, as in the benchmark of steps."""
 GROUPED = 64
@@ -48,13 +51,14 @@ class Design(NamedTuple):
     merger, which gets all texts of a batch, and updates go to everybody. local: clients publish
     to a dispatcher of their region, so that a batch concerns the workers of one. shards: of the
     ledger, each with a sequencer. by_region: a dispatcher applies the updates of one shard, not
-    of all. postgres: the logs are in one PostgreSQL, not in Kafka."""
+    of all. postgres: the logs are in one PostgreSQL, not in Kafka. updates: for each object."""
 
     to_all: bool = False
     local: bool = False
     shards: int = 1
     by_region: bool = False
     postgres: bool = False
+    updates: float = UPDATES_PER_OBJECT
 
 
 class Deployment(NamedTuple):
@@ -205,14 +209,13 @@ def rate_flows(
     each = flow_objects(at, design, batch, releases)
     rate = objects / batch
     of_batch = price_flows(costs, each, at.shape.candidates * batch)
-    updates = objects * UPDATES_PER_OBJECT
+    updates = objects * design.updates
     commits = choose_commits(costs, at, design, updates)
     changes = flow_updates(at, design, updates, commits)
     of_updates = price_flows(costs, changes, 0.0)
-    turns = max(rate * at.mergers / GROUPED, 0.0)
-    streams = min(
-        rate * expect_hit(at.sessions, at.pairs * batch), turns * at.sessions / at.mergers
-    )
+    turns = rate * at.mergers / GROUPED
+    further = expect_hit(at.sessions, at.pairs * batch) - each["MatchRelease"].messages
+    streams = min(rate * max(further, 0.0), turns * at.sessions / at.mergers)
     cpu = {role: (of_batch[role] * rate + of_updates[role]) / 1e6 for role in ROLES}
     cpu[MERGER] += streams * costs.session_us / 1e6
     sizes = {kind: costs.size(kind, each[kind]) * rate if kind in each else 0.0 for kind in ENDS}
@@ -224,6 +227,7 @@ def rate_flows(
         for role in ENDS[kind]:
             ends[role] += size
     messages = sum(each[kind].messages for kind in ENDS if kind in each)
+    on_path = sum(each[kind].messages for kind in DATA_PATH)
     of_changes = sum(changes[kind].messages for kind in ENDS if kind in changes)
     alone = (price_messages(costs, each) * rate + price_messages(costs, changes)) / 1e6 + cpu[
         SEQUENCER
@@ -241,7 +245,7 @@ def rate_flows(
     if design.postgres:
         busy["log of PostgreSQL"] = logs / POSTGRES_BYTES
     return FlowRates(
-        objects, cpu, alone / sum(cpu.values()), messages * rate + of_changes, messages,
+        objects, cpu, alone / sum(cpu.values()), messages * rate + of_changes, on_path,
         sum(sizes.values()), ends[DISPATCHER] / at.dispatchers, logs, busy,
     )  # fmt: skip
 

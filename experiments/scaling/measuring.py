@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
-
 from ps2stream.benchmarks import merger
 from ps2stream.benchmarks.workload import Workload
 from ps2stream.cluster.private_folder import PrivateFolder
@@ -79,14 +77,13 @@ def measure_service(
     settings.progress("links, syncs and sessions")
     session_us, sync_us = _measure_sessions(), _measure_syncs()
     far, near = measure_links(over_tcp=True), measure_links(over_tcp=False)
-    costs = fit_costs(samples, sizes[-1], far, session_us, sync_us)
+    settings.progress("rooms: half of the queries")
+    less = RoomBench(_halve_queries(world.load), plan, size.batches[-1])
+    found, half = less.measure(size.rounds, 1, met // 2)
+    costs = fit_costs([*samples, *found], sizes[-1], far, session_us, sync_us)
     objects = [sample for sample in samples if sample.objects]
     pairs = median(s.flows["MatchBatch"].rows / s.objects for s in objects)
     shapes = {n: shape_routing(world, make_plan(world, n, settings)) for n in size.planned}
-    part = _halve_queries(world.load)
-    settings.progress("rooms: half of the queries")
-    less = RoomBench(part, make_plan(world, size.workers[0], settings), 1_024)
-    half = less.measure(2, 1, np.zeros(len(part.posts.lon) + 1, np.int64))[1]
     return MeasuredService(
         costs, dataclasses.replace(costs, link=near), shapes, pairs, find_growth(half, sizes[-1])
     )

@@ -14,16 +14,21 @@ from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.experiments.scaling.actors import IN_FLIGHT
+from ps2stream.experiments.scaling.flows import UPDATES_PER_OBJECT
 from ps2stream.experiments.scaling.kinds import ROLES
 from ps2stream.routing.plan import RoutingPlan
 
 _SUMS = "cpu_seconds", "sent_frames", "sent_bytes"
 
 
+WARM_S = 3.0
+"""Seconds at full load before those that count: processes load code when they first need it."""
+
+
 class RealRun(NamedTuple):
     """A run with so many workers. cpu_us: of a tuple by role, clients too; objects: of a batch;
     messages: between actors, of a batch of objects with all that flows beside it; bytes: the same
-    for a tuple; releases: of a batch; pairs: of an object; latency_ms: at half of the rate;
+    for a tuple; pairs, updates: of an object; latency_ms: at half of the rate;
     loadavg: how many processes the machine had to run."""
 
     workers: int
@@ -36,6 +41,7 @@ class RealRun(NamedTuple):
     latency_ms: Mapping[str, float]
     loadavg: float
     wrong: int
+    updates: float = UPDATES_PER_OBJECT
 
 
 class _CountedService:
@@ -71,7 +77,8 @@ def run_service(
         with start(settings, plan) as service:
             counted = _CountedService(service)
             before = os.getloadavg()[0]
-            found = PipelineRun(counted, load, batch, None, seconds, "durable").measure()
+            run = PipelineRun(counted, load, batch, None, seconds, "durable", WARM_S)
+            found = run.measure()
     full = found["saturated"]
     tuples = full["objects"] + full["inserts"] + full["deletes"]
     spent = [_sum_by_role(reading) for reading in counted.readings[:2]]
@@ -86,7 +93,8 @@ def run_service(
         sum(spent[1][role][2] - spent[0][role][2] for role in ROLES) / tuples,
         full["matches_per_object"], full["tuples_per_second"],
         found["half_load"]["latency_ms"], max(before, os.getloadavg()[0]),
-        int(found["verified"]["wrong"]) + int(found["gaps"]),
+        sum(int(found["verified"][key]) for key in ("wrong", "lost", "doubled")) + found["gaps"],
+        tuples / full["objects"] - 1,
     )  # fmt: skip
 
 

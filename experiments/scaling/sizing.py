@@ -7,16 +7,17 @@ import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from ps2stream.experiments.scaling.costs import ServiceCosts
 from ps2stream.experiments.scaling.flows import (
     JOINED,
     Deployment,
     Design,
     FlowRates,
+    flow_objects,
+    price_flows,
     rate_flows,
 )
+from ps2stream.experiments.scaling.kinds import DISPATCHER
 from ps2stream.experiments.scaling.shapes import RoutingShape
 from ps2stream.routing.unit_kernels import FIRST_GROUP
 
@@ -26,11 +27,12 @@ SESSIONS_PER_NODE = 10
 """Sessions that are sent matches, for each host: an assumption."""
 QUERIES_PER_NODE = 1_000_000
 """Live queries for each host: the targets have a hundred million on a hundred."""
-COUNTS = 1, 2, 5, 12, 30, 75, 190, 480, 1_200
+COUNTS = 1, 2, 4, 8, 20, 50, 120, 300, 800
 """Numbers of dispatchers and of mergers that are tried."""
 REST = 1.0, 0.25, 0.06
 """Of all other actors, the parts that are tried as workers: more of them cost messages."""
-_STEPS = 14
+CLOSE = 0.005
+_STEPS = 12
 
 
 class Sizing(NamedTuple):
@@ -54,12 +56,14 @@ def choose_shape(shapes: Mapping[int, RoutingShape], workers: int) -> RoutingSha
 
 def find_limit(costs: ServiceCosts, at: Deployment, design: Design, batch: float) -> FlowRates:
     """Returns the flows at the most objects a second for which nothing is more than full."""
-    low, high = 1e4, 1e8
+    objects = 1e5
     for _ in range(_STEPS):
-        middle = float(np.sqrt(low * high))
-        full = max(rate_flows(costs, at, design, middle, batch).busy.values()) > 1
-        low, high = (low, middle) if full else (middle, high)
-    return rate_flows(costs, at, design, low, batch)
+        found = rate_flows(costs, at, design, objects, batch)
+        fullest = max(found.busy.values())
+        if abs(fullest - 1) < CLOSE:
+            break
+        objects /= fullest  # all grows with the objects, or more slowly
+    return found
 
 
 def divide_actors(
@@ -68,6 +72,9 @@ def divide_actors(
 ) -> Sizing:  # fmt: skip
     """Returns the division of the actors of so many hosts that can take the most objects."""
     actors = nodes * CORES - design.shards
+    least = Deployment(1, min(shapes), 1, 1, shapes[min(shapes)], pairs)
+    routed = price_flows(costs, flow_objects(least, design, JOINED), 0.0)[DISPATCHER]
+    most = JOINED * 1e6 / routed  # objects a second of a dispatcher that has one worker
     best: Sizing | None = None
     tried: set[tuple[int, int, int]] = set()
     for dispatchers, mergers, w in itertools.product(COUNTS, COUNTS, REST):
@@ -77,6 +84,8 @@ def divide_actors(
         if sum(count) > actors or count in tried:
             continue
         tried.add(count)
+        if best is not None and dispatchers * most < best.full.objects:
+            continue  # their dispatchers alone cannot take as many
         shape = choose_shape(shapes, workers)
         used = workers // shape.workers * shape.workers
         sessions = nodes * SESSIONS_PER_NODE

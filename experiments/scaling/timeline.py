@@ -24,7 +24,6 @@ from ps2stream.experiments.scaling.costs import Flows, ServiceCosts
 from ps2stream.experiments.scaling.flows import (
     PUBLICATION,
     UPDATE_ROWS,
-    UPDATES_PER_OBJECT,
     Deployment,
     Design,
     choose_commits,
@@ -178,7 +177,7 @@ class Timeline:
         """Has the updates since the last commit decided and applied, and the next come as often as
         sequencers commit."""
         accepted, pause = self.accepted, self.costs.sync_us
-        updates = (accepted - before) * UPDATES_PER_OBJECT
+        updates = (accepted - before) * self.design.updates
         if updates >= UPDATE_ROWS:
             flows = flow_updates(self.deployment, self.design, updates, 1.0)
             for kind, flow in flows.items():

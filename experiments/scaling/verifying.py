@@ -17,7 +17,6 @@ from ps2stream.experiments.report import ClaimVerdict
 from ps2stream.experiments.scaling.costs import ServiceCosts
 from ps2stream.experiments.scaling.flows import (
     PUBLICATION,
-    UPDATES_PER_OBJECT,
     Deployment,
     Design,
     rate_flows,
@@ -57,21 +56,25 @@ def set_scale(costs: ServiceCosts, shape: RoutingShape, anchors: Sequence[RealRu
     mean = {role: sum(run.cpu_us[role] for run in anchors) / count for role in anchors[0].cpu_us}
     batch = sum(run.objects for run in anchors) / count
     pairs = sum(run.pairs for run in anchors) / count
-    rate = sum(run.tuples_per_second for run in anchors) / count / (1 + UPDATES_PER_OBJECT)
+    updates = sum(run.updates for run in anchors) / count
+    rate = sum(run.tuples_per_second for run in anchors) / count / (1 + updates)
     at = deploy(shape, pairs)
 
     def predict(costs: ServiceCosts) -> Mapping[str, float]:
         """Returns CPU microseconds of a tuple by role."""
-        tuples = rate * (1 + UPDATES_PER_OBJECT)
-        cores = rate_flows(costs, at, Design(), rate, batch).cpu
+        tuples = rate * (1 + updates)
+        cores = rate_flows(costs, at, Design(updates=updates), rate, batch).cpu
         return {role: 1e6 * cores[role] / tuples for role in ROLES}
 
     bare = predict(costs)
-    scale = {role: mean[role] / bare[role] for role in ROLES}
+    links = predict(dataclasses.replace(costs, scale=dict.fromkeys(ROLES, 0.0)))
+    scale = {
+        role: max(mean[role] - links[role], 0.0) / (bare[role] - links[role]) for role in ROLES
+    }
     scale[DISPATCHER] = min(scale[DISPATCHER], scale[WORKER])
     clients = mean["publisher"] + mean["subscriber"]
     found = dataclasses.replace(
-        costs, scale=scale, clients_us=clients * (1 + UPDATES_PER_OBJECT), client_us=1.0
+        costs, scale=scale, clients_us=clients * (1 + updates), client_us=1.0
     )
     # What is left, spread over the messages of clients, of each of which 1 us is in the second.
     none = dataclasses.replace(found, client_us=0.0)
@@ -81,8 +84,8 @@ def set_scale(costs: ServiceCosts, shape: RoutingShape, anchors: Sequence[RealRu
 
 
 def predict_run(
-    costs: ServiceCosts, shape: RoutingShape, pairs: float, publication_bytes: float,
-    seconds: float = SECONDS,
+    costs: ServiceCosts, shape: RoutingShape, pairs: float, updates: float,
+    publication_bytes: float, seconds: float = SECONDS,
 ) -> Prediction:  # fmt: skip
     """Returns what a run on this machine takes, by a simulation in which all share its cores."""
     small = SMALL_BYTES // max(int(publication_bytes), 1)
@@ -90,10 +93,10 @@ def predict_run(
         0.0, seconds, cores=os.cpu_count() or 1, window=min(max(small, WINDOW), SMALL_WINDOW),
         way_us=0.0, bandwidth=1e9,
     )  # fmt: skip
-    found = Timeline(costs, deploy(shape, pairs), Design(), timing).run()
-    tuples = max(found.objects, 1) * (1 + UPDATES_PER_OBJECT)
+    found = Timeline(costs, deploy(shape, pairs), Design(updates=updates), timing).run()
+    tuples = max(found.objects, 1) * (1 + updates)
     cpu = {role: 1e6 * s / tuples for role, s in found.cpu_s.items()}
-    whole = sum(cpu.values()) + costs.clients_us / (1 + UPDATES_PER_OBJECT)
+    whole = sum(cpu.values()) + costs.clients_us / (1 + updates)
     return Prediction(
         shape.workers, cpu, found.batch, sum(found.messages.values()) / max(found.batches, 1),
         found.bytes / tuples, 1e6 * timing.cores / whole,
