@@ -28,7 +28,7 @@ from ps2stream.experiments.scaling.kinds import DISPATCHER, ROLES
 from ps2stream.experiments.scaling.measuring import (
     LARGE,
     SMALL,
-    MeasuredService,
+    MeasuredCosts,
     measure_service,
 )
 from ps2stream.experiments.scaling.runs import RealRun, run_service
@@ -114,8 +114,8 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
 
 
 def verify(
-    world: StreamWorld, measured: MeasuredService, settings: ExperimentSettings
-) -> tuple[MeasuredService, list[ClaimVerdict], list[str]]:
+    world: StreamWorld, measured: MeasuredCosts, settings: ExperimentSettings
+) -> tuple[MeasuredCosts, list[ClaimVerdict], list[str]]:
     """Predicts real runs with `settings.workers` workers; the scale is set by runs with ANCHOR
     workers before and after all of them. Returns what was measured at that scale, the verdicts,
     and a line about each run."""
@@ -154,7 +154,7 @@ def verify(
 
 
 def model(
-    measured: MeasuredService, sizes: Sequence[int], settings: ExperimentSettings, events: int
+    measured: MeasuredCosts, sizes: Sequence[int], settings: ExperimentSettings, events: int
 ) -> list[Row]:
     """Returns a row for each number of hosts and each design."""
     rows = []
@@ -169,7 +169,7 @@ def model(
 
 
 def _describe(
-    measured: MeasuredService, sizing: Sizing, name: str, design: Design, seed: int, events: int
+    measured: MeasuredCosts, sizing: Sizing, name: str, design: Design, seed: int, events: int
 ) -> Row:
     """Returns a row: limits, and what flows and how long it takes at a load below them."""
     nodes, at, limit = sizing.nodes, sizing.at, sizing.full.objects
@@ -199,7 +199,7 @@ def _describe(
     }  # fmt: skip
 
 
-def _units(measured: MeasuredService, queries: float) -> float:
+def _units(measured: MeasuredCosts, queries: float) -> float:
     """Returns the units of H2 for each live query, if they go on to grow as they were seen to."""
     kept = measured.costs.kept
     growth: float = (queries / kept.queries) ** (min(measured.growth, 1.0) - 1)
@@ -233,7 +233,7 @@ def simulate(
 
 
 def judge_targets(
-    measured: MeasuredService, rows: Sequence[Row], settings: ExperimentSettings, events: int
+    measured: MeasuredCosts, rows: Sequence[Row], settings: ExperimentSettings, events: int
 ) -> list[ClaimVerdict]:
     """Returns verdicts on what a service of a hundred and of a thousand hosts should do."""
     out = []
@@ -268,7 +268,7 @@ def judge_targets(
 
 
 def _judge_rack(
-    measured: MeasuredService, row: Row, settings: ExperimentSettings, events: int
+    measured: MeasuredCosts, row: Row, settings: ExperimentSettings, events: int
 ) -> ClaimVerdict | None:
     """Returns the verdict on p99 of what the workers of other racks find while one rack is dead;
     None if too little can be simulated."""
@@ -288,7 +288,7 @@ def _judge_rack(
     )  # fmt: skip
 
 
-def describe_costs(measured: MeasuredService) -> dict[str, Any]:
+def describe_costs(measured: MeasuredCosts) -> dict[str, Any]:
     """Returns the measured costs as JSON-able data."""
     costs = measured.costs
     return {
@@ -306,7 +306,7 @@ def describe_costs(measured: MeasuredService) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def describe_assumptions(world: StreamWorld, measured: MeasuredService) -> list[str]:
+def describe_assumptions(world: StreamWorld, measured: MeasuredCosts) -> list[str]:
     """Returns what the figures rest on besides what was measured."""
     most, kept = max(measured.shapes), measured.costs.kept
     return [

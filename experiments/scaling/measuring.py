@@ -46,7 +46,7 @@ LARGE = MeasureSize((2, 4, 16), (128, 1_024, 8_192), 12, (1, 2, 4, 8, 16, 32, 64
 
 
 @dataclasses.dataclass(frozen=True)
-class MeasuredService:
+class MeasuredCosts:
     """What was measured. growth: by how much slower than the live queries the units of H2 grow,
     as an exponent; pairs: matches of an object."""
 
@@ -60,7 +60,7 @@ class MeasuredService:
 
 def measure_service(
     world: StreamWorld, size: MeasureSize, settings: ExperimentSettings
-) -> MeasuredService:
+) -> MeasuredCosts:
     """Measures rooms, links, logs and plans under the stream of a world."""
     samples: list[RoomSample] = []
     sizes: list[RoomSizes] = []
@@ -84,7 +84,7 @@ def measure_service(
     objects = [sample for sample in samples if sample.objects]
     pairs = median(s.flows["MatchBatch"].rows / s.objects for s in objects)
     shapes = {n: shape_routing(world, make_plan(world, n, settings)) for n in size.planned}
-    return MeasuredService(
+    return MeasuredCosts(
         costs, dataclasses.replace(costs, link=near), shapes, pairs, find_growth(half, sizes[-1])
     )
 

@@ -10,7 +10,7 @@ from ps2stream.experiments.plans import ExperimentSettings
 from ps2stream.experiments.scaling.costs import fit_costs
 from ps2stream.experiments.scaling.kinds import DISPATCHER, MERGER, SEQUENCER, WORKER
 from ps2stream.experiments.scaling.links import measure_links
-from ps2stream.experiments.scaling.measuring import MeasuredService, MeasureSize, measure_service
+from ps2stream.experiments.scaling.measuring import MeasuredCosts, MeasureSize, measure_service
 from ps2stream.experiments.scaling.rooms import RoomBench
 from ps2stream.experiments.scaling.shapes import count_candidates, make_plan, shape_routing
 from ps2stream.experiments.worlds import StreamSize, StreamWorld, make_world
@@ -25,7 +25,7 @@ def world() -> StreamWorld:
 
 
 @pytest.fixture(scope="module")
-def measured(world: StreamWorld) -> MeasuredService:
+def measured(world: StreamWorld) -> MeasuredCosts:
     return measure_service(world, MeasureSize((2,), (128, 512), 3, (1, 2, 4)), SETTINGS)
 
 
@@ -83,7 +83,7 @@ def test_messages_over_tcp_cost_more_by_the_byte() -> None:
     assert far.byte_us > near.byte_us
 
 
-def test_a_short_model_says_what_is_full_first(measured: MeasuredService) -> None:
+def test_a_short_model_says_what_is_full_first(measured: MeasuredCosts) -> None:
     rows = scale.model(measured, (1, 100), SETTINGS, 5_000)
     assert {row["design"] for row in rows} == set(scale.list_designs(100))
     for row in rows:
