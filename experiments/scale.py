@@ -22,6 +22,7 @@ from ps2stream.experiments.scaling.flows import (
     UPDATES_PER_OBJECT,
     Deployment,
     Design,
+    choose_commits,
     rate_flows,
 )
 from ps2stream.experiments.scaling.kinds import DISPATCHER, ROLES
@@ -224,7 +225,9 @@ def simulate(
     """Simulates about so many events of a service under so many objects a second; None if they
     are of less than SHORTEST_S."""
     receivers = at.shape.workers if design.local else at.workers
+    commits = choose_commits(costs, at, design, objects * design.updates)
     each = objects / PUBLICATION * (2 * receivers + 4)
+    each += commits * (at.dispatchers + at.workers + at.mergers)
     seconds = min(events / each, 5.0)
     if seconds < SHORTEST_S:
         return None
