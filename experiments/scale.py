@@ -63,7 +63,7 @@ TARGET_DISPATCHER = 4e9
 TARGET_START_S = 600.0
 RACK = 16
 """Workers of a rack that is lost: an assumption."""
-EVENTS, FULL_EVENTS = 50_000, 500_000
+EVENTS, FULL_EVENTS = 10_000, 500_000
 """About as many as are simulated of each service."""
 SHORTEST_S = 0.04
 VERIFY_S = 4.0
