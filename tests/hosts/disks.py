@@ -16,8 +16,8 @@ from unittest import mock
 from confluent_kafka.admin import AdminClient
 
 from ps2stream.client import requests
+from tests.chaos.recoveries import recoveries
 from tests.chaos.run import Crowd, Say, settled, teller
-from tests.chaos.verdict import recoveries
 from tests.hosts.cluster import Hosts, Shape
 from tests.hosts.net import Net, made
 from tests.hosts.run import keep_logs, served
@@ -207,12 +207,12 @@ def run_losses(programs: Path, kafka: bool, seed: int = 1, rate: float = 6.0) ->
         say("settled")
         codes = hosts.stop()
         found = {
-            "held": not verdict.broken and not any(codes),
+            **verdict,
+            "held": verdict["held"] and not any(codes),
             "separate": hosts.net.separate,
             "logs": "kafka" if kafka else "postgresql",
             "losses": [what for _, what in happened],
             "codes": codes,
-            **vars(verdict),
             "recovery_s": recoveries(crowd.history, happened, [])["all"],
             "unanswered": dict(sorted(crowd.history.errors.items())),
         }
