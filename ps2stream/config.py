@@ -76,6 +76,11 @@ class Settings(BaseModel):
         pattern=r"^[a-z_][a-z0-9_]{0,62}$",
         description="schema of the database; each service needs its own",
     )
+    database_replicated: bool = Field(
+        default=False,
+        description="whether database_url has each commit on a second host, although "
+        "synchronous_standby_names is empty, as with replicated storage of a provider",
+    )
     log_url: str | None = Field(
         default=None,
         description="Kafka cluster (kafka://HOST:PORT,.../PREFIX) of the object logs and match "
@@ -86,6 +91,11 @@ class Settings(BaseModel):
         default=None,
         description="file of properties of librdkafka (NAME=VALUE) that say how the brokers of "
         "log_url are reached, such as security.protocol",
+    )
+    log_transactions_replicated: bool = Field(
+        default=False,
+        description="whether __transaction_state of log_url, which a hosted Kafka may hide, is "
+        "taken for replicated as the logs must be, and not checked",
     )
     dispatchers: int = Field(
         default=1, ge=1, le=64, description="number of dispatchers, each with a gRPC port"
@@ -471,9 +481,13 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _check_logs(self) -> Self:
+        if self.database_replicated and self.database_url is None:
+            raise ValueError("database_replicated: needs database_url")
         if self.log_url is None:
             if self.log_config is not None:
                 raise ValueError("log_config: needs log_url")
+            if self.log_transactions_replicated:
+                raise ValueError("log_transactions_replicated: needs log_url")
             return self
         far = [h for h in KafkaAddress.parse(self.log_url).hosts if not _is_local_host(h)]
         if far and self.log_config is None:

@@ -23,7 +23,7 @@ from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import MatchRelease, ReleasesKept
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Store
-from ps2stream.store.places import StoragePlace
+from ps2stream.store.places import StoragePlace, describe_promises
 
 COPY_S = 0.002  # between two checks whether a copy is done, while updates wait for it
 MERGING = 1024  # sampled releases that a merger times at once, at most
@@ -237,6 +237,7 @@ class SequencerShell(ActorShell):
         analysis = json.dumps(topology.plan.analysis.to_dict())
         self._place = place
         self._topology = topology
+        self._promises = describe_promises(place)
         self._ledger: Store = place.open_ledger(analysis, again=not first)
         self._found_lsn = self._ledger.lsn
         super().__init__(address, self._ledger.epoch(address.role, address.index))
@@ -296,7 +297,7 @@ class SequencerShell(ActorShell):
         self._ledger.close()
 
     def status(self) -> dict[str, Any]:
-        kept = disk(self._place.folder) | {"caveat": self._place.caveat}
+        kept = disk(self._place.folder) | self._promises
         return super().status() | kept | counters_of(self.machine)
 
 

@@ -17,9 +17,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ps2stream.cluster.running_service import ports
+from ps2stream.cluster.running_service import place_of, ports
 from ps2stream.config import Settings
-from ps2stream.errors import DataDirectoryError, FailedPrecondition, Unavailable
+from ps2stream.errors import (
+    DataDirectoryError,
+    FailedPrecondition,
+    Ps2StreamError,
+    Unavailable,
+)
 from ps2stream.extras import describe_install, name_missing_extra
 from ps2stream.store.access import find_foreign, find_obstacle
 from ps2stream.store.inspection import inspect
@@ -58,6 +63,10 @@ def check_all(settings: Settings) -> Iterator[CheckFinding]:
     if settings.database_url is None:
         runs = is_locked(settings.data_dir)
         yield from check_directory(settings.data_dir, find_logs(settings))
+    else:
+        yield check_database(settings)
+    if settings.log_url is not None:
+        yield check_brokers(settings)
     for port in ports(settings):
         if port:
             yield check_port(settings.host, port, runs)
@@ -155,6 +164,45 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def check_database(settings: Settings) -> CheckFinding:
+    """Checks whether the database answers, and outlives the loss of its host."""
+    place = place_of(settings.model_copy(update={"log_url": None, "log_config": None}))
+    try:
+        single_copy = place.find_single_copy()
+    except (DataDirectoryError, Unavailable) as error:
+        return CheckFinding("fail", "database", str(error), "see that its primary answers")
+    if single_copy:
+        advice = (
+            "give it one, or set database_replicated if its storage is replicated otherwise; until "
+            "then the loss of its disk loses what was acknowledged"
+        )
+        return CheckFinding("warn", "database", f"{place}: {single_copy}", advice)
+    return CheckFinding("ok", "database", f"{place}, each commit on two hosts or more")
+
+
+def check_brokers(settings: Settings) -> CheckFinding:
+    """Checks whether the brokers answer, and keep what they acknowledge."""
+    with name_missing_extra("log_url"):
+        from ps2stream.store.kafka_cluster import KafkaAdmin, KafkaCluster
+
+    vouched = settings.log_transactions_replicated
+    cluster = KafkaCluster.parse(settings.log_url or "", settings.log_config, vouched)
+    try:
+        admin = KafkaAdmin(cluster)
+        names = admin.list_logs()
+        for name in names:
+            admin.check_log(name)
+        if names:
+            admin.check_transactions()
+    except Ps2StreamError as error:
+        advice = "docs/configuration.md#kafka says what the brokers and their user need"
+        return CheckFinding("fail", "brokers", str(error), advice)
+    found = f"{cluster}: {', '.join(names) or 'no log yet'}"
+    if cluster.caveat:
+        return CheckFinding("warn", "brokers", f"{found}; {cluster.caveat}", "use three brokers")
+    return CheckFinding("ok", "brokers", found)
 
 
 def find_logs(settings: Settings) -> Callable[[], list[FoundLog]] | None:

@@ -23,6 +23,7 @@ from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.ticks import TICK_S
 from ps2stream.service.server import GrpcServer, serve, serve_privately
+from ps2stream.store.places import describe_promises
 
 
 class LocalService(RunningService):
@@ -32,6 +33,7 @@ class LocalService(RunningService):
     def __init__(self, settings: Settings, topology: Topology, accept_loss: bool = False) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
         place = place_of(settings)
+        self._promises = describe_promises(place)
         self._ledger = place.open_ledger(analysis)
         self._topology = topology
         self._archived: dict[str, ArchivedLog] = {}
@@ -69,7 +71,7 @@ class LocalService(RunningService):
         if self._runtime is None:
             return {}
         found = self._runtime.status()
-        found["sequencer-0"] |= disk(self._place.folder) | {"caveat": self._place.caveat}
+        found["sequencer-0"] |= disk(self._place.folder) | self._promises
         for i, server in enumerate(self._servers):
             found[f"dispatcher-{i}"] |= server.status()
         for name, archived in self._archived.items():

@@ -56,5 +56,8 @@ def place_of(settings: Settings) -> StoragePlace:
     InvalidArgument."""
     url = settings.database_url
     secret = None if url is None else url.get_secret_value()
-    logs = settings.log_url, settings.log_config
-    return place(settings.data_dir, secret, settings.database_schema, *logs)
+    return place(
+        settings.data_dir, secret, settings.database_schema, settings.log_url, settings.log_config,
+        is_database_replicated=settings.database_replicated,
+        are_transactions_replicated=settings.log_transactions_replicated,
+    )  # fmt: skip

@@ -124,6 +124,11 @@ def serve(
     if settings.log_url is not None:
         where["logs"] = settings.log_url
     kept = ", logs in ".join(where.values())
+    single_copy = place_of(settings).find_single_copy()
+    if single_copy and settings.database_url is not None:
+        logging.getLogger("ps2stream.cluster").warning(
+            "what is acknowledged as durable is on one disk: %s", single_copy
+        )
     done = threading.Event()
     overdue = threading.Timer(END_S, _end_at_once)
     overdue.daemon = True
@@ -149,6 +154,7 @@ def serve(
                     "targets": service.targets,
                     **where,
                     "runtime": settings.runtime,
+                    "single_copy": single_copy,
                 },
                 f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
                 f"queries are kept in {kept}; stop it with Ctrl-C",

@@ -123,7 +123,9 @@ def census_rows(census: dict[str, Any]) -> dict[str, str]:
     if census["disk_bytes"]:
         free, total = census["disk_free_bytes"], census["disk_bytes"]
         rows["disk"] = f"{free / 1e9:,.1f} of {total / 1e9:,.1f} GB free"
-    # A service of an earlier version does not tell it.
+    # A service of an earlier version does not tell these.
+    if not census["disk_bytes"] and (single_copy := census.get("single_copy")):
+        rows["single copy"] = single_copy
     if (archive := census.get("archive")) is not None:
         rows["archive"] = archive_row(archive)
     return rows

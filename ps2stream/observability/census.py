@@ -60,7 +60,8 @@ class ServiceCensus(NamedTuple):
     second. replicated_units: of the plan, sharded_units among them; hot_changes: plan
     changes for hot units since the controller started; hot_balance: of the copies of objects, most
     over mean, 0 while unknown. archive: None if there is none. caveat: what the place of the data
-    does not promise; empty if it promises all.
+    does not promise; empty if it promises all. single_copy: which durable data is on one disk only,
+    and why; empty if none is.
     """
 
     taken_ms: int
@@ -81,6 +82,7 @@ class ServiceCensus(NamedTuple):
     sharded_units: int
     archive: ArchiveStatus | None
     caveat: str
+    single_copy: str
 
 
 class _SeenActor(NamedTuple):
@@ -151,7 +153,8 @@ class CensusTaker:
             hot_balance=highest("controller", "hot_balance"),
             sharded_units=int(highest("controller", "sharded")),
             archive=_archive_status(statuses),
-            caveat=next((str(s["caveat"]) for s in statuses.values() if "caveat" in s), ""),
+            caveat=_first_text(statuses, "caveat"),
+            single_copy=_first_text(statuses, "single_copy"),
         )
 
     def _count_actor(
@@ -201,6 +204,10 @@ def _archive_status(statuses: Statuses) -> ArchiveStatus | None:
             if (problem := str(status["archive_problem"]))
         ),
     )
+
+
+def _first_text(statuses: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    return next((str(found[name]) for found in statuses.values() if name in found), "")
 
 
 def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:

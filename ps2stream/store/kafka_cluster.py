@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from ps2stream.errors import (
     DataDirectoryError,
     FailedPrecondition,
+    PermissionDenied,
     Ps2StreamError,
     Unavailable,
     invalid,
@@ -64,6 +65,8 @@ _NOT_YET = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 )
 
 T = TypeVar("T")
@@ -76,16 +79,21 @@ class KafkaCluster:
 
     address: KafkaAddress
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    are_transactions_replicated: bool = False
+    """Whether the operator says so, as the service cannot see it."""
 
     @classmethod
-    def parse(cls, url: str, config: Path | None = None) -> KafkaCluster:
+    def parse(
+        cls, url: str, config: Path | None = None, are_transactions_replicated: bool = False
+    ) -> KafkaCluster:
         """Returns the cluster of `log_url`, reached by the properties in the file `config`. Raises
         InvalidArgument."""
         try:
             address = KafkaAddress.parse(url)
         except ValueError as error:
             raise invalid("log_url", str(error)) from None
-        return cls(address, read_config(config, OURS, "log_config"))
+        properties = read_config(config, OURS, "log_config")
+        return cls(address, properties, are_transactions_replicated)
 
     def __str__(self) -> str:
         return f"kafka://{self.address.brokers}/{self.address.prefix}"
@@ -99,10 +107,13 @@ class KafkaCluster:
         """Returns the topic of the log of this name."""
         return f"{self.address.prefix}.{name}"
 
-    def make(self, kind: Callable[..., T], config: Mapping[str, Any]) -> T:
-        """Makes a producer, a consumer or an administrator. Raises InvalidArgument."""
+    def make(
+        self, kind: Callable[..., T], config: Mapping[str, Any], errors: KafkaErrors | None = None
+    ) -> T:
+        """Makes a producer, a consumer or an administrator, which reports to `errors`. Raises
+        InvalidArgument."""
         # Without an error_cb, fatal errors are raised from whatever call comes next.
-        ours = {"bootstrap.servers": self.address.brokers, "error_cb": KafkaErrors()}
+        ours = {"bootstrap.servers": self.address.brokers, "error_cb": errors or KafkaErrors()}
         found: T = make_handle(kind, {**config, **self.properties, **ours}, "log_config")
         return found
 
@@ -126,12 +137,20 @@ class KafkaAdmin:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
-        self._client = cluster.make(AdminClient, {})
+        self._errors = KafkaErrors()
+        self._client = cluster.make(AdminClient, {}, self._errors)
 
     def list_logs(self) -> list[str]:
-        """Returns the names of the logs that have been made. Raises Unavailable."""
-        with self._cluster.translate_errors("its topics cannot be listed"):
-            topics = self._client.list_topics(timeout=_WAIT_S).topics
+        """Returns the names of the logs that have been made. Raises Unavailable, and
+        Unauthenticated where the brokers refuse the password or certificate."""
+        try:
+            with self._cluster.translate_errors("its topics cannot be listed"):
+                topics = self._client.list_topics(timeout=_WAIT_S).topics
+        except Unavailable as error:  # which only says that no broker could be used
+            self._client.poll(0)  # what is reported meanwhile
+            if (found := self._errors.failed) is None:
+                raise
+            raise type(found)(f"log_config: {self._cluster}: {found}") from error
         start = self._cluster.topic("")
         names = [topic.removeprefix(start) for topic in topics if topic.startswith(start)]
         return sorted(filter(_LOG.fullmatch, names))
@@ -180,9 +199,17 @@ class KafkaAdmin:
 
     def check_transactions(self) -> None:
         """Checks that the outcome of transactions is kept as well as the logs. Raises
-        FailedPrecondition."""
-        if not self._cluster.address.development:
-            self._check_copies(TRANSACTIONS, self._read_settings(TRANSACTIONS))
+        FailedPrecondition, also where the cluster hides it."""
+        if self._cluster.address.development or self._cluster.are_transactions_replicated:
+            return
+        try:
+            found = self._read_settings(TRANSACTIONS)
+        except PermissionDenied as error:
+            raise FailedPrecondition(
+                f"{error}. If its provider says that it has {REPLICAS} replicas, {IN_SYNC} of them "
+                "in sync, set log_transactions_replicated"
+            ) from error
+        self._check_copies(TRANSACTIONS, found)
 
     def find_bounds(self, name: str, settled: bool = False) -> tuple[int, int]:
         """Returns the offsets of the oldest message, and behind the last one of which it is decided

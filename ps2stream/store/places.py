@@ -55,6 +55,11 @@ class StoragePlace(Protocol):
         """What the place does not promise; empty for one that keeps what it acknowledges."""
         ...
 
+    def find_single_copy(self) -> str:
+        """Returns which data is on one disk only, and why, so that its loss would lose what is
+        acknowledged as durable; empty if none is. Asks the servers."""
+        ...
+
     def recorded_analysis(self) -> str | None:
         """Returns the text analysis of its ledger (JSON); None without a ledger."""
         ...
@@ -129,6 +134,9 @@ class DataDirectory:
     def caveat(self) -> str:
         return ""
 
+    def find_single_copy(self) -> str:
+        return f"a data directory, {self.path}, is on one disk"
+
     def recorded_analysis(self) -> str | None:
         return ledger.recorded(self.path, "analysis")
 
@@ -176,6 +184,8 @@ class PostgresSchema:
     """Tables of a PostgreSQL database."""
 
     database: PostgresDatabase
+    is_replicated: bool = False
+    """Whether the database is replicated by means that it does not show."""
 
     def __str__(self) -> str:
         return str(self.database)
@@ -191,6 +201,11 @@ class PostgresSchema:
     @property
     def caveat(self) -> str:
         return ""
+
+    def find_single_copy(self) -> str:
+        if self.is_replicated or self.database.has_synchronous_standby():
+            return ""
+        return "the database has no synchronous standby (synchronous_standby_names is empty)"
 
     def recorded_analysis(self) -> str | None:
         from ps2stream.store.postgres import recorded
@@ -266,6 +281,10 @@ class KafkaTopics:
     def caveat(self) -> str:
         return self.cluster.caveat
 
+    def find_single_copy(self) -> str:
+        found = [self.ledger.find_single_copy(), self.cluster.caveat]
+        return "; ".join(filter(None, found))
+
     def recorded_analysis(self) -> str | None:
         return self.ledger.recorded_analysis()
 
@@ -313,26 +332,36 @@ class KafkaTopics:
         return self.ledger.open_tokens()
 
 
+def describe_promises(place: StoragePlace) -> dict[str, str]:
+    """Returns what the status of a service says of its place. Raises DataDirectoryError,
+    Unavailable."""
+    return {"caveat": place.caveat, "single_copy": place.find_single_copy()}
+
+
 def place(
     data_dir: Path,
     database_url: str | None = None,
     schema: str = "ps2stream",
     log_url: str | None = None,
     log_config: Path | None = None,
+    *,
+    is_database_replicated: bool = False,
+    are_transactions_replicated: bool = False,
 ) -> StoragePlace:
     """Returns the data directory, or the schema in PostgreSQL if there is a URL; with `log_url`,
-    topics of Kafka for the logs, which are reached by the properties in `log_config`. Raises
-    InvalidArgument when a URL is none, FailedPrecondition when psycopg or confluent-kafka is not
-    installed."""
+    topics of Kafka for the logs, which are reached by the properties in `log_config`. The last two
+    are what an operator says of servers that do not show it. Raises InvalidArgument when a URL is
+    none, FailedPrecondition when psycopg or confluent-kafka is not installed."""
     found: StoragePlace = DataDirectory(data_dir.absolute())
     if database_url is not None:
         with name_missing_extra("database_url"):
             from ps2stream.store.postgres_session import PostgresDatabase
 
-        found = PostgresSchema(PostgresDatabase(database_url, schema))
+        database = PostgresDatabase(database_url, schema)
+        found = PostgresSchema(database, is_database_replicated)
     if log_url is None:
         return found
     with name_missing_extra("log_url"):
         from ps2stream.store.kafka_cluster import KafkaCluster
 
-    return KafkaTopics(found, KafkaCluster.parse(log_url, log_config))
+    return KafkaTopics(found, KafkaCluster.parse(log_url, log_config, are_transactions_replicated))

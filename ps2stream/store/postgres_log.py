@@ -100,6 +100,8 @@ class PostgresLog:
             undo.callback(owner.close)
             reader = PostgresSession(database, f"{name} reader")
             undo.callback(reader.close)
+            if reader.timeline != owner.timeline:
+                raise Unavailable(f"{owner}: another server has just become the primary")
             log = cls(owner, reader, segment_bytes, patience_s)
             undo.pop_all()
         return log
@@ -172,8 +174,13 @@ class PostgresLog:
                 yield position, record
 
     def _select_records(self, query: str, position: int) -> list[Row]:
-        with self._reading:
-            return self._reader.select(query, self._owner.name, position)
+        try:
+            with self._reading:
+                return self._reader.select(query, self._owner.name, position)
+        except StoreFailed as error:
+            with self._lock:
+                self._failed = self._failed or str(error)
+            raise
 
     # --- writing -------------------------------------------------------------------
 

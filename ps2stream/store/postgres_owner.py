@@ -16,17 +16,18 @@ import psycopg
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.store.postgres_session import (
+    WAIT_S,
     Connection,
     PostgresDatabase,
     PostgresSession,
     Statement,
+    confirm_commits,
     describe_error,
     fetch_value,
     is_alive,
 )
 
 POLL_S = 0.05
-WAIT_S = 15.0  # for an owner whose host may have died
 FULL = "53"  # class of SQLSTATE: no disk, no memory, no connection
 READ_ONLY = "25006"
 PASSING = {READ_ONLY, "40001", "40P01", "55P03", "57014"}  # conflicts, time-outs
@@ -57,7 +58,8 @@ class PostgresOwner(PostgresSession):
             database.create_tables(self._db)
             wait_s = WAIT_S if wait_s is None else wait_s
             self._acquire_lock(self._db, wait_s, ends=-1 if take_over else 0)
-            self.epoch = self._raise_epoch()
+            with confirm_commits(self._db, WAIT_S):
+                self.epoch = self._raise_epoch()
         except psycopg.Error as error:
             self._db.close()
             raise Unavailable(f"{self} cannot be opened: {describe_error(error)}") from error
@@ -82,7 +84,7 @@ class PostgresOwner(PostgresSession):
             raise StoreFailed(f"{self} accepts no writes until a restart: {self._failed}")
         db = self._ensure_alive()
         try:
-            with db.pipeline():
+            with confirm_commits(db), db.pipeline():
                 db.execute("BEGIN")
                 db.execute("SELECT owned(%s, %s)", [self.name, self.epoch])
                 for query, values in statements:
@@ -121,7 +123,11 @@ class PostgresOwner(PostgresSession):
         if is_alive(self._db):
             return self._db
         self._db.close()
-        db = self.database.connect(self.name)
+        try:
+            db = self._reconnect()
+        except StoreFailed as error:
+            self._failed = str(error)
+            raise
         try:
             if fetch_value(db, "SELECT epoch FROM owners WHERE name = %s", self.name) != self.epoch:
                 self._failed = "another process has taken it over"
@@ -154,7 +160,8 @@ class PostgresOwner(PostgresSession):
             time.sleep(POLL_S)
 
     def _raise_epoch(self) -> int:
-        """Raises the epoch and returns it. Waits for a write of the earlier owner to end."""
+        """Raises the epoch and returns it. Waits for a write of the earlier owner to end, and until
+        the standby has this one, and so all before: what is read next was not seen too early."""
         raised = """
             INSERT INTO owners VALUES (%s, 1, 0)
             ON CONFLICT (name) DO UPDATE SET epoch = owners.epoch + 1 RETURNING epoch

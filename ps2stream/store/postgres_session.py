@@ -6,24 +6,28 @@ import contextlib
 import dataclasses
 import hashlib
 import select
+import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ps2stream.errors import DataDirectoryError, Unavailable, invalid
+from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable, invalid
 from ps2stream.store.postgres_schema import DDL, FORMAT
 from ps2stream.store.tables import Row
 
 Connection = psycopg.Connection[Row]
 Statement = tuple[LiteralString, Sequence[Any]]
 
+WAIT_S = 15.0  # for an owner whose host may have died, and for a standby at the start
 PREPARED = "SELECT to_regclass(quote_ident(%s) || '.meta') IS NOT NULL"
 # A dead peer is noticed on both sides within about this time.
 _LINK: dict[str, str | int] = {
+    "target_session_attrs": "primary",  # of several hosts, and never a standby
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -32,7 +36,7 @@ _LINK: dict[str, str | int] = {
 }
 _SESSION = """
 SELECT set_config('search_path', %s, false),
-    set_config('client_min_messages', 'error', false),
+    set_config('client_min_messages', 'warning', false),
     set_config('idle_in_transaction_session_timeout', '5s', false),
     set_config('tcp_keepalives_idle', '5', false),
     set_config('tcp_keepalives_interval', '2', false),
@@ -41,6 +45,8 @@ SELECT set_config('search_path', %s, false),
         WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false),
     current_setting('fsync')
 """
+_WAITS = "syncrep.c"  # of the server: the module that waits for standbys
+_TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +67,12 @@ class PostgresDatabase:
     def __str__(self) -> str:
         """Returns the URL without its password, and the schema."""
         parts = conninfo_to_dict(self.url)
-        user, host = parts.get("user", ""), parts.get("host", "")
-        port, name = parts.get("port", ""), parts.get("dbname", "")
-        where = f"{user}{'@' if user else ''}{host}{':' if port else ''}{port}/{name}"
-        return f"postgresql://{where}, schema {self.schema}"
+        user, name = parts.get("user", ""), parts.get("dbname", "")
+        hosts, ports = (str(parts.get(key, "")).split(",") for key in ("host", "port"))
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        pairs = zip_longest(hosts, ports, fillvalue="")
+        where = ",".join(f"{host}{':' if port else ''}{port}" for host, port in pairs)
+        return f"postgresql://{user}{'@' if user else ''}{where}/{name}, schema {self.schema}"
 
     __repr__ = __str__  # also in a traceback
 
@@ -86,12 +94,17 @@ class PostgresDatabase:
             )
         return db
 
+    def has_synchronous_standby(self) -> bool:
+        """Returns whether commits wait for a standby. Raises Unavailable, DataDirectoryError."""
+        with contextlib.closing(self.connect("standby")) as db:
+            return bool(fetch_value(db, "SELECT current_setting('synchronous_standby_names')"))
+
     def create_tables(self, db: Connection) -> None:
         """Makes the tables unless they are there. Raises DataDirectoryError."""
         try:
             if fetch_value(db, PREPARED, self.schema):
                 return
-            with db.transaction():
+            with confirm_commits(db, WAIT_S), db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", [self.lock_key("")])
                 if fetch_value(db, PREPARED, self.schema):
                     return
@@ -130,6 +143,8 @@ class PostgresSession:
         self.database = database
         self.name = name
         self._db = database.connect(name)
+        self.timeline = read_timeline(self._db)
+        """The history that the server writes: each promotion of a standby begins another one."""
 
     def __str__(self) -> str:
         return f"{self.database}, {self.name}"
@@ -165,14 +180,65 @@ class PostgresSession:
     def _ensure_alive(self) -> Connection:
         if not is_alive(self._db):
             self._db.close()
-            self._db = self.database.connect(self.name)
+            self._db = self._reconnect()
         return self._db
+
+    def _reconnect(self) -> Connection:
+        """Returns another connection with the history that this session began with. Raises
+        StoreFailed for another one, which may lack what was read or written here."""
+        db = self.database.connect(self.name)
+        if (found := read_timeline(db)) != self.timeline:
+            db.close()
+            raise StoreFailed(
+                f"{self}: another server has become the primary (timeline {found} instead of "
+                f"{self.timeline})"
+            )
+        return db
 
 
 def describe_error(error: BaseException) -> str:
     """Returns what went wrong, in one line."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def read_timeline(db: Connection) -> int:
+    """Returns the number of the server's timeline; 0 where a service like PostgreSQL has none.
+    Raises Unavailable, with the session closed."""
+    try:
+        return int(fetch_value(db, _TIMELINE), 16)
+    except (errors.FeatureNotSupported, errors.UndefinedFunction, errors.InsufficientPrivilege):
+        return 0
+    except psycopg.Error as error:
+        db.close()
+        raise Unavailable(f"the timeline cannot be read: {describe_error(error)}") from error
+
+
+@contextlib.contextmanager
+def confirm_commits(db: Connection, wait_s: float = 0.0) -> Iterator[None]:
+    """Raises OperationalError where the server warns that a commit may be missing on its
+    synchronous standby: it was told not to wait for it, and answered as if it had. `wait_s`, if it
+    is not 0, is how long the server may wait."""
+    warnings: list[str] = []
+
+    def note(notice: psycopg.errors.Diagnostic) -> None:
+        if notice.source_file == _WAITS:  # the text is in the server's language
+            warnings.append(notice.message_primary or "")
+
+    cancelling = threading.Timer(wait_s, db.cancel)
+    cancelling.daemon = True
+    db.add_notice_handler(note)
+    try:
+        if wait_s:
+            cancelling.start()
+        yield
+    finally:
+        cancelling.cancel()
+        db.remove_notice_handler(note)
+    if warnings:
+        raise psycopg.OperationalError(
+            f"no standby has confirmed it (synchronous_standby_names): {warnings[0]}"
+        )
 
 
 def is_alive(db: Connection) -> bool:

@@ -240,6 +240,7 @@ class Census(_message.Message):
     HOT_BALANCE_FIELD_NUMBER: _builtins.int
     SHARDED_UNITS_FIELD_NUMBER: _builtins.int
     ARCHIVE_FIELD_NUMBER: _builtins.int
+    SINGLE_COPY_FIELD_NUMBER: _builtins.int
     taken_ms: _builtins.int
     """Time at which the state was collected, Unix milliseconds, UTC."""
     sessions: _builtins.int
@@ -272,6 +273,10 @@ class Census(_message.Message):
     """
     sharded_units: _builtins.int
     """Number of the hot units that are sharded, not replicated."""
+    single_copy: _builtins.str
+    """Which durable data is on one disk only, and why, as found at the start of the sequencer; empty
+    if the loss of one disk loses nothing.
+    """
     @_builtins.property
     def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
         """Actors of the service, by role and index."""
@@ -300,10 +305,11 @@ class Census(_message.Message):
         hot_balance: _builtins.float = ...,
         sharded_units: _builtins.int = ...,
         archive: Global___ArchiveStatus | None = ...,
+        single_copy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "archive", b"archive", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "hot_balance", b"hot_balance", "hot_changes", b"hot_changes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "replicated_units", b"replicated_units", "sessions", b"sessions", "sharded_units", b"sharded_units", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "archive", b"archive", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "hot_balance", b"hot_balance", "hot_changes", b"hot_changes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "replicated_units", b"replicated_units", "sessions", b"sessions", "sharded_units", b"sharded_units", "single_copy", b"single_copy", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,5 +1,5 @@
 """`python -m tests.hosts cut kill "kill amid a move" "kill worker"`: these faults, in this order;
-`python -m tests.hosts bench`: see its --help."""
+`python -m tests.hosts bench` and `python -m tests.hosts disks`: see their --help."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from tests.chaos.run import teller
 from tests.hosts.bench import SetUp, run_hosts, write_table
+from tests.hosts.disks import run_losses
 from tests.hosts.run import LEASE_S, run
 from tests.support.postgres_server import installed, server
 
@@ -82,8 +83,22 @@ def faults(which: tuple[str, ...], lease_s: float, standbys: int) -> None:
     sys.exit(not found["held"])
 
 
+@click.command()
+@click.option("--kafka/--no-kafka", default=True, show_default=True, help="The logs are in Kafka.")
+@click.option("--seed", default=1, show_default=True)
+def disks(kafka: bool, seed: int) -> None:
+    """Have each of three hosts in turn lose its processes and its disk. Each has actors, a database
+    server and a broker. Exit code 1 when anything acknowledged was lost, came twice, or came
+    falsely."""
+    found = run_losses(postgres_programs(), kafka, seed)
+    click.echo(json.dumps(found, indent=1, default=str))
+    sys.exit(not found["held"])
+
+
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 if sys.argv[1:2] == ["bench"]:
     bench(sys.argv[2:])
+elif sys.argv[1:2] == ["disks"]:
+    disks(sys.argv[2:])
 else:
     faults()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ps2stream.client.client import Client
 from tests.chaos.host import free_ports
-from tests.hosts.machine import Machine
+from tests.hosts.machine import UP_S, Machine
 from tests.hosts.net import Net
 from tests.support.certificates import Authority
+
+TRIES = 12
 
 
 class Shape(NamedTuple):
@@ -52,7 +55,7 @@ class Hosts:
         self._options = [*(f"--{role}={n}" for role, n in shape._asdict().items()), *options]
         self._options += [f"--tls-cert={pair.cert}", f"--tls-key={pair.key}"]
         self._roles = [f"--roles={each}" for each in roles]
-        environ = {"HOME": str(folder)}
+        environ = {"HOME": str(folder), "RAY_raylet_start_wait_time_s": "180"}
         if is_cluster:
             environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "ray-token")}
         self.machines = [Machine(net, i, folder, environ) for i in range(count)]
@@ -63,6 +66,8 @@ class Hosts:
         self.access: Mapping[str, Any] = {}
         self._ca = authority.ca
         self._commands: dict[int, subprocess.Popen[bytes]] = {}
+        self._nodes = Counter[int]()  # how often each host was one of the cluster
+        self._head = 0
 
     def __enter__(self) -> Self:
         return self
@@ -72,6 +77,11 @@ class Hosts:
             machine.kill()
 
     @property
+    def head(self) -> Machine:
+        """The host that has Ray's head, and the process that serves."""
+        return self.machines[self._head]
+
+    @property
     def first(self) -> Machine:
         return self.machines[0]
 
@@ -79,36 +89,75 @@ class Hosts:
     def second(self) -> Machine:
         return self.machines[1]
 
-    def start(self) -> None:
-        """Returns once the service is ready. Raises RuntimeError."""
-        head = self.first
-        if self._is_cluster:
-            port = f"--port={self.head_port}"
-            self._run_node(0, "cluster", "start", "--no-serve", "--json", port)
+    def add_options(self, *options: str) -> None:
+        """Adds options of `serve`, before it starts."""
+        self._options += options
+
+    def start(self, head: int = 0) -> None:
+        """Returns once the service is ready, of which this host has Ray's head. Raises
+        RuntimeError."""
+        self._head = head
         scopes = "--scope=admin,publish,subscribe,withdraw"
-        made = head.run("token", "create", "--json", *self._storage, scopes)
+        made = self.head.run("token", "create", "--json", *self._storage, scopes)
         if self._is_cluster:
-            head.await_said('"node"', self._commands[0])
-            for host in range(1, len(self.machines)):
+            self._start_head()
+            for host in self._others():
                 self.join(host)
-        head.await_said('"token": "', made)
-        said = [json.loads(line) for line in head.said().splitlines()]
+        self.head.await_said('"token": "', made)
+        said = [json.loads(line) for line in self.head.said().splitlines()]
         token = next(line["token"] for line in said if "scopes" in line)
         self.access = {"token": token, "tls_ca": self._ca}
+        self._serve()
+
+    def start_again(self, head: int, without: int) -> None:
+        """Starts Ray and the service on this host and on others, but on one, as after the loss of
+        the host that had its head."""
+        for host in self._others():
+            if host != without:
+                self._commands[host].wait(UP_S)
+        self._head = head
+        self._start_head()
+        for host in self._others():
+            if host != without:
+                self.join(host)
+        self._serve()
+
+    def join(self, host: int = 1) -> None:
+        """This host comes, or comes again."""
+        self._form(host, "join", f"{self.head.address}:{self.head_port}")
+
+    def _others(self) -> list[int]:
+        return [host for host in range(len(self.machines)) if host != self._head]
+
+    def _start_head(self) -> None:
+        self._form(self._head, "start", "--no-serve", f"--port={self.head_port}")
+
+    def _form(self, host: int, *words: str) -> None:
+        """Makes the host one of the cluster. Where Ray takes too long to start, as on a busy
+        machine, it is tried again."""
+        machine = self.machines[host]
+        own = [f"--node-ip={machine.address}", *self._roles[host : host + 1]]
+        for left in reversed(range(TRIES)):
+            self._commands[host] = command = machine.run("cluster", *words, "--json", *own)
+            try:
+                machine.await_said('"node"', command, self._nodes[host] + 1)
+            except RuntimeError:
+                if not left:
+                    raise
+            else:
+                self._nodes[host] += 1
+                return
+
+    def _serve(self) -> None:
+        head = self.head
         where = ["--host=0.0.0.0", f"--port={self.port}"]
         if self._is_cluster:
             where += [f"--ray-address={head.address}:{self.head_port}"]
             where += [f"--node-ip={head.address}"]
-        where += ["--json", "--log-format=json"]
-        self.serve = head.run("serve", *where, *self._storage, *self._options)
-        head.await_said('"ready"', self.serve)
-
-    def join(self, host: int = 1) -> None:
-        """This host comes, or comes again."""
-        machine = self.machines[host]
-        times = machine.said().count('"node"') + 1
-        self._run_node(host, "cluster", "join", f"{self.first.address}:{self.head_port}", "--json")
-        machine.await_said('"node"', self._commands[host], times)
+        times = head.said().count('"ready"') + 1
+        words = ["--json", "--log-format=json", *self._storage, *self._options]
+        self.serve = head.run("serve", *where, *words)
+        head.await_said('"ready"', self.serve, times)
 
     def client(self, timeout: float = 30.0) -> Client:
         return Client(self.targets[0], timeout=timeout, **self.access)
@@ -116,14 +165,9 @@ class Hosts:
     def stop(self) -> list[int]:
         """The exit codes of the service and of the hosts that live, told to end in this order."""
         codes = []
-        nodes = [process for _, process in sorted(self._commands.items(), reverse=True)]
+        nodes = [self._commands[host] for host in (*self._others(), self._head)]
         for process in (self.serve, *nodes):
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 codes.append(process.wait(90))
         return codes
-
-    def _run_node(self, host: int, *words: str) -> None:
-        machine = self.machines[host]
-        own = [f"--node-ip={machine.address}", *self._roles[host : host + 1]]
-        self._commands[host] = machine.run(*words, *own)

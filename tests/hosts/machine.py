@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.conftest import ROOT
 from tests.hosts.net import Net
 
 MARK = "_PS2STREAM_TEST_HOST"
-UP_S = 120.0
+UP_S = 300.0
 
 
 class Machine:
@@ -26,15 +27,18 @@ class Machine:
 
     def __init__(self, net: Net, number: int, folder: Path, environ: Mapping[str, str]) -> None:
         self.address = net.hosts[number]
+        self.disk = folder / str(number)
+        self.disk.mkdir(mode=0o711)
         self.log = folder / f"host-{number}.log"
         self._said = folder / f"host-{number}.said"
         self._said.touch()
         self._begin = net.within(number)
         self._word = secrets.token_hex(8)
         self._environ = {k: v for k, v in os.environ.items() if not k.startswith("PS2STREAM_")}
-        self._environ |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), MARK: self._word}
+        self._environ |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.disk / "t"), MARK: self._word}
         self._environ |= environ
         self._ran: list[subprocess.Popen[bytes]] = []
+        (self.disk / "t").mkdir()
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +78,12 @@ class Machine:
                 if name.startswith("ray::") and "Shell" in name:
                     found[pid] = name.removeprefix("ray::").partition("Shell")[0].lower()
         return found
+
+    def lose_disk(self) -> None:
+        """Removes all that it stores; another disk is empty. Nothing may run there."""
+        shutil.rmtree(self.disk)
+        self.disk.mkdir(mode=0o711)
+        (self.disk / "t").mkdir()
 
     def kill(self) -> None:
         """kill -9 of every process; returns when none is left."""

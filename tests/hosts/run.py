@@ -127,16 +127,16 @@ def spread(hosts: Hosts, crowd: Crowd, say: Say) -> None:
     say(f"actors were spread anew within {time.monotonic() - at:.1f} s")
 
 
-def served(crowd: Crowd, since: float) -> None:
+def served(crowd: Crowd, since: float, limit_s: float = LIMIT_S) -> None:
     """Until every lane has delivered what was published later, and an update was answered."""
     history = crowd.history
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         lanes = [*history.arrivals.values(), history.updates]
         if all(any(asked >= since for asked, _ in list(lane)) for lane in lanes):
             return
         time.sleep(0.2)
-    history.recorder.complain("faults", f"not all is delivered {LIMIT_S:.0f} s after a fault")
+    history.recorder.complain("faults", f"not all is delivered {limit_s:.0f} s after a fault")
 
 
 def run(
@@ -184,8 +184,13 @@ def run(
             "migrations": [(m.missing, m.surplus) for m in history.migrations],
         }
         if not found["held"]:
-            kept = Path(tempfile.mkdtemp(prefix="hosts-log-", dir="/tmp"))
-            for path in folder.glob("host-*"):
-                (kept / path.name).write_bytes(path.read_bytes())
-            found["logs"] = str(kept)
+            found["logs"] = keep_logs(folder)
         return found
+
+
+def keep_logs(folder: Path) -> str:
+    """Copies what the hosts have said to a folder that stays, and returns it."""
+    kept = Path(tempfile.mkdtemp(prefix="hosts-log-", dir="/tmp"))
+    for path in folder.glob("host-*"):
+        (kept / path.name).write_bytes(path.read_bytes())
+    return str(kept)

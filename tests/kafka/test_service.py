@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Gap
-from ps2stream.cluster.doctor_checks import check_directory, find_logs
+from ps2stream.cluster.doctor_checks import check_brokers, check_directory, find_logs
 from ps2stream.config import Settings, load
 from ps2stream.errors import DataDirectoryError, InvalidArgument
 from ps2stream.merger.records import LEAP
@@ -54,6 +55,12 @@ def test_a_service_goes_on_where_it_was(settings: Settings, topics: KafkaCluster
             last = next(found)
             assert (last.object_id, last.query_id) == ("again", "kept")
     assert doctor(settings)["logs"] == f"ok: {', '.join(names)}: consistent with the ledger"
+    brokers = check_brokers(settings)
+    assert (brokers.verdict, brokers.what) == ("warn", "brokers")
+    assert ", ".join(names) in brokers.found
+    assert settings.log_url is not None
+    solid = settings.model_copy(update={"log_url": settings.log_url.partition("?")[0]})
+    assert check_brokers(solid).verdict == "fail"
 
 
 def test_a_lost_log_is_refused_and_then_a_gap(settings: Settings, topics: KafkaCluster) -> None:
@@ -71,6 +78,31 @@ def test_a_lost_log_is_refused_and_then_a_gap(settings: Settings, topics: KafkaC
             batches = iter(matches.batches())
             assert next(batches).gap == Gap(1, LEAP, 0)
             assert [match.object_id for match in next(batches)] == ["later"]
+
+
+def test_a_ledger_that_was_restored_alone_is_refused_and_then_a_gap(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings = settings.model_copy(update={"mergers": 1, "dispatchers": 1})
+    with start(settings) as service, Client(service.targets[0]) as client:
+        client.insert("kept", "word", session="ann")
+        client.publish([ROW])
+    copy = tmp_path / "copy"
+    shutil.copytree(settings.data_dir, copy)
+    with start(settings) as service, Client(service.targets[0]) as client:
+        client.insert("later", "word", session="ann")
+        client.publish([ROW | {"id": "afterwards"}])
+    shutil.rmtree(settings.data_dir)
+    copy.rename(settings.data_dir)
+    with pytest.raises(DataDirectoryError, match=r"ledger is older than the log.*--accept-loss"):
+        start(settings)
+    with start(settings, accept_loss=True) as service, Client(service.targets[0]) as client:
+        assert [q.id for q in client.list()] == ["kept"]
+        client.publish([ROW | {"id": "anew"}])
+        with client.subscribe("ann") as matches:
+            batches = iter(matches.batches())
+            assert next(batches).gap is not None
+            assert [(m.query_id, m.object_id) for m in next(batches)] == [("kept", "anew")]
 
 
 def test_another_service_does_not_take_the_logs(settings: Settings, tmp_path: Path) -> None:

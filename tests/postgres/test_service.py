@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pydantic import SecretStr
 
 from ps2stream.cli import main
 from ps2stream.client.client import Client
+from ps2stream.cluster.doctor_checks import check_database
+from ps2stream.cluster.running_service import place_of
 from ps2stream.cluster.service import start
+from ps2stream.commands.status import status_lines
 from ps2stream.config import Settings, load
 from ps2stream.errors import DataDirectoryError, InvalidArgument
-from ps2stream.store.places import DataDirectory, place
+from ps2stream.store.places import DataDirectory, describe_promises, place
 from ps2stream.store.postgres_session import PostgresDatabase
 from tests.support.postgres_server import Server
 
@@ -55,6 +60,24 @@ def test_a_database_restarts_under_the_service(postgres: Server, settings: Setti
             client.publish([ROW])
             found = iter(matches)
             assert {next(found).query_id, next(found).query_id} == {"before", "after"}
+
+
+def test_a_database_on_one_disk_is_named(settings: Settings) -> None:
+    problem = "the database has no synchronous standby (synchronous_standby_names is empty)"
+    with start(settings) as service, Client(service.targets[0]) as client:
+        while (census := client.status()["census"]) is None:
+            time.sleep(0.05)
+        assert census["single_copy"] == problem
+        rows = status_lines(client.status())
+        assert any(line.split(maxsplit=2)[2:] == [problem] for line in rows), rows
+    found = check_database(settings)
+    assert (found.verdict, found.what) == ("warn", "database")
+    assert problem in found.found
+    replicated = settings.model_copy(update={"database_replicated": True})
+    assert check_database(replicated).verdict == "ok"
+    assert describe_promises(place_of(replicated)) == {"caveat": "", "single_copy": ""}
+    nobody = settings.model_copy(update={"database_url": SecretStr("postgresql://127.0.0.1:1/x")})
+    assert check_database(nobody).verdict == "fail"
 
 
 def test_one_service_a_schema(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +124,9 @@ def test_where_things_are_kept(tmp_path: Path) -> None:
     both = load({"data_dir": tmp_path}, environ={"PS2STREAM_DATABASE_URL": url})
     assert both.database_url == found.database_url
     assert place(tmp_path) == DataDirectory(tmp_path)
+    for wrong in ("database_replicated", "log_transactions_replicated"):
+        with pytest.raises(InvalidArgument, match=f"{wrong}: needs "):
+            load({wrong: True}, environ={})
     assert str(place(tmp_path, url)) == "postgresql://u@db/x, schema ps2stream"
 
 

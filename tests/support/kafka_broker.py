@@ -27,6 +27,8 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 <version>1</version><dependencies><dependency><groupId>org.apache.kafka</groupId>
 <artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency></dependencies>
 </project>"""
+PASSWORD = "only-for-tests"
+LIMITED = "logs"
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -60,54 +62,69 @@ def jars() -> Path:
 
 class Broker:
     """Stops, crashes and starts again at the same address, over the same data. At `secure` it
-    speaks TLS and asks for a password, as the properties `librdkafka` have it."""
+    speaks TLS and asks for a password, as the properties `librdkafka` have it. The user LIMITED, of
+    the same password, has no rights but those that it is given."""
 
     def __init__(
-        self, jars: Path, folder: Path, node: int = 1, controllers: Sequence[int] = ()
+        self,
+        jars: Path,
+        folder: Path,
+        node: int = 1,
+        controllers: Sequence[str] = (),
+        address: str = "",
+        within: Sequence[str] = (),
+        authority: Authority | None = None,
     ) -> None:
-        """Node `node` of a cluster whose controllers listen at these ports, of one by default."""
+        """Node `node` of a cluster whose controllers have these addresses, of one by default.
+        address: where it listens; within: what the command begins with, of a host of its own;
+        authority: what signs its certificate, by default one of its own."""
         self._java = ["java", *_JVM, "-cp", f"{jars}/*"]
+        self._within = within
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        port, secure = free_port(), free_port()
-        controllers = controllers or [free_port()]
+        secure = free_port()
+        controllers = controllers or [f"127.0.0.1:{free_port()}"]
         controller = controllers[node - 1]
         alone = len(controllers) == 1
-        voters = ",".join(f"{i}@127.0.0.1:{at}" for i, at in enumerate(controllers, 1))
+        voters = ",".join(f"{i}@{at}" for i, at in enumerate(controllers, 1))
         quorum = (
-            f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}"
+            f"controller.quorum.bootstrap.servers={controller}"
             if alone
             else f"controller.quorum.voters={voters}"
         )
         copies, in_sync = (1, 1) if alone else (3, 2)
         self.secure = f"localhost:{secure}"
-        pair = Authority(folder).issue("broker")
+        authority = authority or Authority(folder)
+        pair = authority.issue("broker", file=f"broker-{node}")
         (folder / "keystore.pem").write_bytes(pair.key.read_bytes() + pair.cert.read_bytes())
         self.librdkafka = folder / "librdkafka"
         self.librdkafka.write_text(
             f"""security.protocol=SASL_SSL
-ssl.ca.location={folder / "ca.pem"}
+ssl.ca.location={authority.ca}
 sasl.mechanism=PLAIN
 sasl.username=feed
-sasl.password=only-for-tests
+sasl.password={PASSWORD}
 """
         )
-        self.address = f"127.0.0.1:{port}"
+        self.address = address or f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
         self._config = folder / "server.properties"
+        users = f'user_feed="{PASSWORD}" user_{LIMITED}="{PASSWORD}"'
         self._config.write_text(
             f"""process.roles=broker,controller
 node.id={node}
 {quorum}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://{self.address},SECURE://{self.secure},CONTROLLER://127.0.0.1:{controller}
+listeners=PLAINTEXT://{self.address},SECURE://{self.secure},CONTROLLER://{controller}
 advertised.listeners=PLAINTEXT://{self.address},SECURE://{self.secure}
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
 listener.name.secure.ssl.keystore.type=PEM
 listener.name.secure.ssl.keystore.location={folder / "keystore.pem"}
 listener.name.secure.sasl.enabled.mechanisms=PLAIN
-listener.name.secure.plain.sasl.jaas.config={_LOGIN} required user_feed="only-for-tests";
+listener.name.secure.plain.sasl.jaas.config={_LOGIN} required {users};
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:feed
 log.dirs={folder / "data"}
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
@@ -140,8 +157,9 @@ log.retention.check.interval.ms=200
     def launch(self) -> None:
         with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._java, "kafka.Kafka", str(self._config)], stdout=log, stderr=log
-            )
+                [*self._within, *self._java, "kafka.Kafka", str(self._config)],
+                stdout=log, stderr=log,
+            )  # fmt: skip
 
     def wait(self) -> None:
         """Until it listens."""
@@ -229,11 +247,15 @@ class Cluster:
     """Three brokers, each with a controller."""
 
     def __init__(self, jars: Path, folder: Path) -> None:
-        controllers = [free_port() for _ in range(3)]
+        controllers = [f"127.0.0.1:{free_port()}" for _ in range(3)]
         self.brokers: list[Broker] = []
+        self._authority = Authority(folder)
         try:
             for node in (1, 2, 3):
-                self.brokers.append(Broker(jars, folder / f"{node}", node, controllers))
+                made = Broker(
+                    jars, folder / f"{node}", node, controllers, authority=self._authority
+                )
+                self.brokers.append(made)
             for each in self.brokers:
                 each.wait()
             self.wait()
@@ -244,6 +266,18 @@ class Cluster:
     @property
     def address(self) -> str:
         return ",".join(each.address for each in self.brokers)
+
+    @property
+    def secure(self) -> str:
+        return ",".join(each.secure for each in self.brokers)
+
+    def write_config(self, file: Path, user: str, password: str = PASSWORD) -> Path:
+        """Writes the properties by which this user reaches the brokers at `secure`."""
+        file.write_text(
+            f"security.protocol=SASL_SSL\nssl.ca.location={self._authority.ca}\nsasl.mechanism=PLAIN\n"
+            f"sasl.username={user}\nsasl.password={password}\n"
+        )
+        return file
 
     def wait(self) -> None:
         """Until all three are known."""
