@@ -82,8 +82,12 @@ class Gridt:
         return self._counts.levels
 
     def clear(self) -> None:
-        """Removes all queries."""
-        self._counts = UnitCounts()
+        """Removes all queries. Many come next, until `trim`."""
+        self._counts = UnitCounts(fills=True)
+
+    def trim(self) -> None:
+        """Gives memory back that was taken so that many queries could be inserted fast."""
+        self._counts.trim()
 
     def follow(self, routes: CompiledRoutes) -> None:
         """Takes the owners of units from `routes` from now on."""

@@ -12,6 +12,7 @@ from ps2stream.dispatcher.unit_count_kernels import (
     ADDRESS,
     ALL,
     BUCKETS,
+    FULL,
     GROW,
     GROW_MANY,
     MANY_UNITS,
@@ -33,6 +34,8 @@ from ps2stream.protocol.frame import I64, U8, U32, U64
 from ps2stream.routing.unit_kernels import empty_table
 
 _GROWTH = 1.13
+_FILLING_GROWTH = 2.0
+_FIT = 1.06 / (SLOTS * FULL / 100)  # buckets a unit of a part that is made to fit
 _SPARSE = 2  # units a bucket; a part with fewer is made smaller
 _LARGE = 32 << 20  # bytes reserved from which pages are large
 _COPIED = 32 << 20  # bytes at a time
@@ -52,9 +55,11 @@ class CountedUnits(NamedTuple):
 
 class UnitCounts:
     """How many live queries are posted under each unit. Iteration gives all units in some order,
-    those of one part at a time."""
+    those of one part at a time. If `fills`, many come next, until `trim`: up to then units take
+    twice the memory and half the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, fills: bool = False) -> None:
+        self._growth = _FILLING_GROWTH if fills else _GROWTH
         parts = np.zeros((1 << PART_BITS, 3), np.int64)
         parts[:, BUCKETS] = 1
         self._memory = _reserve(ROW_BYTES)
@@ -106,27 +111,40 @@ class UnitCounts:
                 self._grow_many()
             else:
                 size = int(self.arrays[0][grown, BUCKETS])
-                self._resize(grown, max(int(_GROWTH * size), size + 1))
+                self._resize(grown, max(int(self._growth * size), size + 1))
 
     def remove(self, cell: U32, term: U64) -> int | None:
         """Takes a query back from each of these units. Returns the index of the first one that has
         none, if there is one; those before it are done then."""
         failed = int(count_down(self.arrays, self.used, cell, term))
         parts, *_ = self.arrays
-        before = self._rows
         sparse = parts[:, UNITS] < _SPARSE * parts[:, BUCKETS]
-        for part in np.flatnonzero(sparse & (parts[:, BUCKETS] > STRIP)).tolist():
-            self._resize(part, int(parts[part, UNITS]) // (SLOTS - 1) + 1)
+        self._shrink(np.flatnonzero(sparse & (parts[:, BUCKETS] > STRIP)))
+        return None if failed == NONE else failed
+
+    def trim(self) -> None:
+        """Ends filling: gives memory back that the units do not need."""
+        if self._growth != _GROWTH:
+            self._growth = _GROWTH
+            self._shrink(np.arange(len(self.arrays[0])))
+
+    def _shrink(self, some: I64) -> None:
+        """Makes these parts fit their units, if they become smaller by that."""
+        parts, before = self.arrays[0], self._rows
+        for part in some.tolist():
+            size = int(_FIT * parts[part, UNITS]) + 1
+            if size < parts[part, BUCKETS]:
+                self._resize(part, size)
         if self._rows < before:
             self._memory.madvise(mmap.MADV_DONTNEED, self._rows * ROW_BYTES)
-        return None if failed == NONE else failed
 
     def merge_levels(self, bit: np.uint32) -> UnitCounts:
         """Returns the counts of units with this bit of the tag cell cleared; those that are then
         the same are added."""
-        merged = UnitCounts()
+        merged = UnitCounts(fills=True)
         for units in self:
             merged.add(units.cell & ~bit, units.term, units.queries)
+        merged.trim()
         return merged
 
     def _grow_many(self) -> None:

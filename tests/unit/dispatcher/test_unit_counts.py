@@ -72,6 +72,21 @@ def test_memory_is_given_back_when_units_are_removed() -> None:
     assert counts.nbytes < 2 * ROW_BYTES
 
 
+def test_a_table_that_was_filled_is_trimmed_and_then_grows_by_less() -> None:
+    counts, rng = UnitCounts(fills=True), np.random.default_rng(4)
+    cell, term = draw(rng, 130_000)
+    for first in range(0, len(cell), 1_000):
+        counts.add(cell[first : first + 1_000], term[first : first + 1_000])
+    held = Counter(zip(cell.tolist(), term.tolist(), strict=True))
+    assert list_counts(counts) == held
+    filled = counts.nbytes
+    counts.trim()
+    assert list_counts(counts) == held
+    assert counts.nbytes <= 16 * len(counts) < filled
+    counts.add(*draw(rng, 60_000))
+    assert counts.nbytes <= 16 * len(counts)
+
+
 def test_much_churn_loses_no_unit() -> None:
     """Units come and go while the table stays as full as it can be."""
     counts, rng = UnitCounts(), np.random.default_rng(3)
