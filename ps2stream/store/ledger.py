@@ -72,7 +72,7 @@ class Ledger(FileTokens, LedgerTables):
     ) -> Self:
         """Opens the data directory, or makes it. `analysis` is the JSON of the text analysis
         settings, `created` a time for people to read; `compact` only while nobody follows
-        the log.
+        the log, which is read and checked by that. Otherwise whoever replays it checks it.
 
         Raises DataDirectoryError when it is in use, damaged, of another format, made with
         other analysis settings, or no directory; the ledger then stays as it was.
@@ -98,8 +98,6 @@ class Ledger(FileTokens, LedgerTables):
                 ledger._check_content()
                 if compact:
                     ledger.compact()
-                else:
-                    deque(ledger.replay(), maxlen=0)
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             undo.pop_all()
         return ledger
