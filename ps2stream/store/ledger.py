@@ -20,7 +20,7 @@ import apsw
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.protocol.ports import LedgerChange, LogNote
-from ps2stream.store.compaction import find_outlived, without
+from ps2stream.store.compaction import compact_log, find_outlived
 from ps2stream.store.database import connect, translate_ledger_errors
 from ps2stream.store.directory import LedgerExtent, LedgerMark, lock_directory
 from ps2stream.store.tables import (
@@ -209,8 +209,8 @@ class Ledger(FileTokens, LedgerTables):
         try:
             run("BEGIN IMMEDIATE")
             run(f"CREATE TABLE compacted {SCHEMA['log']}")
-            for batch in self.replay():
-                self._insert_row("compacted", log_row(without(batch, deleted)))
+            for batch in compact_log(self.replay(), deleted):
+                self._insert_row("compacted", log_row(batch))
             run("DROP TABLE log")
             run("ALTER TABLE compacted RENAME TO log")
             run("COMMIT")
