@@ -23,6 +23,7 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.observability.process import resident_bytes
 from ps2stream.routing.plan import built_in_plan
+from ps2stream.routing.tags import QueryTags
 from ps2stream.space.grid import Grid
 
 OBJECT_BATCHES = 40
@@ -48,7 +49,8 @@ def run_gridt(
     gridt = Gridt(h1, load.grid)
     return_free_memory()
     before = resident_bytes()
-    seconds, tagged, kept = np.zeros(2), 0, []
+    kept: list[QueryTags] = []
+    seconds, tagged = np.zeros(2), 0
     for first in range(0, queries, BATCH):
         rows = query_rows(load, analyzer, frequencies, first, min(first + BATCH, queries))
         began = time.process_time()

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ps2stream.dispatcher.h2 import H2, CountedUnits
+from ps2stream.dispatcher.h2_kernels import ALL
 from ps2stream.dispatcher.hot_unit_kernels import count_stored, list_met_units
 from ps2stream.dispatcher.kernels import (
     NEWER,
@@ -26,8 +28,6 @@ from ps2stream.dispatcher.kernels import (
     route_objects,
 )
 from ps2stream.dispatcher.shedding_columns import NOTHING_SHED, SheddingColumns
-from ps2stream.dispatcher.unit_count_kernels import ALL
-from ps2stream.dispatcher.unit_counts import CountedUnits, UnitCounts
 from ps2stream.dispatcher.waits import WorkerWaits
 from ps2stream.language.object_terms import NO_VALUES
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
@@ -70,29 +70,29 @@ class Gridt:
         self.grid = grid
         self._tagger = QueryTagger(h1, grid)
         self._newer = h1
-        self._counts = UnitCounts()
+        self._h2 = H2()
 
     def __len__(self) -> int:
         """Returns the number of units (cell, term) with a query."""
-        return len(self._counts)
+        return len(self._h2)
 
     @property
     def levels(self) -> list[int]:
         """The levels of the grid on which some query lives; objects probe only these."""
-        return self._counts.levels
+        return self._h2.levels
 
     def clear(self) -> None:
         """Removes all queries. Many come next, until `trim`."""
-        self._counts = UnitCounts(fills=True)
+        self._h2 = H2(fills=True)
 
     def trim(self) -> None:
         """Gives memory back that was taken so that many queries could be inserted fast."""
-        self._counts.trim()
+        self._h2.trim()
 
     def follow(self, routes: CompiledRoutes) -> None:
         """Takes the owners of units from `routes` from now on."""
-        if routes.serving is not self.h1 and self._counts.used[NEWER:ALL].any():
-            self._counts = self._counts.merge_levels(_NEWER_BIT)
+        if routes.serving is not self.h1 and self._h2.used[NEWER:ALL].any():
+            self._h2 = self._h2.merge_levels(_NEWER_BIT)
         self.h1 = routes.serving
         self._newer = routes.young or routes.serving
         self.workers = routes.workers
@@ -120,7 +120,7 @@ class Gridt:
 
     def insert(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Counts the tags of inserted queries in H2. Their handles matter while plans coexist."""
-        self._counts.add(self._find_places(tags, handle), tags.term)
+        self._h2.add(self._find_places(tags, handle), tags.term)
 
     def _find_places(self, tags: QueryTags, handle: I64 | None) -> U32:
         """Returns the cells of tags as the table has them."""
@@ -132,7 +132,7 @@ class Gridt:
     def retire(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Removes the tags of deleted queries. Raises GridtError if a count would drop below
         zero."""
-        failed = self._counts.remove(self._find_places(tags, handle), tags.term)
+        failed = self._h2.remove(self._find_places(tags, handle), tags.term)
         if failed is not None:
             raise GridtError(
                 f"H2 has no query at cell {tags.cell[failed]}, term {tags.term[failed]}"
@@ -155,7 +155,7 @@ class Gridt:
         if waits is not None and len(self.h1.groups):
             waiting = waits.waits, waits.time
         discarded, *starts, row, out_lon, out_lat, off, out_term, chosen = route_objects(
-            self._counts.arrays, self._counts.used, bits, objects, self._routes,
+            self._h2.arrays, self._h2.used, bits, objects, self._routes,
             (*self.h1.groups,), waiting, (*shedding,),
         )  # fmt: skip
         if self.workers == 1:  # it has all that is not discarded
@@ -179,9 +179,9 @@ class Gridt:
         hot_unit_kernels.py); columns as in `route`."""
         objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
         bits = self.grid.lon_bits, self.grid.lat_bits
-        parts, *_ = self._counts.arrays
+        parts, *_ = self._h2.arrays
         keys: U64 = list_met_units(
-            parts, self._counts.used, bits, self._routes, objects, (first, stride)
+            parts, self._h2.used, bits, self._routes, objects, (first, stride)
         )
         return keys
 
@@ -192,7 +192,7 @@ class Gridt:
         by_cell, by_word = np.zeros(len(cell), np.int64), np.zeros(len(word), np.int64)
         columns = sealed(cell), sealed(word)
         stored = 0
-        for units in self._counts:
+        for units in self._h2:
             stored += int(count_stored((*units,), *columns, by_cell, by_word))
         return by_cell, by_word, stored
 
@@ -201,7 +201,7 @@ class Gridt:
         these objects were routed now, int64[workers]; columns as in `route`."""
         met = np.zeros(self.workers, np.int64)
         count_candidates(
-            self._counts.arrays, self._find_cells(lon, lat), (term_off, term), self._routes,
+            self._h2.arrays, self._find_cells(lon, lat), (term_off, term), self._routes,
             (*self.h1.groups,), met,
         )  # fmt: skip
         return met
@@ -209,25 +209,25 @@ class Gridt:
     def queries(self, cell: U32, term: U64) -> I64:
         """Returns the number of live queries under each (tag cell, term), int64[n]."""
         out = np.empty(len(cell), np.int64)
-        count_queries(self._counts.arrays, cell, term, out)
+        count_queries(self._h2.arrays, cell, term, out)
         return out
 
     @property
     def bytes(self) -> int:
         """The memory of H1 and H2, slack included."""
-        return self.h1.bytes + self._counts.nbytes
+        return self.h1.bytes + self._h2.nbytes
 
     @property
     def h2_bytes(self) -> int:
         """The memory of H2, slack included."""
-        return self._counts.nbytes
+        return self._h2.nbytes
 
     def held(self) -> tuple[U32, U16, U32]:
         """Returns the units with a query as columns: tag cell, worker, live queries. Of a
         replicated unit the first worker is named."""
         parts = [
             (units.cell, self.h1.choose_first(self._list_owners(units)), units.queries)
-            for units in self._counts
+            for units in self._h2
         ]
         cell, owner, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return cell, owner, count
@@ -246,7 +246,7 @@ class Gridt:
         sharded units, of which H2 does not know who has which, int64[workers + 1]. `deleted`: the
         tags of deleted queries that H2 still counts."""
         out = np.zeros(self.workers + 1, np.int64)
-        for units in self._counts:
+        for units in self._h2:
             count_postings(self._list_owners(units), units.queries, (*self.h1.groups,), out)
         for tags in deleted:
             *alone, sharded = self.h1.count_postings(tags.cell, tags.term)
@@ -257,7 +257,7 @@ class Gridt:
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
         """Returns {(tag cell, term): (worker or group, live queries)}, for tests and inspection."""
         found: dict[tuple[int, int], tuple[int, int]] = {}
-        for units in self._counts:
+        for units in self._h2:
             keys = zip(units.cell.tolist(), units.term.tolist(), strict=True)
             owner = self._list_owners(units).tolist()
             found |= zip(keys, zip(owner, units.queries.tolist(), strict=True), strict=True)

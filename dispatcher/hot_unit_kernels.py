@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from ps2stream.dispatcher.h2_kernels import ALL, has_unit
 from ps2stream.dispatcher.kernels import NEWER, Routes, find_route
-from ps2stream.dispatcher.unit_count_kernels import ALL, has_unit
 from ps2stream.protocol.frame import F64, I64, U32, U64
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.space_kernels import cell_at
@@ -44,7 +44,7 @@ def list_met_units(
 
     Each object has the key EVERY; that of its cell of the base level, if a unit there has a query;
     and that of each of its terms, with the owner, where a unit has a query whose owner depends on
-    the term: on coarser levels and in the cells of text leaves. parts: of UnitColumns; objects: a
+    the term: on coarser levels and in the cells of text leaves. parts: of H2Columns; objects: a
     plain tuple of the fields of MetColumns.
     """
     lon, lat, term_off, term = objects

@@ -1,6 +1,6 @@
 """Kernels of gridt: they route objects by H1 and H2.
 
-H2 is the table of `unit_count_kernels.py`, of which kernels take the fields of UnitColumns as a
+H2 is the table of `h2_kernels.py`, of which kernels take the fields of H2Columns as a
 plain tuple; `used` int64[17]: its units on each of the 16 levels, and [ALL] over all levels.
 """
 
@@ -13,9 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.dispatcher.replica_kernels import choose_replicas, count_group
-from ps2stream.dispatcher.shedding_kernels import count_live
-from ps2stream.dispatcher.unit_count_kernels import (
+from ps2stream.dispatcher.h2_kernels import (
     AHEAD,
     ALL,
     NONE,
@@ -25,6 +23,8 @@ from ps2stream.dispatcher.unit_count_kernels import (
     find_other,
     has_away,
 )
+from ps2stream.dispatcher.replica_kernels import choose_replicas, count_group
+from ps2stream.dispatcher.shedding_kernels import count_live
 from ps2stream.multicast.capping_kernels import shed_copies
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 from ps2stream.protocol.pointers import borrow, prefetch
@@ -78,7 +78,7 @@ def select_workers(
 ) -> None:
     """Sets bit w of by_term[k] (uint64[terms, words]) for each worker w that has a query under a
     unit of the k-th term from term_off[0] on. Where a group owns the unit on a level, sets
-    by_group[level, k] (uint16) to one more than its number. parts: of UnitColumns; cells:
+    by_group[level, k] (uint16) to one more than its number. parts: of H2Columns; cells:
     uint32[levels, n], the tag cell of each object on each level in use.
 
     A chunk of probes first asks for its home buckets, all independent of each other so that
@@ -139,7 +139,7 @@ def count_candidates(
     met: I64,
 ) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    compares (`count_group`). units: of UnitColumns; cells: uint32[levels, n], as in
+    compares (`count_group`). units: of H2Columns; cells: uint32[levels, n], as in
     `select_workers`; objects: their offsets and terms; groups: of WorkerGroups."""
     term_off, term = objects
     for level in range(len(cells)):

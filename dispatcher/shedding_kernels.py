@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.dispatcher.unit_count_kernels import count_unit
+from ps2stream.dispatcher.h2_kernels import count_unit
 from ps2stream.protocol.frame import I64, U32, U64
 
 
@@ -14,7 +14,7 @@ def count_live(
     units: tuple[I64, U64, U32], cells: U32, term_off: I64, term: U64, live: I64
 ) -> None:
     """Adds to live[k] the live queries under the units that the k-th term from term_off[0] on
-    meets. units: of UnitColumns; cells: uint32[levels, n], the tag cell of each object on each
+    meets. units: of H2Columns; cells: uint32[levels, n], the tag cell of each object on each
     level in use."""
     first = term_off[0]
     for level in range(len(cells)):

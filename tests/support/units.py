@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.dispatcher.unit_counts import UnitCounts
+from ps2stream.dispatcher.h2 import H2
 from ps2stream.protocol.frame import U32, U64
 
 
@@ -16,7 +16,7 @@ def split_units(units: Sequence[tuple[int, int]]) -> tuple[U32, U64]:
     return cells, np.array([term for _, term in units], np.uint64)
 
 
-def list_counts(counts: UnitCounts) -> dict[tuple[int, int], int]:
+def list_counts(counts: H2) -> dict[tuple[int, int], int]:
     """The live queries under each unit (tag cell, term); each unit must be listed once."""
     found: dict[tuple[int, int], int] = {}
     for units in counts:

@@ -7,8 +7,8 @@ import pytest
 
 from ps2stream.dispatcher import hot_unit_kernels as kernels
 from ps2stream.dispatcher import kernels as gridt_kernels
-from ps2stream.dispatcher.unit_count_kernels import ALL
-from ps2stream.dispatcher.unit_counts import UnitCounts
+from ps2stream.dispatcher.h2 import H2
+from ps2stream.dispatcher.h2_kernels import ALL
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.space.grid import Grid
 
@@ -40,7 +40,7 @@ def test_keys_are_those_of_the_units_that_are_met(seed: int) -> None:
         H1(8, rng.integers(0, 3, 32).astype(np.uint32), leaves[k:] + leaves[:k]) for k in (0, 1)
     )
     routes = old.arrays, newer.arrays, (8, 8)
-    counts, held = UnitCounts(), dict[tuple[int, int], int]()
+    counts, held = H2(), dict[tuple[int, int], int]()
     for _ in range(80):
         level = int(rng.choice([0, 0, 0, 1, 2, NEWER, NEWER + 1]))
         cells = GRID.columns(level % NEWER) * GRID.rows(level % NEWER)
@@ -82,7 +82,7 @@ def test_keys_are_those_of_the_units_that_are_met(seed: int) -> None:
 
 def test_an_object_of_many_terms_has_all_its_keys() -> None:
     terms = np.arange(1, 2_000, dtype=np.uint64) << np.uint64(20)
-    counts, h1 = UnitCounts(), H1(1, np.zeros(32, np.uint32), [HashedLeaf((0,))])
+    counts, h1 = H2(), H1(1, np.zeros(32, np.uint32), [HashedLeaf((0,))])
     counts.add(np.full(len(terms), 1 << 28, np.uint32), terms)
     objects = np.array([-180.0]), np.array([-90.0]), np.array([0, len(terms)]), terms
     routes = h1.arrays, h1.arrays, (1, 1)

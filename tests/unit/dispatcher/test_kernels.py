@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps2stream.dispatcher import kernels, object_kernels
-from ps2stream.dispatcher.unit_counts import UnitCounts
+from ps2stream.dispatcher.h2 import H2
 from ps2stream.protocol.frame import U32, U64
 from ps2stream.routing.unit_kernels import FIRST_GROUP, LeafTuple, empty_table, fill
 
@@ -32,7 +32,7 @@ class Twin:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.counts = UnitCounts()
+        self.counts = H2()
         self.queries = Counter[Unit]()
         units = [(cell, term) for cell in CELLS for term in TERMS]
         drawn = [OWNERS if self.rng.random() < 0.7 else OWNERS[-3:] for _ in units]

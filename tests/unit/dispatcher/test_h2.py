@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.dispatcher.unit_count_kernels import MANY, ROW_BYTES
-from ps2stream.dispatcher.unit_counts import UnitCounts
+from ps2stream.dispatcher.h2 import H2
+from ps2stream.dispatcher.h2_kernels import MANY, ROW_BYTES
 from ps2stream.protocol.frame import U32, U64
 from tests.support.units import list_counts, split_units
 
@@ -25,7 +25,7 @@ step = st.tuples(st.booleans(), st.lists(unit, max_size=20), st.sampled_from([1,
 def test_counts_are_those_of_a_dictionary(
     steps: list[Step],
 ) -> None:
-    counts, model = UnitCounts(), Counter[tuple[int, int]]()
+    counts, model = H2(), Counter[tuple[int, int]]()
     for adds, units, times in steps:
         if adds:
             counts.add(*split_units(units * times))
@@ -47,7 +47,7 @@ def draw(rng: np.random.Generator, n: int) -> tuple[U32, U64]:
 
 
 def test_a_unit_takes_at_most_sixteen_bytes_however_many_there_are() -> None:
-    counts, rng = UnitCounts(), np.random.default_rng(1)
+    counts, rng = H2(), np.random.default_rng(1)
     most = 0.0
     while len(counts) < 600_000:
         counts.add(*draw(rng, 5_000))
@@ -57,7 +57,7 @@ def test_a_unit_takes_at_most_sixteen_bytes_however_many_there_are() -> None:
 
 
 def test_memory_is_given_back_when_units_are_removed() -> None:
-    counts, rng = UnitCounts(), np.random.default_rng(2)
+    counts, rng = H2(), np.random.default_rng(2)
     cell, term = draw(rng, 200_000)
     counts.add(cell, term)
     full = counts.nbytes
@@ -73,7 +73,7 @@ def test_memory_is_given_back_when_units_are_removed() -> None:
 
 
 def test_a_table_that_was_filled_is_trimmed_and_then_grows_by_less() -> None:
-    counts, rng = UnitCounts(fills=True), np.random.default_rng(4)
+    counts, rng = H2(fills=True), np.random.default_rng(4)
     cell, term = draw(rng, 130_000)
     for first in range(0, len(cell), 1_000):
         counts.add(cell[first : first + 1_000], term[first : first + 1_000])
@@ -89,7 +89,7 @@ def test_a_table_that_was_filled_is_trimmed_and_then_grows_by_less() -> None:
 
 def test_much_churn_loses_no_unit() -> None:
     """Units come and go while the table stays as full as it can be."""
-    counts, rng = UnitCounts(), np.random.default_rng(3)
+    counts, rng = H2(), np.random.default_rng(3)
     cell, term = draw(rng, 50_000)
     counts.add(cell, term)
     size = counts.nbytes
@@ -103,7 +103,7 @@ def test_much_churn_loses_no_unit() -> None:
 
 
 def test_levels_are_merged_and_their_counts_added() -> None:
-    counts, bit = UnitCounts(), np.uint32(8 << 28)
+    counts, bit = H2(), np.uint32(8 << 28)
     units = [(3, 5)] * 40 + [(3 | 8 << 28, 5)] * 2 + [(4 | 8 << 28, 6)] * 50 + [(1 << 28, 7)]
     counts.add(*split_units(units))
     merged = counts.merge_levels(bit)

@@ -1,4 +1,4 @@
-"""The table of H2: how many live queries are posted under each unit (unit_count_kernels.py)."""
+"""The table of H2: how many live queries are posted under each unit (h2_kernels.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.unit_count_kernels import (
+from ps2stream.dispatcher.h2_kernels import (
     ADDRESS,
     ALL,
     BUCKETS,
@@ -22,7 +22,6 @@ from ps2stream.dispatcher.unit_count_kernels import (
     SLOTS,
     STRIP,
     UNITS,
-    UnitColumns,
     count_down,
     count_up,
     list_units,
@@ -44,6 +43,16 @@ _RESERVE = 4  # times what is needed
 _ONCE = np.zeros(0, np.uint32)
 
 
+class H2Columns(NamedTuple):
+    """The arrays of H2: parts of h2_kernels.py, and the units with a count from MANY on: a table of
+    unit_kernels.py, uint64[2^k, 2], and their counts, uint32[2^k]; 0 where there are fewer by
+    now."""
+
+    parts: I64
+    many: U64
+    many_count: U32
+
+
 class CountedUnits(NamedTuple):
     """Units, each once: cell uint32[n], the tag cell; term uint64[n]; queries uint32[n], the
     live ones."""
@@ -53,7 +62,7 @@ class CountedUnits(NamedTuple):
     queries: U32
 
 
-class UnitCounts:
+class H2:
     """How many live queries are posted under each unit. Iteration gives all units in some order,
     those of one part at a time. If `fills`, many come next, until `trim`: up to then units take
     twice the memory and half the time."""
@@ -64,7 +73,7 @@ class UnitCounts:
         parts[:, BUCKETS] = 1
         self._memory = _reserve(ROW_BYTES)
         parts[:, ADDRESS] = _find_address(self._memory)
-        self.arrays = (*UnitColumns(parts, empty_table(1), np.zeros(1 << 1, np.uint32)),)
+        self.arrays = (*H2Columns(parts, empty_table(1), np.zeros(1 << 1, np.uint32)),)
         """The arrays, as kernels take them."""
         self.used: I64 = np.zeros(ALL + 1, np.int64)
         """The units on each level of the grid, and of all."""
@@ -138,10 +147,10 @@ class UnitCounts:
         if self._rows < before:
             self._memory.madvise(mmap.MADV_DONTNEED, self._rows * ROW_BYTES)
 
-    def merge_levels(self, bit: np.uint32) -> UnitCounts:
+    def merge_levels(self, bit: np.uint32) -> H2:
         """Returns the counts of units with this bit of the tag cell cleared; those that are then
         the same are added."""
-        merged = UnitCounts(fills=True)
+        merged = H2(fills=True)
         for units in self:
             merged.add(units.cell & ~bit, units.term, units.queries)
         merged.trim()

@@ -7,8 +7,8 @@ import mmap
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher import unit_count_kernels as kernels
-from ps2stream.dispatcher.unit_count_kernels import (
+from ps2stream.dispatcher import h2_kernels as kernels
+from ps2stream.dispatcher.h2_kernels import (
     ADDRESS,
     ALL,
     BUCKETS,

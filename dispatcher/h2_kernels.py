@@ -21,7 +21,7 @@ of the buckets of each part, and that of its units.
 # mypy: no-warn-unreachable
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numba import njit
@@ -47,23 +47,13 @@ GROW_MANY: Final = 1 << PART_BITS
 _LONGEST = 500  # units that are moved for one
 _CELLS, _LAST = 40, 56  # bytes of a bucket before the tag cells, and before the last word
 _PART = np.uint64(64 - PART_BITS)
-_AWAY, _ONE_AWAY = np.uint64(57), np.uint64(1 << 57)
+_AWAY = np.uint64(57)
 _COUNT, _HALF = np.uint64(5), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _MANY = np.uint64(MANY)
 _SLOTS = np.uint64(SLOTS)
 _ONE = np.uint64(1)
 _OTHER = np.uint64(0x9E3779B97F4A7C15)
-
-
-class UnitColumns(NamedTuple):
-    """The arrays of H2: parts, as above, and the units with a count from MANY on: a table of
-    unit_kernels.py, uint64[2^k, 2], and their counts, uint32[2^k]; 0 where there are fewer by
-    now."""
-
-    parts: I64
-    many: U64
-    many_count: U32
 
 
 @njit(inline="always")
@@ -171,7 +161,7 @@ def has_unit(parts: I64, place: np.uint64, term: np.uint64) -> bool:
 @njit(inline="always")
 def count_unit(units: tuple[I64, U64, U32], place: np.uint64, term: np.uint64) -> int:
     """Returns how many live queries are posted under a unit. units: a plain tuple of the fields of
-    UnitColumns."""
+    H2Columns."""
     parts, many, many_count = units
     slot = _find_unit(parts, mix(place, term), place, term)
     if slot == NONE:
