@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.rows import QueryRows, UpdateKind
 
 MIN_ROWS = 10_000  # below, a rewrite is not worth it
-JOINED_BYTES = 256 << 10  # of rows, up to which what is left of neighbouring batches is joined
 
 
 def find_outlived(log: Iterable[LedgerBatch], watermark: int) -> I64:
@@ -32,42 +31,22 @@ def find_outlived(log: Iterable[LedgerBatch], watermark: int) -> I64:
 
 
 def compact_log(log: Iterable[LedgerBatch], handles: I64) -> Iterator[LedgerBatch]:
-    """Yields the log without the rows of these sorted handles, at least one handle. What is left
-    of neighbouring batches becomes one batch: else one would stay for every update there ever
-    was."""
-    joined: list[LedgerBatch] = []
-    left = 0
+    """Yields the log without the rows of these sorted handles, at least one handle. A batch of
+    which nothing is left becomes part of the one before: else one would stay for every update
+    there ever was."""
+    before: LedgerBatch | None = None
     for batch in log:
         kept = _leave_out(batch, handles)
-        size = len(kept.rows) if len(QueryRows.decode(kept.rows.data)) else 0
-        if joined and (len(batch.strategy) or left + size > JOINED_BYTES):
-            yield _join_batches(joined)
-            joined, left = [], 0
-        if len(batch.strategy):  # it has its LSN for itself
-            yield kept
-            continue
-        if joined and not size:
-            joined[-1] = dataclasses.replace(
-                joined[-1], lsn_to=kept.lsn_to, until=max(joined[-1].until, kept.until)
-            )
-            continue
-        joined.append(kept)
-        left += size
-    if joined:
-        yield _join_batches(joined)
-
-
-def _join_batches(batches: Sequence[LedgerBatch]) -> LedgerBatch:
-    """Returns neighbouring batches as one."""
-    if len(batches) == 1:
-        return batches[0]
-    rows = QueryRows.concat([QueryRows.decode(batch.rows.data) for batch in batches])
-    return dataclasses.replace(
-        batches[0],
-        lsn_to=batches[-1].lsn_to,
-        until=max(batch.until for batch in batches),
-        rows=np.frombuffer(rows.encode(), np.uint8),
-    )
+        is_left = len(kept.strategy) or len(QueryRows.decode(kept.rows.data))
+        if before is None or is_left or len(before.strategy):
+            if before is not None:
+                yield before
+            before = kept
+        else:
+            until = max(before.until, kept.until)
+            before = dataclasses.replace(before, lsn_to=kept.lsn_to, until=until)
+    if before is not None:
+        yield before
 
 
 def _leave_out(batch: LedgerBatch, handles: I64) -> LedgerBatch:
