@@ -193,7 +193,7 @@ class IndexEngine:
         return wrong
 
 
-def _analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
+def analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
     """Returns term columns of the posts, and posts per second (the second of two runs)."""
     for _ in range(2):
         start = time.perf_counter()
@@ -254,7 +254,7 @@ def run_engine(
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
     load = make(workload, group, queries, updates, ROUNDS * BATCH, seed, analyzer)
-    objects, tokenised = _analyse_posts(load.posts, analyzer)
+    objects, tokenised = analyse_posts(load.posts, analyzer)
     tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
     if mo is not None:
         load, tuning = tune_workload(load, mo, analyzer, objects)

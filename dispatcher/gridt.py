@@ -1,9 +1,9 @@
 """gridt: the dispatcher's index, a grid with H1 and H2 in every cell (section IV-C).
 
 H1 says which worker owns a unit (cell, term). H2 says which units hold a query at all, with a
-count so that deletes can take queries back (algorithms.md 7.3). A unit has one owner, so H2 is
-one table (tag cell, term) -> worker, count. The owner of a replicated or sharded unit is a group of
-workers, of which each object goes to one, or to all (replica_kernels.py).
+count so that deletes can take queries back (algorithms.md 7.3). The owner of a replicated or
+sharded unit is a group of workers, of which each object goes to one, or to all
+(replica_kernels.py).
 
 While two plans coexist (section V-B), the queries of the new plan are counted in the same table
 under keys of their own, as if they lived NEWER levels higher. Objects probe these levels too.
@@ -16,16 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ps2stream.dispatcher.h2 import H2, CountedUnits
+from ps2stream.dispatcher.h2_kernels import ALL
 from ps2stream.dispatcher.hot_unit_kernels import count_stored, list_met_units
 from ps2stream.dispatcher.kernels import (
-    ALL,
     NEWER,
+    Routes,
     count_candidates,
-    count_down,
     count_postings,
     count_queries,
-    count_up,
-    rehash,
     route_objects,
 )
 from ps2stream.dispatcher.shedding_columns import NOTHING_SHED, SheddingColumns
@@ -36,10 +35,9 @@ from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.h1 import H1
 from ps2stream.routing.plan_follower import CompiledRoutes
 from ps2stream.routing.tags import QueryTagger, QueryTags, TagShare
-from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, empty_table
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16
 from ps2stream.space.grid import Grid
 
-_ONE = np.uint64(1)
 _NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
 _ALL_TERMS = np.zeros(0, np.uint8)
 
@@ -71,59 +69,40 @@ class Gridt:
         self.workers = h1.workers
         self.grid = grid
         self._tagger = QueryTagger(h1, grid)
-        self._table = empty_table(12)
-        self._count = np.zeros(len(self._table), np.uint32)
-        self._used = np.zeros(ALL + 1, np.int64)
+        self._newer = h1
+        self._h2 = H2()
 
     def __len__(self) -> int:
         """Returns the number of units (cell, term) with a query."""
-        return int(self._used[ALL])
+        return len(self._h2)
 
     @property
     def levels(self) -> list[int]:
         """The levels of the grid on which some query lives; objects probe only these."""
-        return np.flatnonzero(self._used[:ALL]).tolist()
+        return self._h2.levels
 
     def clear(self) -> None:
-        """Removes all queries."""
-        self._table = empty_table(12)
-        self._count = np.zeros(len(self._table), np.uint32)
-        self._used[:] = 0
+        """Removes all queries. Many come next, until `trim`."""
+        self._h2 = H2(fills=True)
+
+    def trim(self) -> None:
+        """Gives memory back that was taken so that many queries could be inserted fast."""
+        self._h2.trim()
 
     def follow(self, routes: CompiledRoutes) -> None:
         """Takes the owners of units from `routes` from now on."""
-        if routes.serving is not self.h1:
-            self._assign_units(routes.serving)
+        if routes.serving is not self.h1 and self._h2.used[NEWER:ALL].any():
+            self._h2 = self._h2.merge_levels(_NEWER_BIT)
         self.h1 = routes.serving
+        self._newer = routes.young or routes.serving
         self.workers = routes.workers
         newer = routes.young, routes.apart
         self._tagger = QueryTagger(routes.serving, self.grid, routes.other, *newer)
 
-    def _assign_units(self, h1: H1) -> None:
-        """Assigns every unit to its owner by `h1`; units of a newer plan are merged with the
-        others."""
-        held = np.flatnonzero(self._table[:, 1])
-        term, count = self._table[held, 0], self._count[held].astype(np.int64)
-        cell = (self._table[held, 1] >> np.uint64(32)).astype(np.uint32) & ~_NEWER_BIT
-        if not self._used[NEWER:ALL].any():  # the slots stay: no object waits for a rehash
-            self._table[held, 1] = _pack_records(cell, h1.holders(cell, term))
-            return
-        order = np.lexsort((term, cell))
-        cell, term, count = cell[order], term[order], count[order]
-        first = np.ones(len(cell), bool)
-        first[1:] = (cell[1:] != cell[:-1]) | (term[1:] != term[:-1])
-        at = np.flatnonzero(first)
-        cell, term = cell[at], term[at]
-        units = np.empty((len(at), 2), np.uint64)
-        units[:, 0] = term
-        units[:, 1] = _pack_records(cell, h1.holders(cell, term))
-        self.clear()
-        while 8 * len(at) > 5 * len(self._table):
-            self._grow_table()
-        total = np.add.reduceat(count, at) if len(at) else count
-        rehash(units, total.astype(np.uint32), self._table, self._count)
-        self._used[:ALL] = np.bincount(cell >> LEVEL_SHIFT, minlength=ALL)
-        self._used[ALL] = len(at)
+    @property
+    def _routes(self) -> Routes:
+        """Both H1, as kernels take them."""
+        return self.h1.arrays, self._newer.arrays, (self.h1.workers, self._newer.workers)
 
     def expand(self, rows: QueryRows) -> QueryTags:
         """Returns the tags of inserts or deletes: cells of the bounding boxes times posting
@@ -141,12 +120,7 @@ class Gridt:
 
     def insert(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Counts the tags of inserted queries in H2. Their handles matter while plans coexist."""
-        at, cell = 0, self._find_places(tags, handle)
-        while True:
-            at = count_up(self._table, self._count, self._used, cell, tags.term, tags.worker, at)
-            if at == len(tags.cell):
-                return
-            self._grow_table()
+        self._h2.add(self._find_places(tags, handle), tags.term)
 
     def _find_places(self, tags: QueryTags, handle: I64 | None) -> U32:
         """Returns the cells of tags as the table has them."""
@@ -158,9 +132,8 @@ class Gridt:
     def retire(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Removes the tags of deleted queries. Raises GridtError if a count would drop below
         zero."""
-        cell = self._find_places(tags, handle)
-        failed = count_down(self._table, self._count, self._used, cell, tags.term)
-        if failed >= 0:
+        failed = self._h2.remove(self._find_places(tags, handle), tags.term)
+        if failed is not None:
             raise GridtError(
                 f"H2 has no query at cell {tags.cell[failed]}, term {tags.term[failed]}"
             )
@@ -182,8 +155,8 @@ class Gridt:
         if waits is not None and len(self.h1.groups):
             waiting = waits.waits, waits.time
         discarded, *starts, row, out_lon, out_lat, off, out_term, chosen = route_objects(
-            self._table, self._used, bits, objects, (*self.h1.groups,), waiting,
-            self._count, (*shedding,),
+            self._h2.arrays, self._h2.used, bits, objects, self._routes,
+            (*self.h1.groups,), waiting, (*shedding,),
         )  # fmt: skip
         if self.workers == 1:  # it has all that is not discarded
             all_ = ObjectShare(0, row, out_lon, out_lat, off, out_term, chosen)
@@ -205,9 +178,11 @@ class Gridt:
         """Returns the keys of the units that every `stride`-th object from `first` on meets (see
         hot_unit_kernels.py); columns as in `route`."""
         objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
-        leaves = self.h1.arrays[:2]
         bits = self.grid.lon_bits, self.grid.lat_bits
-        keys: U64 = list_met_units(self._table, self._used, bits, leaves, objects, (first, stride))
+        parts, *_ = self._h2.arrays
+        keys: U64 = list_met_units(
+            parts, self._h2.used, bits, self._routes, objects, (first, stride)
+        )
         return keys
 
     def count_stored(self, cell: U32, word: U64) -> tuple[I64, I64, int]:
@@ -216,43 +191,63 @@ class Gridt:
         each once. Looks at all of H2."""
         by_cell, by_word = np.zeros(len(cell), np.int64), np.zeros(len(word), np.int64)
         columns = sealed(cell), sealed(word)
-        stored = count_stored(self._table, self._count, *columns, by_cell, by_word)
-        return by_cell, by_word, int(stored)
+        stored = 0
+        for units in self._h2:
+            stored += int(count_stored((*units,), *columns, by_cell, by_word))
+        return by_cell, by_word, stored
 
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
         """Counts for each worker the pairs of an object and a posting that it would check if
         these objects were routed now, int64[workers]; columns as in `route`."""
         met = np.zeros(self.workers, np.int64)
-        cells, groups = self._find_cells(lon, lat), (*self.h1.groups,)
-        count_candidates(self._table, self._count, cells, (term_off, term), groups, met)
+        count_candidates(
+            self._h2.arrays, self._find_cells(lon, lat), (term_off, term), self._routes,
+            (*self.h1.groups,), met,
+        )  # fmt: skip
         return met
 
     def queries(self, cell: U32, term: U64) -> I64:
         """Returns the number of live queries under each (tag cell, term), int64[n]."""
         out = np.empty(len(cell), np.int64)
-        count_queries(self._table, self._count, cell, term, out)
+        count_queries(self._h2.arrays, cell, term, out)
         return out
 
     @property
     def bytes(self) -> int:
         """The memory of H1 and H2, slack included."""
-        return self.h1.bytes + self._table.nbytes + self._count.nbytes
+        return self.h1.bytes + self._h2.nbytes
+
+    @property
+    def h2_bytes(self) -> int:
+        """The memory of H2, slack included."""
+        return self._h2.nbytes
 
     def held(self) -> tuple[U32, U16, U32]:
         """Returns the units with a query as columns: tag cell, worker, live queries. Of a
         replicated unit the first worker is named."""
-        held = np.flatnonzero(self._table[:, 1])
-        meta = self._table[held, 1]
-        worker = (meta >> np.uint64(16)).astype(np.uint16)
-        owner = self.h1.choose_first(worker)
-        return (meta >> np.uint64(32)).astype(np.uint32), owner, self._count[held]
+        parts = [
+            (units.cell, self.h1.choose_first(self._list_owners(units)), units.queries)
+            for units in self._h2
+        ]
+        cell, owner, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return cell, owner, count
+
+    def _list_owners(self, units: CountedUnits) -> U16:
+        """Returns what owns units, workers or groups, uint16[n]."""
+        is_newer = (units.cell & _NEWER_BIT) != 0
+        owner = self.h1.holders(units.cell & ~_NEWER_BIT, units.term)
+        if is_newer.any():
+            newer = units.cell[is_newer] & ~_NEWER_BIT
+            owner[is_newer] = self._newer.holders(newer, units.term[is_newer])
+        return owner
 
     def postings(self, deleted: Iterable[QueryTags]) -> I64:
         """Counts the postings of live queries that each worker should hold, and at last those of
         sharded units, of which H2 does not know who has which, int64[workers + 1]. `deleted`: the
         tags of deleted queries that H2 still counts."""
         out = np.zeros(self.workers + 1, np.int64)
-        count_postings(self._table, self._count, (*self.h1.groups,), out)
+        for units in self._h2:
+            count_postings(self._list_owners(units), units.queries, (*self.h1.groups,), out)
         for tags in deleted:
             *alone, sharded = self.h1.count_postings(tags.cell, tags.term)
             out[: self.h1.workers] -= alone
@@ -261,13 +256,12 @@ class Gridt:
 
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
         """Returns {(tag cell, term): (worker or group, live queries)}, for tests and inspection."""
-        held = np.flatnonzero(self._table[:, 1])
-        term = self._table[held, 0].tolist()
-        meta = self._table[held, 1].tolist()
-        count = self._count[held].tolist()
-        return {
-            (m >> 32, t): (m >> 16 & 0xFFFF, c) for t, m, c in zip(term, meta, count, strict=True)
-        }
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for units in self._h2:
+            keys = zip(units.cell.tolist(), units.term.tolist(), strict=True)
+            owner = self._list_owners(units).tolist()
+            found |= zip(keys, zip(owner, units.queries.tolist(), strict=True), strict=True)
+        return found
 
     def _find_cells(self, lon: F64, lat: F64) -> U32:
         """Returns uint32[levels in use, n]: the tag cell of each point on each of them."""
@@ -279,21 +273,9 @@ class Gridt:
                 cells[i] |= _NEWER_BIT
         return cells
 
-    def _grow_table(self) -> None:
-        table = empty_table(len(self._table).bit_length())
-        count = np.zeros(len(table), np.uint32)
-        rehash(self._table, self._count, table, count)
-        self._table, self._count = table, count
-
 
 def share_all(rows: ObjectRows) -> ObjectShare:
     """Returns a batch as the share of the first worker, to which all of it goes, without a look at
     H2."""
     row = np.arange(len(rows), dtype=np.uint32)
     return ObjectShare(0, row, rows.lon, rows.lat, rows.term_off, rows.term, _ALL_TERMS)
-
-
-def _pack_records(cell: U32, owner: U16) -> U64:
-    """Returns word 1 of the records of units."""
-    place, worker = cell.astype(np.uint64), owner.astype(np.uint64)
-    return place << np.uint64(32) | worker << np.uint64(16) | _ONE

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.dispatcher.kernels import ALL, NEWER
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64
-from ps2stream.routing.unit_kernels import LEVEL_SHIFT, find
+from ps2stream.dispatcher.h2_kernels import ALL, has_unit
+from ps2stream.dispatcher.kernels import NEWER, Routes, find_route
+from ps2stream.protocol.frame import F64, I64, U32, U64
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.space_kernels import cell_at
 
 EVERY = np.uint64(1 << 62)
@@ -19,8 +20,6 @@ WORD_BIT = np.uint64(1 << 63)
 TERM_BITS = np.uint64((1 << 63) - (1 << 16))
 """The bits of a term's hash that are in the key of a word; the low 16 are the owner."""
 _NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
-_S16, _S32 = np.uint64(16), np.uint64(32)
-_LOW16 = np.uint64(0xFFFF)
 
 
 class MetColumns(NamedTuple):
@@ -34,10 +33,10 @@ class MetColumns(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def list_met_units(
-    table: U64,
+    parts: I64,
     used: I64,
     bits: tuple[int, int],
-    leaves: tuple[U32, U8],
+    routes: Routes,
     objects: tuple[F64, F64, I64, U64],
     some: tuple[int, int],
 ) -> U64:
@@ -45,11 +44,11 @@ def list_met_units(
 
     Each object has the key EVERY; that of its cell of the base level, if a unit there has a query;
     and that of each of its terms, with the owner, where a unit has a query whose owner depends on
-    the term: on coarser levels and in the cells of text leaves. leaves: cell_leaf and text of
-    LeafArrays; objects: a plain tuple of the fields of MetColumns.
+    the term: on coarser levels and in the cells of text leaves. parts: of H2Columns; objects: a
+    plain tuple of the fields of MetColumns.
     """
     lon, lat, term_off, term = objects
-    cell_leaf, text = leaves
+    cell_leaf, text = routes[0][0], routes[0][1]
     first, stride = some
     keys = np.empty(64, np.uint64)
     n = 0
@@ -69,15 +68,14 @@ def list_met_units(
             cell = cell_at(lon[i], lat[i], bits[0], bits[1], level % NEWER)
             by_term = level % NEWER > 0 or text[cell_leaf[cell]]
             is_met = False
-            place = np.uint64(cell | _NEWER_BIT if level >= NEWER else cell)
+            tag_cell = np.uint32(cell | _NEWER_BIT if level >= NEWER else cell)
             for k in range(term_off[i], term_off[i + 1]):
-                slot = find(table, place, term[k])
-                if slot < 0:
+                if not has_unit(parts, np.uint64(tag_cell), term[k]):
                     continue
                 is_met = True
                 if not by_term:
                     break
-                owner = (table[slot, 1] >> _S16) & _LOW16
+                owner = np.uint64(find_route(tag_cell, term[k], routes))
                 key = WORD_BIT | (term[k] & TERM_BITS) | owner
                 is_new = True
                 for j in range(own, n):
@@ -93,22 +91,20 @@ def list_met_units(
 
 @njit(cache=True, nogil=True)
 def count_stored(
-    table: U64, count: U32, cell: U32, word: U64, by_cell: I64, by_word: I64
+    units: tuple[U32, U64, U32], cell: U32, word: U64, by_cell: I64, by_word: I64
 ) -> np.int64:
-    """Adds the live queries of H2 to by_cell[i] under the base-level cell[i], and to by_word[i]
+    """Adds the live queries of units to by_cell[i] under the base-level cell[i], and to by_word[i]
     under the words of which word[i] has the TERM_BITS; both are ascending, each once. Returns how
-    many there are under all units."""
+    many there are under all units. units: cell, term and count of each."""
     stored = np.int64(0)
-    for slot in range(len(table)):
-        if table[slot, 1] == 0:
-            continue
-        queries = np.int64(count[slot])
+    for i in range(len(units[0])):
+        queries = np.int64(units[2][i])
         stored += queries
-        place = np.uint32(table[slot, 1] >> _S32)
+        place = units[0][i]
         at = np.searchsorted(cell, place)
         if at < len(cell) and cell[at] == place:
             by_cell[at] += queries
-        bits = table[slot, 0] & TERM_BITS
+        bits = units[1][i] & TERM_BITS
         at = np.searchsorted(word, bits)
         if at < len(word) and word[at] == bits:
             by_word[at] += queries

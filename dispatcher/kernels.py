@@ -1,10 +1,11 @@
-"""Kernels of gridt: they count queries in H2 and route objects.
+"""Kernels of gridt: they route objects by H1 and H2.
 
-H2 is a table of `ps2stream.routing.unit_kernels` with a uint32 count beside each slot: the live
-queries posted under (tag cell, term). `used` int64[17]: the units in use on each of the
-16 levels, and [ALL] over all levels.
+H2 is the table of `h2_kernels.py`, of which kernels take the fields of H2Columns as a
+plain tuple; `used` int64[17]: its units on each of the 16 levels, and [ALL] over all levels.
 """
 
+# Numba gives an intrinsic its first argument.
+# mypy: disable-error-code="call-arg, arg-type"
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -12,23 +13,31 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from ps2stream.dispatcher.h2_kernels import (
+    AHEAD,
+    ALL,
+    NONE,
+    count_unit,
+    find_home,
+    find_in_bucket,
+    find_other,
+    has_away,
+)
 from ps2stream.dispatcher.replica_kernels import choose_replicas, count_group
 from ps2stream.dispatcher.shedding_kernels import count_live
 from ps2stream.multicast.capping_kernels import shed_copies
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
-from ps2stream.routing.unit_kernels import FIRST_GROUP, LEVEL_SHIFT, U16, find, mix, pack
-from ps2stream.space.prefetch import prefetch
+from ps2stream.protocol.pointers import borrow, prefetch
+from ps2stream.routing.unit_kernels import FIRST_GROUP, LEVEL_SHIFT, U16, LeafTuple, find_owner, mix
 from ps2stream.space.space_kernels import find_cells
 
-ALL = 16  # index of `used`
 NEWER = 8
 """Levels of the grid; levels from this one on are of the newer of two coexisting plans."""
 _NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
-CHUNK = 128  # probes in progress together; their buffers stay in the first-level cache
-_S16, _S32 = np.uint64(16), np.uint64(32)
-_LOW16 = np.uint64(0xFFFF)
 _FIRST_GROUP = np.uint64(FIRST_GROUP)
 _ONE = np.uint64(1)
+Routes = tuple[LeafTuple, LeafTuple, tuple[int, int]]
+"""The fields of LeafArrays of the H1 that serves and of the newer one, and their workers."""
 
 
 class RoutedColumns(NamedTuple):
@@ -55,126 +64,65 @@ class ShareColumns(NamedTuple):
     chosen: U8
 
 
-@njit(cache=True, nogil=True)
-def _prefetch_slots(table: U64, count: U32, tag_cell: U32, tag_term: U64, start: int) -> None:
-    """Asks for the home slots of a chunk of tags, so that the cache misses overlap."""
-    mask = np.uint64(len(table) - 1)
-    for i in range(start, min(start + CHUNK, len(tag_cell))):
-        slot = np.int64(mix(np.uint64(tag_cell[i]), tag_term[i]) & mask)
-        prefetch(table, slot)  # type: ignore[call-arg]
-        prefetch(count, slot)
-
-
-@njit(cache=True, nogil=True)
-def count_up(
-    table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64, tag_worker: U16, start: int
-) -> int:
-    """Adds tags from `start` on. Returns the index reached: their number, or less if the table
-    became 5/8 full."""
-    limit = len(table) // 8 * 5
-    for i in range(start, len(tag_cell)):
-        if (i - start) % CHUNK == 0:
-            _prefetch_slots(table, count, tag_cell, tag_term, i)
-        place = np.uint64(tag_cell[i])
-        slot = find(table, place, tag_term[i])
-        if slot < 0:
-            if used[ALL] >= limit:
-                return i
-            slot = -1 - slot
-            table[slot, 0] = tag_term[i]
-            table[slot, 1] = pack(place, np.uint64(tag_worker[i]))
-            used[ALL] += 1
-            used[tag_cell[i] >> LEVEL_SHIFT] += 1
-        count[slot] += np.uint32(1)
-    return len(tag_cell)
-
-
-@njit(cache=True, nogil=True)
-def count_down(table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64) -> int:
-    """Removes tags. Returns the index of the first that was not there, or -1. A unit whose count
-    reaches 0 is removed from the table, and the records behind it close the gap."""
-    mask = np.uint64(len(table) - 1)
-    for i in range(len(tag_cell)):
-        if i % CHUNK == 0:
-            _prefetch_slots(table, count, tag_cell, tag_term, i)
-        slot = find(table, np.uint64(tag_cell[i]), tag_term[i])
-        if slot < 0:
-            return i
-        count[slot] -= np.uint32(1)
-        if count[slot]:
-            continue
-        used[ALL] -= 1
-        used[tag_cell[i] >> LEVEL_SHIFT] -= 1
-        hole = np.uint64(slot)
-        at = hole
-        while True:
-            at = (at + _ONE) & mask
-            meta = table[at, 1]
-            if meta == 0:
-                break
-            home = mix(meta >> _S32, table[at, 0]) & mask
-            if ((at - home) & mask) >= ((at - hole) & mask):
-                table[hole, 0] = table[at, 0]
-                table[hole, 1] = meta
-                count[hole] = count[at]
-                hole = at
-        table[hole, 1] = 0
-        count[hole] = 0
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def rehash(old: U64, old_count: U32, table: U64, count: U32) -> None:
-    """Copies all units into an empty, larger table."""
-    for s in range(len(old)):
-        meta = old[s, 1]
-        if meta:
-            slot = -1 - find(table, meta >> _S32, old[s, 0])
-            table[slot, 0] = old[s, 0]
-            table[slot, 1] = meta
-            count[slot] = old_count[s]
+@njit(inline="always")
+def find_route(cell: np.uint32, term: np.uint64, routes: Routes) -> np.uint16:
+    """Returns the owner of a unit of H2, by the H1 that has the queries of its level."""
+    if cell >= _NEWER_BIT:
+        return find_owner(cell & ~_NEWER_BIT, term, routes[1], routes[2][1])
+    return find_owner(cell, term, routes[0], routes[2][0])
 
 
 @njit(cache=True, nogil=True)
 def select_workers(
-    table: U64, cells: U32, term_off: I64, term: U64, by_term: U64, by_group: U16
+    parts: I64, cells: U32, term_off: I64, term: U64, routes: Routes, by_term: U64, by_group: U16
 ) -> None:
     """Sets bit w of by_term[k] (uint64[terms, words]) for each worker w that has a query under a
     unit of the k-th term from term_off[0] on. Where a group owns the unit on a level, sets
-    by_group[level, k] (uint16) to one more than its number. cells: uint32[levels, n], the tag cell
-    of each object on each level in use.
+    by_group[level, k] (uint16) to one more than its number. parts: of H2Columns; cells:
+    uint32[levels, n], the tag cell of each object on each level in use.
 
-    A chunk of probes first asks for its home slots, all independent of each other so that
-    the cache misses overlap, and only then reads them.
+    A chunk of probes first asks for its home buckets, all independent of each other so that
+    the cache misses overlap, and only then reads them; likewise for the other buckets.
     """
-    mask = np.uint64(len(table) - 1)
-    row = np.empty(CHUNK, np.int64)
-    slot = np.empty(CHUNK, np.uint64)
+    routes = borrow(routes)
+    hashes = np.empty(AHEAD, np.uint64)
+    row, at = np.empty(AHEAD, np.int64), np.empty(AHEAD, np.int64)
+    hit, rest = np.empty(AHEAD, np.int64), np.empty(AHEAD, np.int64)
     first = term_off[0]
     total = term_off[len(term_off) - 1]
     i = 0
-    for start in range(first, total, CHUNK):
-        n = min(CHUNK, total - start)
+    for start in range(first, total, AHEAD):
+        n = min(AHEAD, total - start)
         for j in range(n):
             while start + j >= term_off[i + 1]:
                 i += 1
             row[j] = i
         for level in range(len(cells)):
             for j in range(n):
-                s = mix(np.uint64(cells[level, row[j]]), term[start + j]) & mask
-                slot[j] = s
-                prefetch(table, np.int64(s))  # type: ignore[call-arg]
+                h = mix(np.uint64(cells[level, row[j]]), term[start + j])
+                hashes[j] = h
+                at[j] = find_home(parts, h)
+                prefetch(at[j])
+            met = away = 0
             for j in range(n):
-                s = slot[j]
-                t = term[start + j]
                 place = np.uint64(cells[level, row[j]])
-                m = table[s, 1]
-                while m != 0 and not (table[s, 0] == t and m >> _S32 == place):
-                    s = (s + _ONE) & mask
-                    m = table[s, 1]
-                if m == 0:
-                    continue
-                w = (m >> _S16) & _LOW16
+                if find_in_bucket(at[j], place, term[start + j]) != NONE:
+                    hit[met] = j
+                    met += 1
+                elif has_away(at[j]):
+                    at[away] = find_other(parts, hashes[j])
+                    prefetch(at[away])
+                    rest[away] = j
+                    away += 1
+            for k in range(away):
+                j = rest[k]
+                place = np.uint64(cells[level, row[j]])
+                if find_in_bucket(at[k], place, term[start + j]) != NONE:
+                    hit[met] = j
+                    met += 1
+            for k in range(met):
+                j = hit[k]
+                w = np.uint64(find_route(cells[level, row[j]], term[start + j], routes))
                 if w >= _FIRST_GROUP:
                     by_group[level, start + j - first] = w - _FIRST_GROUP + _ONE
                     continue
@@ -183,56 +131,53 @@ def select_workers(
 
 @njit(cache=True, nogil=True)
 def count_candidates(
-    table: U64,
-    count: U32,
+    units: tuple[I64, U64, U32],
     cells: U32,
     objects: tuple[I64, U64],
+    routes: Routes,
     groups: tuple[I64, U16, U8],
     met: I64,
 ) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    compares (`count_group`). cells: uint32[levels, n], as in `select_workers`; objects: their
-    offsets and terms; groups: of WorkerGroups."""
+    compares (`count_group`). units: of H2Columns; cells: uint32[levels, n], as in
+    `select_workers`; objects: their offsets and terms; groups: of WorkerGroups."""
     term_off, term = objects
     for level in range(len(cells)):
         for i in range(len(term_off) - 1):
-            place = np.uint64(cells[level, i])
+            cell = cells[level, i]
             for k in range(term_off[i], term_off[i + 1]):
-                slot = find(table, place, term[k])
-                if slot >= 0:
-                    w = (table[slot, 1] >> _S16) & _LOW16
-                    if w >= _FIRST_GROUP:
-                        g = np.int64(w - _FIRST_GROUP)
-                        count_group(np.int64(count[slot]), g, i, groups, met)
-                    else:
-                        met[w] += np.int64(count[slot])
+                queries = count_unit(units, np.uint64(cell), term[k])
+                if not queries:
+                    continue
+                w = np.int64(find_route(cell, term[k], routes))
+                if w >= FIRST_GROUP:
+                    count_group(queries, w - FIRST_GROUP, i, groups, met)
+                else:
+                    met[w] += queries
 
 
 @njit(cache=True, nogil=True)
-def count_queries(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
+def count_queries(units: tuple[I64, U64, U32], cell: U32, term: U64, out: I64) -> None:
     """Sets out[i] to the live queries under (tag cell[i], term[i])."""
     for i in range(len(cell)):
-        slot = find(table, np.uint64(cell[i]), term[i])
-        out[i] = np.int64(count[slot]) if slot >= 0 else 0
+        out[i] = count_unit(units, np.uint64(cell[i]), term[i])
 
 
 @njit(cache=True, nogil=True)
-def count_postings(table: U64, count: U32, groups: tuple[I64, U16, U8], out: I64) -> None:
+def count_postings(owner: U16, count: U32, groups: tuple[I64, U16, U8], out: I64) -> None:
     """Adds to out[w] the live queries under the units of worker w and of groups with it that
-    replicate, and to the last of `out` those under sharded units. groups: of WorkerGroups."""
-    for slot in range(len(table)):
-        meta = table[slot, 1]
-        if not meta:
+    replicate, and to the last of `out` those under sharded units. owner, count: of each unit;
+    groups: of WorkerGroups."""
+    for i in range(len(owner)):
+        w, queries = np.int64(owner[i]), np.int64(count[i])
+        if w < FIRST_GROUP:
+            out[w] += queries
             continue
-        w = (meta >> _S16) & _LOW16
-        if w < _FIRST_GROUP:
-            out[w] += np.int64(count[slot])
+        if groups[2][w - FIRST_GROUP]:
+            out[len(out) - 1] += queries
             continue
-        if groups[2][w - _FIRST_GROUP]:
-            out[len(out) - 1] += np.int64(count[slot])
-            continue
-        for j in range(groups[0][w - _FIRST_GROUP], groups[0][w - _FIRST_GROUP + _ONE]):
-            out[groups[1][j]] += np.int64(count[slot])
+        for j in range(groups[0][w - FIRST_GROUP], groups[0][w - FIRST_GROUP + 1]):
+            out[groups[1][j]] += queries
 
 
 @njit(cache=True, nogil=True)
@@ -320,19 +265,19 @@ def scatter_objects(
 
 @njit(cache=True, nogil=True)
 def route_objects(
-    table: U64,
+    units: tuple[I64, U64, U32],
     used: I64,
     bits: tuple[int, int],
     objects: tuple[F64, F64, I64, U64],
+    routes: Routes,
     groups: tuple[I64, U16, U8],
     waiting: tuple[F64, float],
-    count: U32,
     shedding: tuple[float, bool, U8, F64, I64, I64, I64, U64, U8],
 ) -> tuple[int, I64, I64, I64, U32, F64, F64, I64, U64, U8]:
     """Routes objects, a plain tuple of the fields of RoutedColumns; bits: those of longitude and
     latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `time` of
-    `choose_replicas`; count: of H2, for `shedding`, a plain tuple of SheddingColumns, by which
-    copies are shed unless its columns are empty. Returns how many go to no worker; where the rows,
+    `choose_replicas`; shedding: a plain tuple of SheddingColumns, by which copies are shed unless
+    its columns are empty. Returns how many go to no worker; where the rows,
     the terms and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the
     fields of ShareColumns. A worker without rows has no offsets."""
     lon, lat, term_off, term = objects
@@ -351,13 +296,13 @@ def route_objects(
     by_row = np.empty((n, words), np.uint64)
     some = len(groups[1]) > 0
     by_group = np.zeros((len(cells) if some else 0, len(by_term)), np.uint16)
-    select_workers(table, cells, term_off, term, by_term, by_group)
+    select_workers(units[0], cells, term_off, term, routes, by_term, by_group)
     if some:
         choose_replicas(by_term, by_group, term_off, groups, waiting[0], waiting[1])
     targets, by_queries, state, draw, fan, copies, shed, cut, lost = shedding
     if len(state):
         live = np.zeros(len(by_term), np.int64)
-        count_live(table, count, cells, term_off, term, live)
+        count_live(units, cells, term_off, term, live)
         shed[0] += shed_copies(
             by_term, live, term_off, targets, by_queries, state, draw, fan, copies, cut, lost
         )

@@ -559,6 +559,8 @@ class RouterMachine:
         out: list[Out] = []
         while (ready := self._stream.next()) is not None:
             out += self._apply_updates(ready)
+        if not self._stream.amid:
+            self.gridt.trim()
         # A repeat is acknowledged again: its first acknowledgement may be what got lost.
         out += self._send_applied()
         if frame.owner < 0:

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.pointers import borrow
 from ps2stream.sequencer.chunk_kernels import COUNT, ROW_BITS, TERM_COUNT, mark_dead
 from ps2stream.sequencer.encoded_rows import (
     FIELDS,
@@ -20,7 +21,6 @@ from ps2stream.sequencer.encoded_rows import (
     read_numbers,
 )
 from ps2stream.sequencer.kernels import count_updates, part_updates
-from ps2stream.sequencer.pointers import borrow
 from ps2stream.sequencer.row_kernels import append_rows
 from ps2stream.sequencer.table_kernels import NONE, insert_rows, remove_rows
 

@@ -15,8 +15,8 @@ import numpy as np
 from numba import carray, njit
 
 from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.pointers import borrow, is_same, point_to, prefetch, put_bytes
 from ps2stream.protocol.rows import UpdateKind
-from ps2stream.sequencer.pointers import borrow, is_same, point_to, prefetch, put_bytes
 from ps2stream.sequencer.row_kernels import (
     BOX_BYTES,
     DEAD_BIT,

@@ -9,6 +9,7 @@ from numba import njit
 
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.messages.updates import UpdateStatus
+from ps2stream.protocol.pointers import borrow, is_same
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.sequencer.chunk_kernels import find_queries, measure_rows, write_rows
 from ps2stream.sequencer.encoded_rows import (
@@ -40,7 +41,6 @@ from ps2stream.sequencer.kernels import (
     mix_pair,
     write_requests,
 )
-from ps2stream.sequencer.pointers import borrow, is_same
 from ps2stream.sequencer.table_kernels import NONE
 
 # Rows of the numbers that decide_batch finds; from OUT_LSN on those of the rows to commit.

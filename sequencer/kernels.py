@@ -10,6 +10,7 @@ from numba import njit
 from ps2stream.language.hash_kernels import KEYS, finish_hash, start_hash
 from ps2stream.limits import TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.pointers import borrow, find_address, is_same, prefetch, put_bytes
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.sequencer.encoded_rows import (
     REQUESTS_HEAD,
@@ -17,7 +18,6 @@ from ps2stream.sequencer.encoded_rows import (
     find_columns,
     read_numbers,
 )
-from ps2stream.sequencer.pointers import borrow, find_address, is_same, prefetch, put_bytes
 from ps2stream.sequencer.table_kernels import NONE, find_home
 
 _HALF = np.uint64(32)

@@ -18,8 +18,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import I64, U8, U32, U64
-from ps2stream.protocol.rows import RegionShape
-from ps2stream.sequencer.pointers import (
+from ps2stream.protocol.pointers import (
     borrow,
     count_high_zeros,
     find_address,
@@ -29,6 +28,7 @@ from ps2stream.sequencer.pointers import (
     put_bytes,
     store_word,
 )
+from ps2stream.protocol.rows import RegionShape
 from ps2stream.sequencer.table_kernels import NONE
 from ps2stream.sequencer.text_kernels import WORDS, pack_text
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import carray, njit
 
 from ps2stream.protocol.frame import I64, U64
-from ps2stream.sequencer.pointers import point_to, prefetch
+from ps2stream.protocol.pointers import point_to, prefetch
 
 NONE: Final = -1
 PART_BITS: Final = 8

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import I64, U8
-from ps2stream.sequencer.pointers import (
+from ps2stream.protocol.pointers import (
     count_low_zeros,
     find_address,
     is_same,

@@ -354,6 +354,25 @@ def sequencer(
 
 
 @bench.command()
+@query_options
+@count_option("--workers", 8, "Number of workers of the plan.", most=1024)
+@json_option
+@pass_output
+def gridt(
+    output: CommandOutput, /, queries: int, group: str, workload: str, seed: int, workers: int
+) -> None:
+    """Measure the dispatcher's index: memory, updates and routing.
+
+    Reports units, bytes per unit and per query, CPU nanoseconds per tag of an update, and CPU
+    microseconds per object that is routed, in batches of 1,024 and alone. Exit code 1 if a query
+    was not counted.
+    """
+    from ps2stream.benchmarks.gridt import run_gridt
+
+    show_result(output, run_gridt(queries, group, workload, seed, workers))
+
+
+@bench.command()
 @count_option("--batch", 1024, "Objects per batch.", most=8192)
 @seconds_option(10.0, "Length of the measurement in seconds.")
 @click.option(

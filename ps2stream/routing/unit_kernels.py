@@ -1,10 +1,10 @@
 # mypy: disallow-untyped-decorators=False
-"""Kernels over units (place, term) -> worker: the open-addressing table of H1 and H2.
+"""Kernels over units (place, term) -> worker: the open-addressing table of H1.
 
 A table is a uint64[2^k, 2] of 16-byte records, so that a probe touches one cache line:
 word 0 is the term hash, word 1 is `place << 32 | worker << 16 | 1`; word 1 = 0 is an empty slot.
-Place is a tag cell (H2) or a leaf number (H1). Both keys are kept whole, so that two units with
-the same hash stay distinct: if they were confused, matches would be lost.
+Place is a leaf number or, for replicated units, a tag cell. Both keys are kept whole, so that two
+units with the same hash stay distinct: if they were confused, matches would be lost.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import I64, U8, U32, U64
+from ps2stream.protocol.pointers import borrow
 
 U16 = NDArray[np.uint16]
 
@@ -55,6 +56,8 @@ class LeafArrays(NamedTuple):
     whole: U64
 
 
+LeafTuple = tuple[U32, U8, I64, U16, U32, I64, U16, U64, U64, U64]
+"""The fields of LeafArrays, which a kernel takes faster from Python than the class itself."""
 ANY_CELL = np.uint64(0xFFFFFFFF)
 """The place of a term that is replicated in all cells; its level would be 15."""
 NO_TABLE = np.zeros((0, 2), np.uint64)
@@ -113,66 +116,58 @@ def fill(table: U64, place: U32, term: U64, worker: U16) -> None:
         table[slot, 1] = pack(p, np.uint64(worker[i]))
 
 
+@njit(inline="always")
+def find_owner(
+    cell: np.uint32,
+    term: np.uint64,
+    arrays: LeafTuple,
+    workers: int,
+) -> np.uint16:
+    """Returns the owner of a unit by H1, a worker or, from FIRST_GROUP on, a group."""
+    cell_leaf, text, off, worker, bases, move_off, moves, table, replicated, whole = arrays
+    if len(replicated):
+        place = np.uint64(cell)
+        slot = find(replicated, place, term)
+        if slot < 0:
+            slot = find(replicated, ANY_CELL, term)
+        if slot >= 0:
+            return np.uint16((replicated[slot, 1] >> _S16) & _LOW16)
+        slot = find(whole, place, np.uint64(0))
+        if slot >= 0:
+            return np.uint16((whole[slot, 1] >> _S16) & _LOW16)
+    if cell >> LEVEL_SHIFT:
+        return np.uint16(scale(mix(np.uint64(cell), term) * _C1, np.uint64(workers)))
+    leaf = cell_leaf[cell]
+    if text[leaf]:
+        slot = find(table, np.uint64(leaf), term)
+        if slot >= 0:
+            return np.uint16((table[slot, 1] >> _S16) & _LOW16)
+    base = bases[leaf]
+    first = off[base]
+    owner = np.uint16(worker[first])
+    if text[base]:
+        slot = find(table, np.uint64(base), term) if base != leaf else np.int64(-1)
+        if slot >= 0:
+            owner = np.uint16((table[slot, 1] >> _S16) & _LOW16)
+        else:
+            several = np.uint64(off[base + 1] - first)
+            at = first + np.int64(scale(mix(_FALLBACK, term) * _C1, several))
+            owner = np.uint16(worker[at])
+    for k in range(move_off[leaf], move_off[leaf + 1]):
+        if moves[k, 0] == owner:
+            return np.uint16(moves[k, 1])
+    return owner
+
+
 @njit(cache=True, nogil=True)
 def owners(
     tag_cell: U32,
     tag_term: U64,
-    arrays: tuple[U32, U8, I64, U16, U32, I64, U16, U64, U64, U64],
+    arrays: LeafTuple,
     workers: int,
     out: U16,
 ) -> None:
-    """Looks up each tag in H1: sets out[i] to the owner of (tag_cell[i], tag_term[i]), a worker or,
-    from FIRST_GROUP on, a group. arrays: a plain tuple of the fields of LeafArrays, which a kernel
-    takes faster from Python than the class itself."""
-    leaves = LeafArrays(*arrays)
-    cell_leaf, leaf_text, leaf_base, table = (
-        leaves.cell_leaf,
-        leaves.text,
-        leaves.base,
-        leaves.table,
-    )
-    leaf_off, leaf_worker = leaves.off, leaves.worker
-    move_off, moves = leaves.move_off, leaves.moves
+    """Sets out[i] to the owner of unit (tag_cell[i], tag_term[i]) by H1 (`find_owner`)."""
+    leaves = borrow(arrays)
     for i in range(len(tag_cell)):
-        cell = tag_cell[i]
-        term = tag_term[i]
-        if cell >> LEVEL_SHIFT:
-            out[i] = scale(mix(np.uint64(cell), term) * _C1, np.uint64(workers))
-            continue
-        leaf = cell_leaf[cell]
-        slot = find(table, np.uint64(leaf), term) if leaf_text[leaf] else -1
-        if slot >= 0:
-            out[i] = (table[slot, 1] >> _S16) & _LOW16
-            continue
-        base = leaf_base[leaf]
-        first = leaf_off[base]
-        owner = leaf_worker[first]
-        if leaf_text[base]:
-            slot = find(table, np.uint64(base), term) if base != leaf else -1
-            if slot >= 0:
-                owner = np.uint16((table[slot, 1] >> _S16) & _LOW16)
-            else:
-                several = np.uint64(leaf_off[base + 1] - first)
-                owner = leaf_worker[first + np.int64(scale(mix(_FALLBACK, term) * _C1, several))]
-        for k in range(move_off[leaf], move_off[leaf + 1]):
-            if moves[k, 0] == owner:
-                owner = moves[k, 1]
-                break
-        out[i] = owner
-    if len(leaves.replicated):
-        _find_groups(tag_cell, tag_term, leaves.replicated, leaves.whole, out)
-
-
-@njit(cache=True, nogil=True)
-def _find_groups(tag_cell: U32, tag_term: U64, replicated: U64, whole: U64, out: U16) -> None:
-    """Sets out[i] to the group that owns tag i, if one does."""
-    nothing = np.uint64(0)
-    for i in range(len(tag_cell)):
-        cell, term = np.uint64(tag_cell[i]), tag_term[i]
-        slot, table = find(replicated, cell, term), replicated
-        if slot < 0:
-            slot = find(replicated, ANY_CELL, term)
-        if slot < 0:
-            slot, table = find(whole, cell, nothing), whole
-        if slot >= 0:
-            out[i] = (table[slot, 1] >> _S16) & _LOW16
+        out[i] = find_owner(tag_cell[i], tag_term[i], leaves, workers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -30,9 +30,28 @@ def find_outlived(log: Iterable[LedgerBatch], watermark: int) -> I64:
     return handles if is_worth_it else handles[:0]
 
 
-def without(batch: LedgerBatch, handles: I64) -> LedgerBatch:
-    """Returns the batch without the rows of these sorted handles, at least one handle. `until` is
-    the highest LSN of those that were left out, or that were before."""
+def compact_log(log: Iterable[LedgerBatch], handles: I64) -> Iterator[LedgerBatch]:
+    """Yields the log without the rows of these sorted handles, at least one handle. A batch of
+    which nothing is left becomes part of the one before: else one would stay for every update
+    there ever was."""
+    before: LedgerBatch | None = None
+    for batch in log:
+        kept = _leave_out(batch, handles)
+        is_left = len(kept.strategy) or len(QueryRows.decode(kept.rows.data))
+        if before is None or is_left or len(before.strategy):
+            if before is not None:
+                yield before
+            before = kept
+        else:
+            until = max(before.until, kept.until)
+            before = dataclasses.replace(before, lsn_to=kept.lsn_to, until=until)
+    if before is not None:
+        yield before
+
+
+def _leave_out(batch: LedgerBatch, handles: I64) -> LedgerBatch:
+    """Returns the batch without the rows of these handles. `until` is the highest LSN of those that
+    were left out, or that were before."""
     rows = QueryRows.decode(batch.rows.data)
     at = np.searchsorted(handles, rows.handle)
     at[at == len(handles)] = 0

@@ -20,7 +20,7 @@ import apsw
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.protocol.ports import LedgerChange, LogNote
-from ps2stream.store.compaction import find_outlived, without
+from ps2stream.store.compaction import compact_log, find_outlived
 from ps2stream.store.database import connect, translate_ledger_errors
 from ps2stream.store.directory import LedgerExtent, LedgerMark, lock_directory
 from ps2stream.store.tables import (
@@ -72,7 +72,7 @@ class Ledger(FileTokens, LedgerTables):
     ) -> Self:
         """Opens the data directory, or makes it. `analysis` is the JSON of the text analysis
         settings, `created` a time for people to read; `compact` only while nobody follows
-        the log.
+        the log, which is read and checked by that. Otherwise whoever replays it checks it.
 
         Raises DataDirectoryError when it is in use, damaged, of another format, made with
         other analysis settings, or no directory; the ledger then stays as it was.
@@ -98,8 +98,6 @@ class Ledger(FileTokens, LedgerTables):
                 ledger._check_content()
                 if compact:
                     ledger.compact()
-                else:
-                    deque(ledger.replay(), maxlen=0)
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             undo.pop_all()
         return ledger
@@ -211,8 +209,8 @@ class Ledger(FileTokens, LedgerTables):
         try:
             run("BEGIN IMMEDIATE")
             run(f"CREATE TABLE compacted {SCHEMA['log']}")
-            for batch in self.replay():
-                self._insert_row("compacted", log_row(without(batch, deleted)))
+            for batch in compact_log(self.replay(), deleted):
+                self._insert_row("compacted", log_row(batch))
             run("DROP TABLE log")
             run("ALTER TABLE compacted RENAME TO log")
             run("COMMIT")

@@ -16,7 +16,7 @@ from typing import ClassVar, LiteralString, Self
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.protocol.ports import LedgerChange, LogNote
 from ps2stream.store import postgres_schema
-from ps2stream.store.compaction import find_outlived, without
+from ps2stream.store.compaction import compact_log, find_outlived
 from ps2stream.store.postgres_owner import PostgresOwner
 from ps2stream.store.postgres_session import PostgresDatabase, PostgresSession, Statement
 from ps2stream.store.postgres_tokens import LEDGER, PostgresTokens
@@ -172,7 +172,7 @@ class PostgresLedger(PostgresTokens, LedgerTables):
         deleted = find_outlived(self.replay(), self._watermark)
         if not len(deleted):
             return False
-        batches = (log_row(without(batch, deleted)) for batch in self.replay())
+        batches = map(log_row, compact_log(self.replay(), deleted))
         put: LiteralString = "INSERT INTO compacted VALUES (%s, %s, %s, %b)"
         try:
             self._owner.write([(query, ()) for query in BEGIN_COMPACTION])

@@ -14,7 +14,7 @@ from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, LogNote
 from ps2stream.protocol.rows import QueryRows, UpdateKind
-from ps2stream.store.compaction import without
+from ps2stream.store.compaction import compact_log
 from ps2stream.store.memory import MemoryStore
 
 
@@ -93,7 +93,8 @@ class Ledger(MemoryStore):
             )
         handles = np.sort(np.concatenate(gone))
         if len(handles):
-            self._log = [without(LedgerBatch.decode(data), handles).encode() for data in self._log]
+            log = map(LedgerBatch.decode, self._log)
+            self._log = [batch.encode() for batch in compact_log(log, handles)]
 
 
 class Held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import zmq
@@ -158,3 +159,18 @@ def test_a_closed_inbox_leaves_no_thread_behind() -> None:
     keys.close()
     context.destroy(0)
     assert not keys._thread.is_alive()
+
+
+def test_an_outlet_is_opened_by_the_first_message_to_a_peer() -> None:
+    with closing(PeerLinks(Address("worker", 0), 1)) as here, closing(PeerLinks(PEER, 1)) as there:
+        _, home = here.listen(HOME)
+        endpoint, peer = there.listen(HOME)
+        there.admit(Address("worker", 0), home)
+        here.admit(PEER, peer)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for number in range(5):
+            here.connect(Address("dispatcher", number), endpoint, 1, peer)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        here.post([Send(PEER, LedgerTip(1, 0))])
+        assert len(list(Path("/proc/self/fd").iterdir())) > before
+        assert lsns(there) == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -228,3 +228,65 @@ def test_who_has_gone_is_sent_nothing_and_may_come_again(tmp_path: Path) -> None
             here.post([Send(PEER, LedgerTip(epoch, 1))])
             leaving.join()
         here.disconnect(PEER)
+
+
+def count_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_an_outlet_is_opened_by_the_first_message(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        here = stack.enter_context(closing(PeerLinks(HERE, 1)))
+        here.bind(tmp_path)
+        peers = [Address("dispatcher", i) for i in range(20)]
+        there = [stack.enter_context(closing(PeerLinks(peer, 1))) for peer in peers]
+        ends = [links.bind(tmp_path) for links in there]
+        before = count_descriptors()
+        for peer, end in zip(peers, ends, strict=True):
+            here.connect(peer, end, 1)
+        assert count_descriptors() == before
+        here.post([Send(peers[7], LedgerTip(1, 0))])
+        assert lsns(there[7].receive()) == [1]
+        assert count_descriptors() == before + 2  # both ends are in this process
+        here.post([Send(peers[7], LedgerTip(2, 0))])
+        assert lsns(there[7].receive()) == [2]
+        assert count_descriptors() == before + 2
+        watcher = stack.enter_context(closing(PeerLinks(PEER, 1)))
+        for peer, end in zip(peers[1:], ends[1:], strict=True):
+            watcher.connect(peer, end, 1)
+        assert count_descriptors() > before + 20  # a dispatcher looks who is gone
+
+
+def post_in_thread(links: PeerLinks, *numbers: int) -> None:
+    for number in numbers:
+        other = threading.Thread(target=links.post, args=([Send(PEER, LedgerTip(number, 0))],))
+        other.start()
+        other.join()
+
+
+def test_what_other_threads_send_first_waits_for_the_one_that_receives(tmp_path: Path) -> None:
+    with closing(PeerLinks(HERE, 1)) as here, closing(PeerLinks(PEER, 1)) as peer:
+        here.bind(tmp_path)
+        here.connect(PEER, peer.bind(tmp_path), 1)
+        post_in_thread(here, 1, 2)
+        assert peer.receive(0) is None
+        here.post([Send(PEER, LedgerTip(3, 0))])
+        assert [lsns(peer.receive()) for _ in range(3)] == [[1], [2], [3]]
+        post_in_thread(here, 4)
+        assert lsns(peer.receive()) == [4]
+
+
+def test_what_waits_for_an_outlet_is_bounded_and_dies_with_the_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_sockets, "LINK_BYTES", 1)
+    with closing(PeerLinks(HERE, 1)) as here, closing(PeerLinks(PEER, 2)) as peer:
+        here.bind(tmp_path)
+        here.connect(PEER, "ipc:///nowhere", 1)
+        post_in_thread(here, 1, 2)
+        assert here.dropped == 1
+        here.connect(PEER, peer.bind(tmp_path), 2)
+        post_in_thread(here, 3)
+        assert here.receive(0) is None
+        assert lsns(peer.receive()) == [3]
+        assert peer.receive(0) is None

@@ -26,7 +26,7 @@ def test_live_queries_are_counted_where_the_object_is() -> None:
     levels = gridt.levels
     cells = np.stack([GRID.cells(objects.lon, objects.lat, level) for level in levels])
     live = np.zeros(len(objects.term), np.int64)
-    count_live(gridt._table, gridt._count, cells, objects.term_off, objects.term, live)
+    count_live(gridt._h2.arrays, cells, objects.term_off, objects.term, live)
     near = {0: {0, 2}, 1: {1, 2}, 2: {2}}  # the boxes that each object is in
     owner = np.repeat(np.arange(3), np.diff(objects.term_off)).tolist()
     expected = [

@@ -17,7 +17,7 @@ from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer import feed
 from ps2stream.sequencer.feed import IDLE_TICKS
 from ps2stream.sequencer.machine import SequencerMachine
-from ps2stream.store.compaction import without
+from ps2stream.store.compaction import compact_log
 from ps2stream.store.memory import MemoryStore
 from tests.support.updates import Row, delete, ids_of, insert, replace, update
 
@@ -83,7 +83,7 @@ class Compacting(MemoryStore):
 
     def replay(self, after: int = 0) -> Iterator[LedgerBatch]:
         batches = super().replay(after)
-        return (without(batch, self.gone) if len(self.gone) else batch for batch in batches)
+        return compact_log(batches, self.gone) if len(self.gone) else batches
 
     def compact(self) -> None:
         for batch in self.replay():

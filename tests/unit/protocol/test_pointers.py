@@ -9,7 +9,7 @@ import numpy as np
 from numba import carray, njit
 
 from ps2stream.protocol.frame import U8
-from ps2stream.sequencer.pointers import (
+from ps2stream.protocol.pointers import (
     borrow,
     count_high_zeros,
     count_low_zeros,
