@@ -2,8 +2,8 @@
 
 Numba keeps a kernel's code beside its source, or in NUMBA_CACHE_DIR, and discards it when the
 source, its own version or the CPU changes. A marker beside them says for which versions, leaves and
-indexes a rehearsal has compiled them, into which files, and from which sources: code that was made
-from others is removed before the next rehearsal (`kernel_sources`).
+indexes a rehearsal has compiled them, and into which files. Another file says from which sources:
+code that was made from others is removed before a kernel is used (`kernel_sources`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ps2stream.cluster.kernel_sources import digest_kernels
 PACKAGE = Path(__file__).resolve().parent.parent
 VARIABLE = "NUMBA_CACHE_DIR"
 MARKER = "ps2stream-kernels.json"
+SOURCES = "ps2stream-sources.json"
 _ROOMS = ("dispatcher", "merger", "planner", "sequencer", "workers")
 
 
@@ -44,6 +45,13 @@ def choose_folder(environ: MutableMapping[str, str], package: Path = PACKAGE) ->
             if private and found.st_uid == os.getuid() and os.access(folder, os.W_OK):
                 environ[VARIABLE] = str(folder)
                 return
+
+
+def use_kernels(environ: MutableMapping[str, str]) -> None:
+    """Prepares a program that compiles kernels as it comes to them, before it imports Numba: it
+    keeps their code where the user may write, and takes none of another version."""
+    choose_folder(environ)
+    KernelCache((), environ).discard_stale()
 
 
 class KernelCache:
@@ -70,15 +78,14 @@ class KernelCache:
         return done and bool(files) and all(Path(path).exists() for path in files)
 
     def discard_stale(self) -> None:
-        """Removes the code of kernels whose sources have changed since the last rehearsal here, and
-        its marker. Other processes compile anew what they no longer find."""
-        marked = self._load_marker()
-        if not marked:
+        """Removes the code of kernels whose sources have changed since it was made, or are not
+        known, and the marker. Other processes compile anew what they no longer find."""
+        now, found = self._hash_versions(), _load(self._sources_path)
+        if found.get("of") == now:
             return
-        before = marked.get("sources", {})
+        before, sources = found.get("sources", {}), self._digest_sources()
         stale = {
-            Path(path).stem for path, digest in self._digest_sources().items()
-            if before.get(path) != digest
+            Path(path).stem for path, digest in sources.items() if before.get(path) != digest
         }  # fmt: skip
         with contextlib.suppress(OSError):  # where nothing can be removed, nothing is kept
             if stale:
@@ -86,6 +93,7 @@ class KernelCache:
             for path in self._list_code_files():
                 if path.name.partition(".")[0] in stale:
                     path.unlink(missing_ok=True)
+            _save(self._sources_path, {"of": now, "sources": sources})
 
     def mark(self) -> None:
         """Writes the marker after a rehearsal; does nothing where it cannot be written."""
@@ -94,27 +102,14 @@ class KernelCache:
             "of": self._hash_versions(),
             "kinds": [*others, self._kinds],
             "files": sorted(map(str, self._list_code_files())),
-            "sources": self._digest_sources(),
         }
-        fresh = self._marker_path.with_name(f"{MARKER}.{os.getpid()}")
         with contextlib.suppress(OSError):
-            # Where Python writes no bytecode, nothing else makes this folder.
-            fresh.parent.mkdir(exist_ok=True)
-            fresh.write_text(json.dumps(made), "utf-8")
-            fresh.replace(self._marker_path)
+            _save(self._marker_path, made)
 
     def _read_marker(self) -> dict[str, Any]:
         """Returns the marker; empty if it is of other versions, or cannot be read."""
-        found = self._load_marker()
+        found = _load(self._marker_path)
         return found if found.get("of") == self._hash_versions() else {}
-
-    def _load_marker(self) -> dict[str, Any]:
-        """Returns the marker, perhaps of other versions; empty if it cannot be read."""
-        try:
-            found = json.loads(self._marker_path.read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
 
     def _digest_sources(self) -> dict[str, str]:
         return digest_kernels(PACKAGE, self._tops)
@@ -126,6 +121,10 @@ class KernelCache:
     @property
     def _marker_path(self) -> Path:
         return (self._folder or PACKAGE / "__pycache__") / MARKER
+
+    @property
+    def _sources_path(self) -> Path:
+        return self._marker_path.with_name(SOURCES)
 
     def _list_code_files(self) -> Iterator[Path]:
         if self._folder is not None:
@@ -148,3 +147,21 @@ class KernelCache:
                 found = path.stat()
                 parts.append((str(path), found.st_mtime_ns, found.st_size))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Returns what a file says; empty if it cannot be read."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _save(path: Path, value: dict[str, Any]) -> None:
+    """Writes a file, so that others never see a part of it. Raises OSError."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    # Where Python writes no bytecode, nothing else makes this folder.
+    fresh.parent.mkdir(exist_ok=True)
+    fresh.write_text(json.dumps(value), "utf-8")
+    fresh.replace(path)

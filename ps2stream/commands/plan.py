@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -205,6 +206,9 @@ def plan(
     """
     if context.invoked_subcommand is not None:
         return
+    from ps2stream.cluster.kernel_cache import use_kernels
+
+    use_kernels(os.environ)  # before any module imports Numba
     from ps2stream.planner.candidates import choose_plan
     from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
     from ps2stream.planner.partition import PartitionOptions

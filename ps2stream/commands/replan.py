@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -249,6 +250,9 @@ def _make_plan(
     """Returns a sample of recent objects and live queries, a plan for it that can follow `base`,
     the costs of work, and the queries for `find_steps`; None where there are no objects or no
     queries."""
+    from ps2stream.cluster.kernel_cache import use_kernels
+
+    use_kernels(os.environ)  # before any module imports Numba
     from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
     from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs

@@ -2,6 +2,6 @@
 
 import os
 
-from ps2stream.cluster.kernel_cache import choose_folder
+from ps2stream.cluster.kernel_cache import use_kernels
 
-choose_folder(os.environ)  # before any module imports Numba
+use_kernels(os.environ)  # before any module imports Numba

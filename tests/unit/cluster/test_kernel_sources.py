@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ps2stream.cluster import kernel_cache
-from ps2stream.cluster.kernel_cache import MARKER, VARIABLE, KernelCache
+from ps2stream.cluster.kernel_cache import MARKER, SOURCES, VARIABLE, KernelCache
 from ps2stream.cluster.kernel_sources import digest_kernels
 
 KERNEL = "@njit(cache=True)\ndef add(a, b):\n    return a + b\n"
@@ -75,10 +78,40 @@ def test_code_is_removed_when_what_it_was_made_from_has_changed(
 
     for path in files:
         path.write_text("code")
-    assert len(list_left()) == 3  # no marker says what they are
+    assert not list_left()  # nothing says what they are
+    for path in files:
+        path.write_text("code")
     cache.mark()
     assert cache.complete
     assert len(list_left()) == 3
     (package / "far.py").write_text("LIMIT = 2\n")
     assert list_left() == ["other.add.nbc"]
     assert not (code / MARKER).exists()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import ps2stream.inprocess",
+        "import ps2stream.experiments",
+        "import ps2stream.benchmarks",
+        "from ps2stream.cli import main; main(['plan', '--objects', 'posts.jsonl'])",
+        "from ps2stream.cli import main; main(['match', '--queries', 'a.csv', '--objects', 'b'])",
+    ],
+)
+def test_programs_that_compile_as_they_go_take_no_code_of_another_version(
+    tmp_path: Path, root: Path, program: str
+) -> None:
+    (tmp_path / "posts.jsonl").write_text("{}\n")
+    (tmp_path / "a.csv").write_text("id,expression\n")
+    (tmp_path / "b").write_text("{}\n")
+    (stale := tmp_path / "text_kernels.find-1.py311.nbi").write_text("code")
+    (other := tmp_path / "of_somebody_else.nbi").write_text("code")
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path, env=os.environ | {VARIABLE: str(tmp_path), "PYTHONPATH": str(root)},
+        check=False, capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert not stale.exists()
+    assert other.exists()
+    assert (tmp_path / SOURCES).exists()
