@@ -410,8 +410,13 @@ class Cluster:
 class _Place:
     """Stands for a data directory."""
 
+    caveat = ""
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+
+    def find_single_copy(self) -> str:
+        return "queries, objects and matches: a disk of the simulator"
 
     def open_ledger(self, _analysis: str, *, again: bool) -> Held:
         return self._cluster.ledger.open(compact=not again)
