@@ -7,6 +7,7 @@ it is, and the thread that publishes does the matching.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -102,9 +103,10 @@ class LocalRuntime:
         self._events.put(*((address, StopBegun()) for address in dispatchers))
         for merger in self._mergers:
             merger.end()
-        for log in self._logs.values():
-            log.sync()
-            log.close()
+        with ExitStack() as ends:  # all logs, also after one that fails
+            for log in self._logs.values():
+                ends.callback(log.close)
+                ends.callback(log.sync)
 
     # --- the turn of a thread -------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from ps2stream.cluster.archived_log import ArchivedLog
@@ -93,12 +94,13 @@ class LocalService(RunningService):
             self._metrics.stop()
         self._census.stop()
         self._replanning.stop()
-        for server in (*self._servers, *self._private):
-            server.stop(1.0)
-        if self._runtime is not None:
-            self._runtime.close()
-        self._ledger.close()
-        self._private_folder.remove()
+        with ExitStack() as ends:  # all of them, also after one that fails
+            ends.callback(self._private_folder.remove)
+            ends.callback(self._ledger.close)
+            if self._runtime is not None:
+                ends.callback(self._runtime.close)
+            for server in (*self._servers, *self._private):
+                server.stop(1.0)
 
     def _note_parts(self, parts: Mapping[str, Any]) -> None:
         for edge in [] if self._runtime is None else self._runtime.edges:

@@ -82,7 +82,8 @@ class PostgresDatabase:
         link = {k: v for k, v in link.items() if k not in conninfo_to_dict(self.url)}
         try:
             db: Connection = psycopg.connect(make_conninfo(self.url, **link), autocommit=True)
-            found = db.execute(_SESSION, [self.schema]).fetchone()
+            with _close_on_error(db):
+                found = db.execute(_SESSION, [self.schema]).fetchone()
         except psycopg.Error as error:
             raise Unavailable(f"{self} cannot be reached: {describe_error(error)}") from None
         assert found is not None
@@ -143,7 +144,8 @@ class PostgresSession:
         self.database = database
         self.name = name
         self._db = database.connect(name)
-        self.timeline = read_timeline(self._db)
+        with _close_on_error(self._db):
+            self.timeline = read_timeline(self._db)
         """The history that the server writes: each promotion of a standby begins another one."""
 
     def __str__(self) -> str:
@@ -187,13 +189,23 @@ class PostgresSession:
         """Returns another connection with the history that this session began with. Raises
         StoreFailed for another one, which may lack what was read or written here."""
         db = self.database.connect(self.name)
-        if (found := read_timeline(db)) != self.timeline:
-            db.close()
-            raise StoreFailed(
-                f"{self}: another server has become the primary (timeline {found} instead of "
-                f"{self.timeline})"
-            )
+        with _close_on_error(db):
+            if (found := read_timeline(db)) != self.timeline:
+                raise StoreFailed(
+                    f"{self}: another server has become the primary (timeline {found} instead of "
+                    f"{self.timeline})"
+                )
         return db
+
+
+@contextlib.contextmanager
+def _close_on_error(db: Connection) -> Iterator[None]:
+    """Closes the connection if the block fails."""
+    try:
+        yield
+    except BaseException:
+        db.close()
+        raise
 
 
 def describe_error(error: BaseException) -> str:
