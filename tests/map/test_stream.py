@@ -530,7 +530,7 @@ def test_bad_parameters_are_told_by_name(reading: Reading, live: ServedMap, clie
         "q=a&fields=text,lon": "fields",
         "q=a&format=xml": "format",
         "q=a&session=b": "session",
-        "q=a+AND": "query.expression",
+        "q=a+AND": "q",
     }.items():
         assert told(query) == (400, field), query
     assert list(client.list()) == []
