@@ -27,16 +27,14 @@ ROWS = 2 * BATCH_ROWS
 what Python does for a batch finds nothing in the caches, and takes ten times as long."""
 _READ_ROWS = 2 * ROWS
 """Rows of a file that are decoded together: a batch by itself takes longer."""
-_EXPECTED = (
-    "expected a table (Arrow, pandas, Polars, GeoPandas), columns by name, a list of objects, or "
-    "paths of files"
-)
-
-
 _NUMBER_BYTES = 24
 """What an attribute needs at most as a message, beside its name and its text."""
 _NFC = 3
 """A text has at most so many times its bytes in Unicode's normal form C."""
+_EXPECTED = (
+    "expected a table (Arrow, pandas, Polars, GeoPandas), columns by name, a list of objects, or "
+    "paths of files"
+)
 
 
 def list_batches(objects: Any, attributes: str | None = None) -> Iterator[pa.RecordBatch]:
@@ -68,7 +66,6 @@ def _find_bad_text(batch: pa.RecordBatch, first: int, problem: str) -> InvalidAr
 
 
 def _list_any(objects: Any, attributes: str | None) -> Iterator[pa.RecordBatch]:
-
     if isinstance(objects, str | os.PathLike):
         yield from _read_file(os.fspath(objects), attributes)
     elif isinstance(objects, Mapping):
