@@ -37,6 +37,13 @@ class EventQueue(Generic[E]):
             finally:
                 self._at_work.release()
 
+    def end(self, *events: E) -> None:
+        """Handles these events and all that came before, waiting for a thread that is at work.
+        Afterwards nothing is handled any more, and `put` does nothing."""
+        self._events.extend(events)
+        self._at_work.acquire()  # and never released: later events find somebody at work
+        self._handle_all()
+
     def _handle_all(self) -> None:
         more = True
         while more or self._events:

@@ -98,15 +98,15 @@ class LocalRuntime:
 
     def close(self) -> None:
         """Closes the logs, of which those of dispatchers tell then how far objects are complete;
-        nothing may be called afterwards."""
+        `status` may not be called afterwards."""
         dispatchers = [Address("dispatcher", i) for i in range(len(self._drivers))]
-        self._events.put(*((address, StopBegun()) for address in dispatchers))
-        for merger in self._mergers:
-            merger.end()
-        with ExitStack() as ends:  # all logs, also after one that fails
+        with ExitStack() as ends:  # all logs, also after something that fails
             for log in self._logs.values():
                 ends.callback(log.close)
                 ends.callback(log.sync)
+            for merger in self._mergers:
+                ends.callback(merger.end)
+            self._events.end(*((address, StopBegun()) for address in dispatchers))
 
     # --- the turn of a thread -------------------------------------------------
 

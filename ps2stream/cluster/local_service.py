@@ -69,9 +69,9 @@ class LocalService(RunningService):
         threading.Thread(target=self._run_ticks, daemon=True, name="tick").start()
 
     def status(self) -> dict[str, Any]:
-        if self._runtime is None:
+        if (runtime := self._runtime) is None:
             return {}
-        found = self._runtime.status()
+        found = runtime.status()
         found["sequencer-0"] |= disk(self._place.folder) | self._promises
         for i, server in enumerate(self._servers):
             found[f"dispatcher-{i}"] |= server.status()
@@ -97,16 +97,18 @@ class LocalService(RunningService):
         with ExitStack() as ends:  # all of them, also after one that fails
             ends.callback(self._private_folder.remove)
             ends.callback(self._ledger.close)
-            if self._runtime is not None:
-                ends.callback(self._runtime.close)
+            if (runtime := self._runtime) is not None:
+                self._runtime = None
+                ends.callback(runtime.close)
             for server in (*self._servers, *self._private):
                 server.stop(1.0)
 
     def _note_parts(self, parts: Mapping[str, Any]) -> None:
-        for edge in [] if self._runtime is None else self._runtime.edges:
-            edge.note(parts)
+        if (runtime := self._runtime) is not None:
+            for edge in runtime.edges:
+                edge.note(parts)
 
     def _run_ticks(self) -> None:
         while not self._done.wait(TICK_S):
-            if self._runtime is not None:
-                self._runtime.tick()
+            if (runtime := self._runtime) is not None:
+                runtime.tick()
