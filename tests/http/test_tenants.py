@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,3 +121,28 @@ def test_other_pages_are_refused(url: str, bearer: dict[str, dict[str, str]]) ->
     problem(
         ask(f"{url}/queries", headers=bearer["acme"] | {"Host": "a.example"}), 421, "", "a.example"
     )
+
+
+def test_no_log_has_a_token(
+    url: str,
+    bearer: dict[str, dict[str, str]],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Also at the level that tells most, of requests that fail, and of tokens in wrong places."""
+    caplog.set_level(logging.DEBUG)
+    unknown = f"ps2s_{'0' * 40}"
+    secret = bearer["acme"]["Authorization"].removeprefix("Bearer ")
+    tried = [unknown, secret]
+    for token in tried:
+        header = {"Authorization": f"Bearer {token}"}
+        kept = ask(f"{url}/cookie", "POST", headers=header)
+        cookie = {"Cookie": (kept.headers.get("Set-Cookie") or f"ps2stream_token={token}")}
+        for headers in (header, cookie, header | {"Host": "a.example"}, {"Authorization": token}):
+            ask(f"{url}/queries", headers=headers)
+            ask(f"{url}/objects", "POST", [POST], headers)
+            ask(f"{url}/objects", "POST", b"{", headers | LINES)
+            ask(f"{url}/queries/{token}", headers=headers)
+            ask(f"{url}/stream?q=flood&token={token}", headers=headers)
+    told = caplog.text + "".join(capfd.readouterr())
+    assert not [token for token in tried if token in told]
