@@ -76,7 +76,7 @@ class QueryIndex:
         rows = self._compile_queries(expressions, regions, self._count_terms(sample))
         self._last = len(rows)
         grid = _choose_grid(rows)
-        self._index = RadixGI2(grid)
+        self._index = RadixGI2(grid, is_lending=True)
         self._single = SingleTextAnalyzer(self._analyzer)
         self._lon, self._lat = np.zeros(1), np.zeros(1)  # of the object of `match_one`
         self._literals = _watch_literals(rows)
@@ -132,8 +132,7 @@ class QueryIndex:
             )
         else:
             terms = self._single.analyse(column)
-        query = self._index.match(self._last, self._lon, self._lat, *terms).handle
-        query -= 1
+        query = self._index.match(self._last, self._lon, self._lat, *terms).handle - 1
         query.sort()
         return query
 

@@ -121,4 +121,6 @@ def _are_within(name: str, column: Any) -> bool:
     if name in LIMIT:
         numbers = column.to_numpy()
         return bool(-LIMIT[name] <= numbers.min() and numbers.max() <= LIMIT[name])  # never by NaN
-    return bool(pc.max(pc.binary_length(column)).as_py() <= MAX_BYTES[name])
+    width = np.dtype(np.int64 if pa.types.is_large_string(column.type) else np.int32)
+    off = np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
+    return bool(np.diff(off).max() <= MAX_BYTES[name])

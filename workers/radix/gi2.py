@@ -87,7 +87,9 @@ class RadixGI2:
 
     FORMAT = kl.FORMAT
 
-    def __init__(self, grid: Grid, parts: Parts | None = None) -> None:
+    def __init__(self, grid: Grid, parts: Parts | None = None, is_lending: bool = False) -> None:
+        """is_lending: `match` returns columns that the next call overwrites."""
+        self._is_lending = is_lending
         self._bits = grid.lon_bits, grid.lat_bits
         self._arrays = make_arrays() if parts is None else restore_arrays(parts)
         self._state: I64 = self._arrays.state
@@ -343,7 +345,8 @@ class RadixGI2:
         if n == 0:
             return NO_MATCHES
         if n > 0:
-            return MatchColumns(row[:n].copy(), handle[:n].copy(), session[:n].copy())
+            found = MatchColumns(row[:n], handle[:n], session[:n])
+            return found if self._is_lending else MatchColumns(*(c.copy() for c in found))
         n, shaped, _, parts = resume[km.R_OUT :].tolist()
         found = MatchColumns(row[:n], handle[:n], session[:n])
         if shaped:
