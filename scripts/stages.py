@@ -6,8 +6,9 @@ The description, which may be absent, is shown as the stage begins. A stage with
 name runs beside the one before it, and its output is shown when both have ended.
 
 Tests that pytest ran are counted by its JUnit report; one that was tried twice counts as its second
-try ended, and is named. A stage without a report counts as one test, and so does a failure that no
-report has. The last line is `N passed, N failed, N skipped`; the exit code is 1 if anything failed.
+try ended, and is named; so are the files that took longest. A stage without a report counts as one
+test, and so does a failure that no report has. The last line is `N passed, N failed, N skipped`;
+the exit code is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, NamedTuple
 from xml.etree import ElementTree as ET
+
+LONG_S = 20
+"""A file whose tests take so long is told of; with the seconds of all, a run that became slow
+shows where."""
+LONGEST = 12
+"""The most files that are told of."""
 
 
 class Stage(NamedTuple):
@@ -36,7 +44,8 @@ class Stage(NamedTuple):
 
 
 class StageResult(NamedTuple):
-    """The outcome of a stage; names: the tests that failed; again: those that were tried twice."""
+    """The outcome of a stage; names: the tests that failed; again: those that were tried twice;
+    long: the files that took longest, and their seconds."""
 
     name: str
     passed: int
@@ -45,6 +54,7 @@ class StageResult(NamedTuple):
     names: tuple[str, ...]
     again: tuple[str, ...]
     seconds: float
+    long: tuple[tuple[str, float], ...] = ()
 
     def counts(self) -> str:
         """Returns the numbers in the form of the closing line."""
@@ -68,7 +78,8 @@ def run_stage(stage: Stage, report: Path) -> StageResult:
         return StageResult(stage.name, int(code == 0), int(code != 0), 0, (), (), seconds)
     passed, names, skipped, again = read_report(report)
     failed = max(len(names), int(code != 0))  # a crash has no report, or one without a failure
-    return StageResult(stage.name, passed, failed, skipped, names, again, seconds)
+    long = list_longest(report)
+    return StageResult(stage.name, passed, failed, skipped, names, again, seconds, long)
 
 
 def read_report(report: Path) -> tuple[int, tuple[str, ...], int, tuple[str, ...]]:
@@ -90,6 +101,16 @@ def read_report(report: Path) -> tuple[int, tuple[str, ...], int, tuple[str, ...
     left = [tags for name, tags in ends.items() if name not in failed]
     skipped = sum("skipped" in set().union(*tags) for tags in left)
     return len(left) - skipped, tuple(failed), skipped, tuple(again)
+
+
+def list_longest(report: Path) -> tuple[tuple[str, float], ...]:
+    """Returns the files of a JUnit report that took at least LONG_S, and their seconds, the longest
+    first."""
+    seconds: dict[str, float] = defaultdict(float)
+    for case in ET.parse(report).iter("testcase") if report.is_file() else ():
+        seconds[case.get("classname", "")] += float(case.get("time", 0))
+    first = sorted(seconds.items(), key=lambda found: -found[1])[:LONGEST]
+    return tuple((name, s) for name, s in first if s >= LONG_S)
 
 
 def parse_stage(text: str, output: IO[bytes]) -> Stage:
@@ -139,6 +160,8 @@ def main(*arguments: str) -> int:
             say(f"    FAILED {name}")
         for name in result.again:
             say(f"    TRIED TWICE {name}")
+        for name, seconds in result.long:
+            say(f"    {seconds:4.0f} s {name}")
     total = StageResult(
         "all", sum(r.passed for r in found), sum(r.failed for r in found),
         sum(r.skipped for r in found), (), (), time.monotonic() - begun,

@@ -90,6 +90,18 @@ def test_what_runs_beside_a_stage_is_shown_after_it_and_counts(root: Path, tmp_p
     assert (code, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
 
 
+def test_files_that_take_long_are_told_of(root: Path, tmp_path: Path) -> None:
+    cases = "".join(
+        f'<testcase classname="{name}" name="{i}" time="{seconds}"/>'
+        for i, (name, seconds) in enumerate((("a", 9.5), ("b", 30.0), ("c", 19.0), ("a", 12.0)))
+    )
+    (tmp_path / "report.xml").write_text(f"<testsuites>{cases}</testsuites>")
+    copy = """sh -c 'cp report.xml "${1#--junitxml=}"' pytest"""
+    code, lines = run(root, tmp_path, f"slow: {copy}")
+    assert lines[-5:-2] == [lines[-5], "      30 s b", "      22 s a"]
+    assert (code, lines[-1]) == (0, "4 passed, 0 failed, 0 skipped")
+
+
 def stages_of(root: Path, *arguments: str) -> str:
     """What `make test` with these arguments has run as stages."""
     given = {"ALSO", "ARGS", "JOBS", "ROOM"}  # to a make that runs this test
