@@ -83,6 +83,21 @@ def test_a_part_is_filled_to_its_bound_and_then_named(seed: int) -> None:
     assert kernels.count_down(table.units, table.used, cell[:1], term[:1]) == 0
 
 
+def test_homes_know_how_many_of_their_units_are_elsewhere_as_units_come_and_go() -> None:
+    """A unit that makes room for another one may go back to its home."""
+    table, rng = Table(40), np.random.default_rng(5)
+    cell, term = draw(5, 64 * SLOTS * 29)
+    assert table.add(cell, term) == len(cell)
+    for seed in range(6, 26):
+        gone = rng.permutation(len(cell))[: len(cell) // 3]
+        assert kernels.count_down(table.units, table.used, cell[gone], term[gone]) == NONE
+        cell[gone], term[gone] = draw(seed, len(gone))
+        assert table.add(cell[gone], term[gone]) == len(gone)
+    assert kernels.count_down(table.units, table.used, cell, term) == NONE
+    last = np.frombuffer(table.memory, np.uint64).reshape(-1, 8)[:, 7]
+    assert not (last >> np.uint64(32)).any()
+
+
 def test_a_high_count_needs_room_in_the_other_table() -> None:
     table = Table(40, many_bits=3)
     cell, term = draw(1, 12)
