@@ -207,6 +207,14 @@ class Settings(BaseModel):
         description="processes per host that wait to take over from actors that die, of some 200 "
         "MB each",
     )
+    spread_s: float = Field(
+        default=30.0,
+        ge=0.0,
+        le=86400.0,
+        allow_inf_nan=False,
+        description="seconds after which actors of crowded hosts go to a host that has joined or "
+        "returned, one after another; 0: never",
+    )
     snapshot_s: float = Field(
         default=60.0,
         ge=0.0,

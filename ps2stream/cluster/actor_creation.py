@@ -18,10 +18,16 @@ class ActorCreator:
 
     def __init__(self, instance: RayInstance, topology: Topology, per_host: int) -> None:
         self._instance = instance
-        self.standbys = StandbyPool(instance.ray, topology, per_host, self._list_hosts, NAMESPACE)
+        self.standbys = StandbyPool(instance.ray, topology, per_host, self.list_hosts, NAMESPACE)
 
-    def _list_hosts(self) -> list[str]:
+    def list_hosts(self) -> list[str]:
+        """Returns Ray's ids of the hosts where actors may run."""
         return self._instance.placement.list_hosts()  # another placement once Ray was restarted
+
+    def find_move(self, to: str, homes: Homes) -> Address | None:
+        """Returns an actor that should go to this host, see `ActorPlacement.find_move`; None also
+        while its standbys, if it is to have any, are not ready."""
+        return self._instance.placement.find_move(to, homes) if self.standbys.has(to) else None
 
     def create(
         self,

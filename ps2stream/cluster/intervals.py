@@ -6,6 +6,8 @@ LOOK_S = 0.25
 """Time between two looks: at Ray's processes, at its hosts, and at the number of workers."""
 PROBE_S = 0.5
 """Time between two connections to Ray's daemons."""
+RETURN_LOOK_S = 1.0
+"""Time between two looks whether actors should go to a host that has joined."""
 MEMORY_S = 2.0
 """Time between two checks whether to return memory to the system."""
 REPLACE_S = 0.5

@@ -25,6 +25,8 @@ SILENT_S = 2.0
 """A host none of whose actors has answered for so long may be dead."""
 LOG_S = 15.0
 PREFIX = "ps2stream-"
+_LAST_MOVED = ("controller", "worker", "merger", "dispatcher", "sequencer")
+"""Roles by what their absence interrupts."""
 Homes = Mapping[Address, ActorHome]
 Silence = Callable[[Address], float]
 
@@ -54,6 +56,12 @@ class ActorPlacement(Protocol):
         answered. Raises Unavailable when there is no room."""
         ...
 
+    def find_move(self, to: str, homes: Homes) -> Address | None:
+        """Returns an actor that should go to this host because it has room and the actor's is
+        crowded: that has two more of the role, or one more and two more actors. None: there is
+        no such actor, so a host that has been filled so keeps what it has."""
+        ...
+
     def options(self, actor: Address, hosts: list[str]) -> dict[str, Any]:
         """Returns Ray's options for the creation of an actor on one of these hosts."""
         ...
@@ -78,6 +86,9 @@ class OneHostPlacement:
 
     def find_hosts(self, actor: Address, homes: Homes, silent_s: Silence) -> list[str]:
         return [self._node]
+
+    def find_move(self, to: str, homes: Homes) -> Address | None:
+        return None
 
     def options(self, actor: Address, hosts: list[str]) -> dict[str, Any]:
         return {"scheduling_strategy": self._here}
@@ -136,6 +147,20 @@ class ClusterPlacement:
         actors = Counter(home.node for of, home in homes.items() if of != actor)
         answering = free - self._find_silent_hosts(homes, silent_s)
         return sorted(answering or free, key=lambda node: (taken[node], actors[node], node))
+
+    def find_move(self, to: str, homes: Homes) -> Address | None:
+        found: tuple[int, int, int, Address] | None = None
+        actors = Counter(home.node for home in homes.values())
+        for rank, role in enumerate(_LAST_MOVED):
+            taken = Counter(home.node for of, home in homes.items() if of.role == role)
+            if self._list_units(resource(role)).get(to, 0) <= taken[to]:
+                continue
+            for actor in sorted(of for of in homes if of.role == role):
+                node = homes[actor].node
+                more, beside = taken[node] - taken[to], actors[node] - actors[to]
+                if more > 1 or (more == 1 and beside > 1):
+                    found = min(found or (0, 0, 0, actor), (-more, -beside, rank, actor))
+        return found and found[-1]
 
     def options(self, actor: Address, hosts: list[str]) -> dict[str, Any]:
         name = resource(actor.role)

@@ -17,6 +17,7 @@ from typing import Any
 from ps2stream.cluster import intervals, ray_environment
 from ps2stream.cluster.actor_creation import ActorCreator
 from ps2stream.cluster.actor_home import here
+from ps2stream.cluster.actor_returns import ActorReturns
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.death_witnesses import DeathWitnesses
 from ps2stream.cluster.log_lines import LogReceiver
@@ -75,6 +76,7 @@ class RayService(RunningService):
         self._targets: dict[int, str] = {}
         self._supervisor: ActorSupervisor | None = None
         self._scaling: WorkerScaler | None = None
+        self._returns: ActorReturns | None = None
         self._replanning = PeriodicReplanning(settings, self._folder.path, self._note_parts)
         self._census = CensusRounds(self.status, self._note_parts)
         self._generation = 0  # of the actors: rises when Ray is started again
@@ -233,10 +235,14 @@ class RayService(RunningService):
         self._supervisor.start(pings)
         self._scaling = WorkerScaler(self)
         self._scaling.start()
+        calm = self._supervisor.is_calm
+        self._returns = ActorReturns(self._ray, self._creator, *tables, calm, settings.spread_s)
+        self._returns.start()
 
     def _stop_watching_actors(self) -> None:
-        if self._scaling is not None:
-            self._scaling.stop()
+        for thread in (self._returns, self._scaling):
+            if thread is not None:
+                thread.stop()
         if self._supervisor is not None:
             self._supervisor.stop()
 

@@ -86,6 +86,11 @@ class StandbyPool:
                         return standby.actor
         return None
 
+    def has(self, node: str) -> bool:
+        """Returns whether a standby of this host is ready, or there are to be none."""
+        with self._lock:
+            return not self._per_host or any(standby.node == node for standby in self._ready)
+
     def _keep_filled(self) -> None:
         while not self._stopping.wait(FILL_S):
             try:

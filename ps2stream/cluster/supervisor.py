@@ -35,6 +35,8 @@ from ps2stream.protocol.addresses import Address
 
 log = logging.getLogger("ps2stream.cluster")
 PING_S = 0.25
+CALM_S = 1.0
+"""An actor that has not answered for so long may be dead."""
 START_S = 120.0
 """How much longer an actor that starts may be silent."""
 
@@ -106,6 +108,14 @@ class ActorSupervisor:
     def silent_s(self, address: Address) -> float:
         """Returns the seconds since an actor last answered; inf: it never did. From any thread."""
         return time.monotonic() - self._answered.get(address, -math.inf)
+
+    def is_calm(self) -> bool:
+        """Returns whether all actors answer, and none is being replaced. From any thread."""
+        with self._lock:
+            actors = list(self._actors)
+        return not any(self._is_being_replaced(address) for address in actors) and all(
+            self.silent_s(address) <= CALM_S for address in actors
+        )
 
     def _find_dead_actors(self) -> list[tuple[Address, Any]]:
         """Pings all actors; returns those that are dead."""

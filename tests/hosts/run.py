@@ -31,6 +31,7 @@ CUT_LEASES = 3.3  # how long a cable is out
 REST_S = 3.0  # until the next fault
 STANDBY_S = 25.0  # the same, where standbys have to start
 LIMIT_S = 60.0
+RETURN_S = 2.0  # until the first actor goes to a host that has returned
 
 
 def faults(
@@ -38,11 +39,14 @@ def faults(
 ) -> list[tuple[float, str]]:
     """Each of them, one after the other, and when it was: "kill" the second host, "kill amid a
     move" to more workers, of which it has some, "cut" its cable for some leases, or kill an actor,
-    as with "kill merger"."""
+    as with "kill merger"; or "return": of the second host, to which actors go."""
     happened: list[tuple[float, str]] = []
     for what in which:
         time.sleep(rest_s)
         asking = None
+        if what == "return":
+            await_actors(hosts, say)
+            continue
         if what == "kill amid a move":
             asking = move(hosts, say)
         elif not hosts.second.shells():
@@ -70,6 +74,20 @@ def faults(
             hosts.join()
             say("the second host is there again")
     return happened
+
+
+def await_actors(hosts: Hosts, say: Say) -> None:
+    """Waits until the second host, which is there again, has as many actors as the first, or one
+    less. Raises RuntimeError."""
+    begun, limit = time.monotonic(), 2 * LIMIT_S
+    while True:
+        there = Counter(hosts.second.shells().values())
+        if there.total() + 1 >= len(hosts.first.shells()):
+            break
+        if time.monotonic() - begun > limit:
+            raise RuntimeError(f"{limit:.0f} s after it returned the second host has {there}")
+        time.sleep(0.2)
+    say(f"actors went to the second host within {time.monotonic() - begun:.0f} s: {dict(there)}")
 
 
 def kill_actor(hosts: Hosts, role: str) -> None:
@@ -159,7 +177,8 @@ def run(
         ending.enter_context(mock.patch.object(requests, "CHANNEL_OPTIONS", named))
         which = [what for what in which if net.separate or what != "cut"]
         storage = [f"--database-url={postgres.url}", "--database-schema=hosts"]
-        options = [f"--lease-s={lease_s}", f"--standbys={standbys}"]
+        spread_s = RETURN_S if "return" in which else 0.0
+        options = [f"--lease-s={lease_s}", f"--standbys={standbys}", f"--spread-s={spread_s}"]
         hosts = ending.enter_context(Hosts(net, storage, folder, SHAPE, options))
         hosts.start()
         say(f"ready on {', '.join(net.hosts)}")

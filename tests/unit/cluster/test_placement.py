@@ -132,6 +132,20 @@ def test_hosts_with_fewer_actors_come_first() -> None:
     assert hosts.find_hosts(WORKER, homes, lambda _: 0.0) == [THERE, HERE]
 
 
+def test_an_actor_goes_where_its_hosts_are_less_crowded_and_there_is_room() -> None:
+    hosts = cluster(aa=units(None), bb={"worker": 1, "merger": 2})
+    merger, dispatcher = Address("merger", 0), Address("dispatcher", 0)
+    homes = {WORKER: home(HERE), merger: home(HERE)}
+    assert hosts.find_move(THERE, homes) == WORKER
+    homes[WORKER] = home(THERE)
+    assert hosts.find_move(THERE, homes) is None, "one more here is no crowd"
+    homes |= {Address("worker", i): home(HERE) for i in (1, 2, 3)}
+    assert hosts.find_move(THERE, homes) == merger, "there is no room for another worker"
+    homes |= {merger: home(THERE), dispatcher: home(HERE)}
+    assert hosts.find_move(THERE, homes) is None, "dispatchers find no room at all"
+    assert hosts.find_move(HERE, homes) is None
+
+
 def test_every_live_host_that_offers_something_may_have_standbys() -> None:
     hosts = cluster(bb={"worker": 1}, aa={"merger": 2}, cc={})
     assert hosts.list_hosts() == [HERE, THERE]

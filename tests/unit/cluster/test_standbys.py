@@ -96,6 +96,20 @@ def test_one_that_loads_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [world.pool.take(["a", "b"]) for _ in range(2)] == [loaded, None]
 
 
+def test_a_host_has_one_once_it_has_loaded_or_where_there_are_to_be_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch, 1)
+    world.pool.fill()
+    world.made[0].loaded = True
+    assert not world.pool.has("a")
+    world.pool.fill()
+    assert (world.pool.has("a"), world.pool.has("b")) == (True, False)
+    world.pool.take(["a"])
+    assert not world.pool.has("a")
+    assert World(monkeypatch, 0).pool.has("a")
+
+
 @pytest.mark.parametrize("how", ["died", "is_of_dead_ray"])
 def test_one_that_died_or_whose_host_left_is_not_taken(
     how: str, monkeypatch: pytest.MonkeyPatch

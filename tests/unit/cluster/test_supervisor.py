@@ -110,6 +110,30 @@ def test_who_does_not_answer_within_the_lease_is_dead(
     assert now[0] > actor.lease - ahead
 
 
+def test_all_is_calm_while_everybody_answers_and_nobody_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, may_end = [1000.0], threading.Event()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    actor, beside = Actor(), Actor()
+    actors = {HERE: actor, BESIDE: beside}
+    supervisor = ActorSupervisor(RAY, actors, threading.RLock(), lambda _: None, 6.0)
+    assert not supervisor.is_calm(), "nobody has answered yet"
+    for _ in range(2):
+        supervisor._find_dead_actors()
+        now[0] += 0.25
+    assert supervisor.is_calm()
+    supervisor._replacements[HERE] = threading.Thread(target=may_end.wait, args=(60,))
+    supervisor._replacements[HERE].start()
+    assert not supervisor.is_calm()
+    may_end.set()
+    supervisor._replacements[HERE].join(60)
+    assert supervisor.is_calm()
+    beside.awake = False
+    now[0] += 1.0
+    assert not supervisor.is_calm()
+
+
 @pytest.mark.parametrize("near", [True, False])
 def test_whom_ray_has_lost_on_another_host_may_live_until_its_lease_is_over(
     near: bool, monkeypatch: pytest.MonkeyPatch
