@@ -35,7 +35,7 @@ from ps2stream.protocol.addresses import Address
 
 log = logging.getLogger("ps2stream.cluster")
 PING_S = 0.25
-CALM_S = 1.0
+CALM_S = 2.0
 """An actor that has not answered for so long may be dead."""
 START_S = 120.0
 """How much longer an actor that starts may be silent."""

@@ -79,7 +79,7 @@ def faults(
 def await_actors(hosts: Hosts, say: Say) -> None:
     """Waits until the second host, which is there again, has as many actors as the first, or one
     less. Raises RuntimeError."""
-    begun, limit = time.monotonic(), 2 * LIMIT_S
+    begun, limit = time.monotonic(), 5 * LIMIT_S
     while True:
         there = Counter(hosts.second.shells().values())
         if there.total() + 1 >= len(hosts.first.shells()):

@@ -130,7 +130,7 @@ def test_all_is_calm_while_everybody_answers_and_nobody_is_replaced(
     supervisor._replacements[HERE].join(60)
     assert supervisor.is_calm()
     beside.awake = False
-    now[0] += 1.0
+    now[0] += 2.0
     assert not supervisor.is_calm()
 
 
