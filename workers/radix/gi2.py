@@ -345,8 +345,9 @@ class RadixGI2:
         if n == 0:
             return NO_MATCHES
         if n > 0:
-            found = MatchColumns(row[:n], handle[:n], session[:n])
-            return found if self._is_lending else MatchColumns(*(c.copy() for c in found))
+            if self._is_lending:
+                return MatchColumns(row[:n], handle[:n], session[:n])
+            return MatchColumns(row[:n].copy(), handle[:n].copy(), session[:n].copy())
         n, shaped, _, parts = resume[km.R_OUT :].tolist()
         found = MatchColumns(row[:n], handle[:n], session[:n])
         if shaped:
