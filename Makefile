@@ -29,10 +29,10 @@ TESTS = $(if $(ROOM),"$(ROOM_STAGE)",$(if $(ARGS),"tests: $(PYTEST) $(subst ",\"
     "$(ALL)" $(if $(ALSO),"+also: $(ALSO)") "$(ALONE)"))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup venv demo test lint pytest docs chart fuzz chaos protos lock bench clean
+.PHONY: help setup venv demo test lint pytest docs chart kubernetes fuzz chaos protos lock bench clean
 
 help: ## list the recipes
-	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(READY) ## install into .venv what all recipes need; as root, what tests start too
 
@@ -67,6 +67,9 @@ docs: $(READY) ## build the documentation site into site/, or serve it: ARGS=ser
 chart: $(READY) ## lint, render and package the Helm chart, and have KubeRay's own code take it
 	@$(BIN)/python scripts/chart.py check
 	@KUBERAY=1 $(BIN)/python -m pytest tests/helm $(ARGS)
+
+kubernetes: $(READY) ## build a Kubernetes and run it here as root, with the chart on it (docs/cluster.md)
+	@$(BIN)/python -m tests.kubernetes $(ARGS)
 
 fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris==3.0.0"

@@ -16,7 +16,7 @@ from cryptography import x509
 from ps2stream.protocol.tokens import made_elsewhere
 from ps2stream.security import AccessScope
 from scripts import chart
-from tests.helm.conftest import Loader, manifests, of_kind, references
+from tests.helm.conftest import Loader, case, manifests, of_kind, references
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,23 @@ def test_secrets_are_made_as_it_says(text: str, tmp_path: Path) -> None:
     names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["ps2stream.streams.svc", "localhost"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+
+
+def test_the_profile_for_development_names_the_secrets_that_its_command_makes(root: Path) -> None:
+    script = (root / "examples" / "kubernetes" / "develop.sh").read_text("utf-8")
+    made = set(re.findall(r"^ +put_secret (\S+)", script, re.MULTILINE))
+    found = manifests(case("dev"))
+    [cluster] = of_kind(found, "RayCluster")
+    assert references(found) == made | {cluster["metadata"]["name"]}  # KubeRay makes that one
+    assert f"helm/{chart.CHART.name}/values-dev.yaml" in script
+    assert chart.values_of(chart.CHART / "values-dev.yaml") == case("dev")
+
+
+def test_the_image_with_kernels_is_made_as_it_says(text: str, root: Path) -> None:
+    file = root / "tests" / "kubernetes" / "images" / "kernels.Dockerfile"
+    [run] = re.findall(r"^RUN .*?[^\\]$", file.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    shown = block(text, "dockerfile", "/opt/kernels")
+    assert " ".join(run.replace("\\\n", "").split()) in " ".join(shown.replace("\\\n", "").split())
 
 
 def test_the_example_is_one_that_kubernetes_takes(root: Path) -> None:

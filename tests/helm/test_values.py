@@ -13,7 +13,7 @@ import pytest
 from ps2stream.config import Settings
 from ps2stream.security import CertificateIdentity, TenantQuota
 from scripts import chart
-from tests.helm.conftest import case, manifests, pods, with_value
+from tests.helm.conftest import case, manifests, of_kind, pods, with_value
 
 NO_VALUE = {"global"}
 """What a parent chart says."""
@@ -287,6 +287,25 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], problem:
     assert "=secret" not in found
 
 
+def test_a_test_that_passed_leaves_no_pod() -> None:
+    """`helm uninstall` does not remove the pods of tests."""
+    [pod] = of_kind(manifests(case("production")), "Pod")
+    policy = pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    assert set(policy.split(",")) == {"before-hook-creation", "hook-succeeded"}
+
+
+def test_the_port_of_dns_is_that_of_its_pods() -> None:
+    """Policies apply once an address of a Service has become that of a pod."""
+    values = with_value(case("production"), ("networkPolicy", "dnsPort"), 5353)
+    [policy] = [
+        each
+        for each in of_kind(manifests(values), "NetworkPolicy")
+        if each["metadata"]["name"] == "ps2stream-dns"
+    ]
+    [rule] = policy["spec"]["egress"]
+    assert [each["port"] for each in rule["ports"]] == [5353, 5353]
+
+
 def test_the_kernels_of_the_index_that_is_set_are_compiled() -> None:
     values = with_value(case("production"), ("settings", "index"), "gi2-radix")
     containers = [
@@ -296,5 +315,7 @@ def test_the_kernels_of_the_index_that_is_set_are_compiled() -> None:
         if container["name"] == "kernels"
     ]
     assert containers
-    wanted = ["python", "-m", "ps2stream.cluster.warm", "gi2-radix"]
-    assert all(container["command"] == wanted for container in containers)
+    for container in containers:
+        *shell, name, index = container["command"]
+        assert shell[-1].endswith('exec python -m ps2stream.cluster.warm "$@"')
+        assert (name, index) == ("kernels", "gi2-radix")

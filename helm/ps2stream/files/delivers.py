@@ -20,7 +20,7 @@ if token is not None:
 
 signal.alarm(120)
 word = f"test{secrets.token_hex(8)}"
-with Client(server, **given) as client:
+with Client(server, timeout=100.0, **given) as client:  # new pods pass the policies after a while
     client.insert(word, word, Circle(0.0, 0.0, 1.0), session="helm-test")
     try:
         with client.subscribe("helm-test") as matches:

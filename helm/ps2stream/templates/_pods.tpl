@@ -257,11 +257,21 @@ securityContext:
         path: token
 {{- end }}
 
-{{/* Compiles the kernels before the pod joins: Numba's code is for one kind of CPU. */}}
+{{/* Compiles the kernels before the pod joins: Numba's code is for one kind of CPU. An image may
+bring them in /opt/kernels; those of another CPU or version are compiled all the same. */}}
 {{- define "ps2stream.kernels" -}}
 - name: kernels
   {{- include "ps2stream.container" .top | nindent 2 }}
-  command: [python, -m, ps2stream.cluster.warm{{ with .top.Values.settings.index }}, {{ . }}{{ end }}]
+  command:
+    - sh
+    - -ec
+    - >-
+      if [ -d /opt/kernels ]; then cp -r /opt/kernels/. /var/cache/ps2stream; fi;
+      exec python -m ps2stream.cluster.warm "$@"
+    - kernels
+    {{- with .top.Values.settings.index }}
+    - {{ . }}
+    {{- end }}
   resources:
     {{- toYaml .resources | nindent 4 }}
   volumeMounts:
