@@ -36,6 +36,7 @@ from ps2stream.protocol.log_records import IdentifiedRecord, ObjectRecord
 from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, Log, LogNote, Store
 from ps2stream.protocol.rows import no_queries
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.sequencer.feed import packed
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.pairing import FoundLedger, FoundLog, LogMismatch, find_mismatches
@@ -100,6 +101,23 @@ def pair_logs(
         logs.forget_restored()
 
 
+def make_log(logs: ServiceLogs, store: Store, merger: Address, mergers: int) -> None:
+    """Makes the log of a merger that joins a service with this number of mergers; one that it had
+    before is used again. Raises DataDirectoryError if that is another service's, and Unavailable.
+    """
+    name = name_of(merger)
+    identity = logs.identity(name) if name in logs.names() else None
+    _refuse_foreign(logs, {name: identity}, store.identity)
+    # From now on the ledger says how many mergers there are, and not the logs.
+    store.commit(LedgerChange(mergers=mergers))
+    notes = store.log_notes()
+    ledger = FoundLedger(store.identity, store.epoch(*_START), store.lsn, notes)
+    with contextlib.closing(logs.open(merger, False)) as log:
+        found = FoundLog(name, True, log.end, 0, identity)
+        note = _tie_log(logs, ledger, found, log, store.lsn)
+    store.note_logs({**(notes or {}), name: note})
+
+
 def _refuse_foreign(
     logs: ServiceLogs, identities: Mapping[str, LogIdentity | None], ledger: int
 ) -> None:
@@ -156,7 +174,14 @@ def _go_on_without(
     store: Store,
     restored: bool,
 ) -> None:
-    """Records what is lost, so that nothing new is taken for it."""
+    """Records what is lost, so that nothing new is taken for it. Raises DataDirectoryError while
+    sessions move between mergers."""
+    maps = _find_tables(store, sum(role == "merger" for role, _ in kept))
+    if maps.before is not None:
+        raise DataDirectoryError(
+            "sessions were moving between mergers when the data was lost, so that it is not "
+            "known which merger had them; restore a backup of ledger and logs"
+        )
     for mismatch in mismatches:
         log.warning("the service continues without the missing data: %s", mismatch.problem)
     lost = {m.log for m in mismatches if m.lost}
@@ -173,14 +198,22 @@ def _go_on_without(
                 highest = numbers.get(f"objects-{index}", 0)
                 objects.skip_offsets(max(objects.offset, highest) + LEAP)
             used[index] = objects.offset
-    mergers = sum(role == "merger" for role, _ in kept)
     for (role, index), opened in kept.items():
         if role == "merger":
-            mine = [number for number, _ in store.sessions() if number % mergers == index]
+            mine = [number for number, _ in store.sessions() if maps.now.merger_of(number) == index]
             if f"matches-{index}" in lost:
                 _complete_all(opened, used)
             highest = numbers.get(f"matches-{index}", 0) if f"matches-{index}" in lost else 0
             _append_gaps(opened, mine, drop=older, leap=restored or bool(lost), highest=highest)
+
+
+def _find_tables(store: Store, mergers: int) -> SessionMaps:
+    """Returns the tables of sessions that the ledger ends with."""
+    maps = SessionMaps(SessionMap.first(mergers))
+    for batch in store.replay():
+        if len(batch.sessions):
+            maps = SessionMaps.of_record(batch.sessions)
+    return maps
 
 
 def _raise_lsn(store: Store, lsn: int) -> None:
