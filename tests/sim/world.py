@@ -62,6 +62,7 @@ class World(Cluster):
         self.readers: dict[str, list[Reader]] = {}
         self.open: list[str] = []  # calls that clients still make
         self.answered = 0
+        self.scaled = 0  # how often another number of mergers was granted
         self.repeats = Repeats(self)
         self.replacements = Replacements(self)
         self.withdrawals = Withdrawals(self)
@@ -169,6 +170,10 @@ class World(Cluster):
         """Begin to move to this plan; after `give_up` ms, unless that is 0, ask for the end. Or
         let it coexist with the present one for so long; -1: until the controller unites them."""
         self.clock.spawn(self._move(where, plan, give_up, apart))
+
+    def scale_mergers(self, where: int, mergers: int) -> None:
+        """Let sessions move to this number of mergers."""
+        self.clock.spawn(self._scale_mergers(where, mergers))
 
     def jump(self, whose: str, ms: int) -> None:
         """A clock jumps ahead, or back."""
@@ -308,6 +313,8 @@ class World(Cluster):
                 found.append(f"{process.name}: {machine.held} held")
             elif process.address == SEQUENCER and machine.strategy.following is not None:
                 found.append("a move is under way")
+            if process.address == SEQUENCER and process.shell.machine.sessions_move:  # type: ignore[attr-defined]
+                found.append("sessions move")
         for name, box in self.boxes.items():
             if not any(reader.connected for reader in self.readers[name]):
                 found.append(f"{name} is not connected")
@@ -463,6 +470,26 @@ class World(Cluster):
                 problem = reply.problem.tobytes().decode()
                 self.tell(f"the move is {'united' if apart else 'given up'}: {problem}")
                 apart = apart and bool(problem) and "no two plans" not in problem
+
+    def _scale_mergers(self, where: int, mergers: int) -> Task:
+        self.open.append(f"scale to {mergers} mergers")
+        while True:
+            process = reach(self, self._rng, where)
+            if process is None:
+                yield 300
+                continue
+            ask: Callable[[Any], Future[Any]] = lambda edge: edge.mergers(mergers)  # noqa: E731
+            try:
+                reply = yield call(self, process, ask)
+            except (Unavailable, ResourceExhausted):
+                continue
+            problem = reply.problem.tobytes().decode()
+            self.tell(f"to {mergers} mergers: {problem or 'begun'}")
+            if not problem:
+                break
+            yield 100
+        self.scaled += 1
+        self.open.remove(f"scale to {mergers} mergers")
 
     def _publish(
         self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]
