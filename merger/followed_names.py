@@ -7,7 +7,7 @@ import numpy as np
 from ps2stream.merger.forgotten import ForgottenNames
 from ps2stream.merger.updates import MergerUpdates
 from ps2stream.protocol.addresses import Send
-from ps2stream.protocol.frame import I64
+from ps2stream.protocol.frame import I64, sealed
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, MergerQueries
 from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.protocol.wire import StringColumn
@@ -70,9 +70,14 @@ class FollowedNames:
 
     def follow(self, maps: SessionMaps) -> list[Send]:
         """Fetches the names that these tables need, if they are not known."""
-        needed = maps.needed_by(self._index)
+        needed, owned = maps.needed_by(self._index), self._present.owned
         self._coming = None
-        if not needed.any() or np.array_equal(needed, self._present.owned):
+        if len(owned) != len(needed):
+            owned = np.zeros_like(needed)
+        is_same = np.array_equal(needed, owned)
+        # What the dispatchers send no more is not known from now on.
+        self._present.owned = sealed(owned & needed)
+        if not needed.any() or is_same:
             return []
         self._coming = MergerUpdates(self._index, needed, maps, self._forgotten)
         self._coming.on(LedgerTip(self._present.applied, 0))

@@ -131,7 +131,10 @@ class MergerUpdates:
         yet, so that those of all sessions of the tables can be."""
         self.maps = SessionMaps.of_record(frame.sessions)
         if isinstance(frame, LedgerBatch) and frame.state:
-            self.owned = self.maps.needed_by(self._index)
+            # It may be an earlier state, before the tables that call for what is owned here.
+            needed = self.maps.needed_by(self._index)
+            is_alike = len(needed) == len(self.owned)
+            self.owned = sealed(self.owned | needed) if is_alike else needed
 
     def _apply_rows(self, rows: MergerQueries | QueryRows) -> None:
         """Applies the rows that are new and of this merger's sessions."""
