@@ -2,7 +2,7 @@
 
 First it fetches their numbers, so that it can number their pairs from then on, then their records,
 and then it has the other merger drop them. What it has done is in its match log, so that another
-incarnation goes on; requests are repeated until they are answered (docs/decisions/0034).
+incarnation goes on; requests are repeated until they are answered (docs/decisions/0036).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The merger goes on to number the pairs of batches before that LSN. Once no such batch can come, its
 numbers are final, and the mergers that gain the sessions fetch numbers and records. A session is
-dropped only when the other merger has said that it holds all of it (docs/decisions/0034).
+dropped only when the other merger has said that it holds all of it (docs/decisions/0036).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sequencer's part in moves of sessions between mergers (docs/decisions/0034).
+"""The sequencer's part in moves of sessions between mergers (docs/decisions/0036).
 
 A request for another number of mergers is granted once they run: a record of the ledger then has
 the new table of sessions. The mergers move what it says, and report when they hold it; then another

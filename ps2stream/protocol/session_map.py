@@ -4,7 +4,7 @@ A session is in the slot `session % len(table)`, and the table has the merger of
 without a record of it has the table of its first number of mergers, by which the merger is
 `session % mergers`. A change of the table has an LSN: a pair belongs to the merger that the table
 gives for the LSN as of which its batch is matched, so that a batch that is sent again finds the
-merger that has its pairs already (docs/decisions/0034).
+merger that has its pairs already (docs/decisions/0036).
 """
 
 from __future__ import annotations

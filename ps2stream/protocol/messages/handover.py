@@ -1,4 +1,4 @@
-"""The messages by which sessions go from one merger to another (docs/decisions/0034), and those
+"""The messages by which sessions go from one merger to another (docs/decisions/0036), and those
 by which the number of mergers is changed.
 
 The merger that gains sessions requests everything, and repeats a request until it is answered, so
