@@ -85,9 +85,19 @@ class OpenBatches:
         return len(self._open)
 
     def follow_sessions(self, maps: SessionMaps) -> None:
-        """Follows a change of the tables of sessions."""
+        """Follows a change of the tables of sessions. What `is_known_complete` is closed: it is
+        open only because this incarnation does not know what an earlier one was told."""
         self.sessions = maps
         self._releases.resize(maps.mergers)
+        for batch, open_ in list(self._open.items()):
+            if self.is_known_complete(open_.lsn):
+                self._releases.drop(open_.releases)
+                self._finish_batch(batch, open_)
+
+    def is_known_complete(self, lsn: int) -> bool:
+        """Returns whether all batches of this LSN were complete when the sessions had moved. The
+        mergers that have the sessions now do not know the pairs of those batches as theirs."""
+        return self.sessions.before is None and lsn < self.sessions.now.lsn
 
     def __contains__(self, batch: int) -> bool:
         return batch in self._open
@@ -175,7 +185,11 @@ class OpenBatches:
     def add_found(
         self, batch: int, lsn: int, rows: ObjectRows, retro: RetroParts, progress: RoutingProgress
     ) -> list[Send]:
-        """Opens a batch of matches that were found without workers; returns its releases."""
+        """Opens a batch of matches that were found without workers; returns its releases. One that
+        `is_known_complete` is closed at once."""
+        if self.is_known_complete(lsn):
+            self.closed.append(batch)
+            return []
         open_ = self._open[batch] = OpenBatch(lsn, rows, 0, {}, suspect=False)
         heapq.heappush(self._offsets, batch)
         return self._send_releases(batch, open_, retro.answers, progress, True, retro)
@@ -350,8 +364,10 @@ class OpenBatches:
                 self._held_up_size += open_.size
 
     def _close_if_complete(self, batch: int, open_: OpenBatch) -> None:
-        if not open_.is_complete:
-            return
+        if open_.is_complete:
+            self._finish_batch(batch, open_)
+
+    def _finish_batch(self, batch: int, open_: OpenBatch) -> None:
         self.completed += len(open_.rows)
         self.delayed += len(open_.rows) * (open_.age >= DELAYED_TICKS)
         self.stalled += len(open_.rows) * (open_.age >= STALLED_TICKS)

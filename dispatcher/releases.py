@@ -63,6 +63,12 @@ class ReleaseQueues:
             if (found := queue.open.pop(release, None)) is not None:
                 yield release, found.batch
 
+    def drop(self, releases: set[int]) -> None:
+        """Removes releases that are known to be durable without a report."""
+        for queue in self._queues:
+            for release in releases.intersection(queue.open):
+                del queue.open[release]
+
     def resend_to(self, merger: int) -> list[Send]:
         """Returns all that is open at a merger, for its new incarnation."""
         if merger >= self.mergers:

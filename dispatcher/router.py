@@ -612,6 +612,8 @@ class RouterMachine:
         out = self._follow_plan_change(frame) if len(frame.strategy) else []
         if len(frame.sessions):
             self._open.follow_sessions(SessionMaps.of_record(frame.sessions))
+            while self._replay and self._open.is_known_complete(self._replay[0].lsn):
+                self._replay.popleft()
         rows = QueryRows.decode(frame.rows.data)
         whole = frame.lsn_from == self._stream.before + 1
         if not whole:  # the batch repeats updates that are already applied

@@ -28,7 +28,6 @@ from ps2stream.protocol.messages.updates import (
     AppliedReport,
     LedgerBatch,
     LedgerFetch,
-    LedgerTip,
     LookupRequest,
     NamesKept,
     UpdateDecision,
@@ -38,7 +37,6 @@ from ps2stream.protocol.messages.updates import (
 from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, Store
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.session_map import SessionMaps
-from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
@@ -57,7 +55,9 @@ from ps2stream.sequencer.remembered import RememberedAnswers, RememberedUpdates,
 from ps2stream.sequencer.session_moves import SessionMoves
 from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.taken_requests import take_requests
+from ps2stream.sequencer.tips import TipAnnouncer
 from ps2stream.sequencer.token_table import TokenTable
+from ps2stream.sequencer.update_totals import UpdateTotals
 
 ENDED_ROWS = 4096
 """The queries that end in one commit, at most; there is one a tick."""
@@ -95,10 +95,7 @@ class SequencerMachine:
         self._plans = PlanChangeDriver(
             plan, self._peers, self._followers, self._live, self._record_plan_change, store
         )
-        self._moves = SessionMoves(
-            mergers, self._peers, self._followers,
-            self._record_sessions,
-        )  # fmt: skip
+        self._moves = SessionMoves(mergers, self._peers, self._followers, self._record_sessions)
         for batch in store.replay():
             if len(batch.sessions):
                 self._moves.apply(batch.sessions)
@@ -111,9 +108,8 @@ class SequencerMachine:
             self._live.forget(store.watermark)
             horizon = max(horizon, find_left_out(batch, rows))
         self._feeds = FetchAnswers(epoch << 32, horizon)
-        self._last_tip, self._tip_age = (-1, -1), 0  # at the last tick; ticks since it changed
-        self._inserts = self._deleted = self._ended = 0  # committed since the start
-        self._outcomes = np.zeros(len(UpdateStatus), np.int64)
+        self._tips = TipAnnouncer(self._peers, self._followers)
+        self._totals = UpdateTotals()
         self._plans.start(plan if restarts else None)
 
     @property
@@ -159,18 +155,8 @@ class SequencerMachine:
     @property
     def counters(self) -> dict[str, Any]:
         """Totals since the start, and present sizes."""
-        outcomes = zip(UpdateStatus, self._outcomes.tolist(), strict=True)
-        return {
-            "lsn": self._lsn,
-            "live": self.live,
-            "sessions": len(self._sessions),
-            "inserts": self._inserts,
-            "deletes": self._deleted,
-            "ended": self._ended,
-            "refused_updates": {s.name.lower(): n for s, n in outcomes if s != UpdateStatus.OK},
-            **self._plans.counters,
-            **self._moves.counters,
-        }
+        sizes = {"lsn": self._lsn, "live": self.live, "sessions": len(self._sessions)}
+        return sizes | self._totals.counters | self._plans.counters | self._moves.counters
 
     def run(self, workers: int) -> int:
         """Takes the number of workers that run now, or will at once; returns how many should run.
@@ -187,29 +173,23 @@ class SequencerMachine:
 
     def tick(self, now_ms: int = 0) -> list[Send]:
         """Does periodic work, ten times a second. As messages may have been lost, all peers are
-        sent the tip: at the tick after it has changed, then ever more seldom. now_ms: Unix time, by
-        which queries end."""
+        sent the tip. now_ms: Unix time, by which queries end."""
         self.note_time(now_ms)
         self._feeds.tick()
         out = self._end_queries(now_ms)
-        tip = (self._lsn, self.visible)
-        self._tip_age = self._tip_age + 1 if tip == self._last_tip else 0
-        self._last_tip = tip
-        is_due = not self._tip_age & (self._tip_age - 1) or not self._tip_age % REPEAT_TICKS
         out += self._plans.tick(now_ms) + self._moves.tick()
-        return out + (self._make_tips(self._peers) if is_due else [])
+        return out + self._tips.tick(self._lsn)
 
     def fence(self, dispatcher: int) -> list[Send]:
         """Stops waiting for a dispatcher, which accepts nothing any more."""
         self._followers.fence(Address("dispatcher", dispatcher))
-        return self._announce_visible()
+        return self._tips.announce_visible(self._lsn)
 
     def joined(self, peer: Address) -> list[Send]:
         """Handles a new incarnation of a peer, which has applied nothing yet."""
         self._feeds.joined(peer)
         self._followers.joined(peer)
-        self._tip_age = 0  # this tip may be lost, too
-        return self._make_tips([peer])
+        return self._tips.joined(peer, self._lsn)
 
     def on(self, frame: Frame) -> list[Send]:
         """Handles any message to the sequencer; returns what is to be sent."""
@@ -291,12 +271,12 @@ class SequencerMachine:
             for key, count in zip(requests, taken.counts, strict=True):
                 status = np.full(count, UpdateStatus.UNAVAILABLE, np.uint8)
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(count, np.int64))
-            self._outcomes[UpdateStatus.UNAVAILABLE] += sum(taken.counts)
+                self._totals.note_outcomes(status)
             return []
         if taken.read is not None:  # only programs say that a query ends
             self._ends.note(taken.read, verdict.is_inserted, verdict.lsn)
         if verdict.refused or over is not None:
-            self._outcomes += np.bincount(status, minlength=len(self._outcomes))
+            self._totals.note_outcomes(status)
         for key, answer in zip(requests, answers, strict=True):
             decisions[key] = answer.decision
         return [Send(to, applied) for to in self._dispatchers] if applied else []
@@ -326,7 +306,7 @@ class SequencerMachine:
         except Unavailable:
             self._ends.put_back(now_ms, due)
             return []
-        self._ended += len(due)
+        self._totals.ended += len(due)
         return [Send(to, applied) for to in self._dispatchers] if applied else []
 
     # --- committing ------------------------------------------------------------------
@@ -355,8 +335,7 @@ class SequencerMachine:
         if sessions:
             self._sessions.add_sessions(sessions)
         inserts = self._live.apply_prepared(verdict.prepared, self._sessions.tenants.counts)
-        self._inserts += inserts
-        self._deleted += count - inserts
+        self._totals.note_committed(inserts, count - inserts)
         if verdict.requests is not None:
             self._remembered.add(verdict.requests, verdict.keys)
         self._answers.keep(answers)
@@ -394,22 +373,12 @@ class SequencerMachine:
         self._followers.apply(ack.dispatcher, ack.lsn)
         self._raise_watermark(Address("dispatcher", ack.dispatcher), ack.watermark)
         self._plans.note_report(ack)
-        return self._announce_visible() + self._plans.take_due_step()
+        return self._tips.announce_visible(self._lsn) + self._plans.take_due_step()
 
     def _raise_watermark(self, peer: Address, lsn: int) -> None:
         """Takes a peer's watermark, and drops the deleted queries that nobody needs then."""
         if self._followers.mark(peer, lsn):
             self._live.forget(self._followers.watermark)
-
-    def _announce_visible(self) -> list[Send]:
-        """Makes tips for the dispatchers if more has become visible."""
-        return self._make_tips(self._dispatchers) if self._followers.see(self._lsn) else []
-
-    def _make_tips(self, peers: Sequence[Address]) -> list[Send]:
-        """Makes tips for these peers except for fenced ones: a dispatcher that starts would take
-        for visible what is visible only without it."""
-        tip = LedgerTip(self._lsn, self.visible)
-        return [Send(to, tip) for to in peers if self._followers.waits_for(to)]
 
     def _answer_fetch(self, request: LedgerFetch) -> list[Send]:
         """Answers a Fetch if anything follows, and then sends the tip."""
@@ -423,4 +392,4 @@ class SequencerMachine:
             raise
         except Unavailable:
             piece = None  # it will be requested again
-        return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
+        return [*([] if piece is None else [Send(to, piece)]), *self._tips.make([to], self._lsn)]
