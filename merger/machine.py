@@ -389,4 +389,5 @@ class MergerMachine:
         """Returns a record of the sessions and of the offsets that are done."""
         done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
         ranges = np.array(done, np.int64).reshape(-1, 3).T
-        return CheckpointRecord(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)
+        columns = *self._sessions.cursor_table(), *ranges
+        return CheckpointRecord(self._lsn, self._now, *columns, self._moving.maps.now.lsn)

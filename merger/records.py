@@ -71,7 +71,7 @@ class CheckpointRecord(Frame):
     """A summary of all earlier records, except for the pairs that are still to be acknowledged and
     the names. A session's next pair is number `next`; acked and lost are as in Cursors. The
     offsets start..stop (exclusive) of `dispatcher` are done. Every pair so far was matched as of
-    an LSN of at most `lsn`."""
+    an LSN of at most `lsn`. table: the LSN of the table of sessions in force."""
 
     KIND = 72
     lsn: int
@@ -83,6 +83,7 @@ class CheckpointRecord(Frame):
     dispatcher: I64
     start: I64
     stop: I64
+    table: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -349,16 +349,16 @@ class SequencerMachine:
 
     def _record_change(self, plans: U8, sessions: U8, owner: int) -> list[Send]:
         """Commits a change of the plans, or of the tables of sessions. Raises Unavailable."""
-        lsn, plan, pending, mergers = self._lsn + 1, None, None, None
+        lsn, watermark = self._lsn + 1, self._followers.watermark
         applied = LedgerBatch(lsn, lsn, owner, 0, 0, packed(no_queries()), plans, sessions)
         if len(plans):
             plan, pending = self._plans.find_serving_plan(plans, lsn), find_pending(plans)
+            change = LedgerChange(applied, watermark=watermark, plan=plan, pending=pending)
         else:
-            mergers = SessionMaps.of_record(sessions).mergers
-        watermark = self._followers.watermark
-        self._store.commit(
-            LedgerChange(applied, watermark=watermark, plan=plan, pending=pending, mergers=mergers)
-        )
+            maps = SessionMaps.of_record(sessions)
+            moves = f"{lsn} moving" if maps.before is not None else str(lsn)
+            change = LedgerChange(applied, watermark=watermark, mergers=maps.mergers, moves=moves)
+        self._store.commit(change)
         self._lsn = lsn
         if len(plans):
             self._plans.apply(plans, lsn)

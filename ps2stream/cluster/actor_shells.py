@@ -257,7 +257,7 @@ class SequencerShell(ActorShell):
     def make_log(self, logs: ServiceLogs, merger: Address) -> None:
         """Makes the log of a merger that is about to start; see log_pairing.make_log."""
         with self._lock:
-            make_log(logs, self._ledger, merger, self.machine.mergers)
+            make_log(logs, self._ledger, merger)
 
     def admit(self, peers: list[Address]) -> list[int]:
         """Returns new epochs for new incarnations of these peers."""

@@ -41,8 +41,7 @@ LOGGED = ("dispatcher", "merger")
 
 class LocalRuntime:
     """All machines, behind one queue of events; `edges[i]` is the edge of dispatcher i. `open_log`
-    opens the log of a dispatcher or merger, and `make_log` makes that of a merger that joins the
-    given number.
+    opens the log of a dispatcher or merger, and `make_log` makes that of a merger that joins.
 
     Events are taken in between two steps. In a step one machine handles all that has gathered for
     it: first the sequencer, then workers and mergers; then the logs are synced; and only then do
@@ -55,7 +54,7 @@ class LocalRuntime:
         store: Store,
         open_log: Callable[[Address], Log] = lambda _: MemoryLog(),
         meter: Callable[[], StageMeter] = StageMeter,
-        make_log: Callable[[Address, int], None] = lambda *_: None,
+        make_log: Callable[[Address], None] = lambda _: None,
     ) -> None:
         self._events: EventQueue[RuntimeEvent] = EventQueue(self._handle_events)
         epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
@@ -252,7 +251,7 @@ class LocalRuntime:
         self._sequencer.run_mergers(len(self._mergers))
 
     def _add_merger(self, merger: Address) -> None:
-        self._make_log(merger, self._sequencer.mergers)
+        self._make_log(merger)
         log = self._logs[merger] = self._open_log(merger)
         self._epochs[merger] = self._store.epoch(*merger)
         self._meters.setdefault(merger, self._make_meter())

@@ -90,8 +90,8 @@ class LocalService(RunningService):
         self._archived[f"dispatcher-{address.index}"] = archived
         return archived
 
-    def _make_log(self, merger: Address, mergers: int) -> None:
-        make_log(self._logs, self._ledger, merger, mergers)
+    def _make_log(self, merger: Address) -> None:
+        make_log(self._logs, self._ledger, merger)
 
     def stop(self) -> None:
         self._done.set()

@@ -113,8 +113,8 @@ def policy_of(settings: Settings, workers: int) -> ControllerPolicy:
 
 
 def fitted_mergers(settings: Settings) -> int:
-    """Returns the number of mergers that the data directory was last used with, if it was ever
-    changed, and otherwise that of the settings."""
+    """Returns the number of mergers that the data directory was last used with, and that of the
+    settings for a new one."""
     place = place_of(settings)
     recorded = place.recorded_mergers()
     if recorded is None:

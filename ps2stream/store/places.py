@@ -69,7 +69,7 @@ class StoragePlace(Protocol):
         ...
 
     def recorded_mergers(self) -> str | None:
-        """Returns how many mergers ran last; None if their number never changed."""
+        """Returns how many mergers ran last; None if no service of this version ever ran."""
         ...
 
     def pending_plan(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,15 @@ from ps2stream.client.scaling import MergerScale
 from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.errors import InvalidArgument
+from ps2stream.errors import DataDirectoryError, FailedPrecondition, InvalidArgument
+from ps2stream.protocol.addresses import nothing
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import LedgerChange
+from ps2stream.protocol.rows import no_queries
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
+from ps2stream.sequencer.feed import packed
+from ps2stream.store.backup import back_up, restore
+from ps2stream.store.ledger import Ledger, recorded
 from ps2stream.v1 import delivery_pb2
 from tests.support.moving import lines, run
 
@@ -152,3 +161,80 @@ def test_the_command_wants_either_workers_or_mergers(service: RunningService) ->
         found = run(service, "scale", *options)
         assert found.exit_code == 2
         assert "give either --workers or --mergers" in found.output
+
+
+# --- starts and backups amid a move -------------------------------------------------------------
+
+
+def stop_amid_a_move(settings: Settings) -> Path:
+    """A data directory of a service that was stopped when its sessions began to move from one
+    merger to two, each with ten matches."""
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        subscribe(client)
+        publish(client, 0, 10)
+    folder = Path(settings.data_dir)
+    ledger = Ledger.open(folder, recorded(folder, "analysis") or "")
+    before, lsn = SessionMap.first(1), ledger.lsn + 1
+    record = SessionMaps(before.spread(2, lsn), before).record()
+    batch = LedgerBatch(lsn, lsn, 0, 0, 0, packed(no_queries()), nothing(), record)
+    ledger.commit(LedgerChange(batch, mergers=2, moves=f"{lsn} moving"))
+    ledger.close()
+    return folder
+
+
+def test_a_move_goes_on_after_a_restart_and_is_in_no_backup_before(settings: Settings) -> None:
+    folder = stop_amid_a_move(settings)
+    copy = folder.parent / "copy"
+    with pytest.raises(FailedPrecondition, match="sessions moved between mergers"):
+        back_up(folder, copy)
+    shutil.rmtree(copy)
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        assert scaled(client, 2).lsn == len(SESSIONS) + 1
+        publish(client, 10, 10)
+    back_up(folder, copy)
+    shutil.rmtree(folder)
+    restore(copy, folder)
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        assert client.scale_mergers().mergers == 2
+        for session in SESSIONS:
+            reader = NumberedReader(service.targets[1], session, 20)
+            reader.start()
+            reader.check()
+
+
+def test_a_loss_amid_a_move_is_not_accepted(settings: Settings) -> None:
+    folder = stop_amid_a_move(settings)
+    shutil.rmtree(folder / "objects-0")
+    with pytest.raises(DataDirectoryError, match="objects-0 is missing"):
+        start(settings)
+    with pytest.raises(DataDirectoryError, match="sessions were moving between mergers"):
+        start(settings, accept_loss=True)
+
+
+def test_a_ledger_from_before_a_move_is_not_accepted(settings: Settings) -> None:
+    """By its table, sessions would begin anew at a merger that has none of their numbers."""
+    folder = Path(settings.data_dir)
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        subscribe(client)
+    older = folder.parent / "older"
+    older.mkdir()
+    for name in ("ledger.db", "mark"):
+        shutil.copy(folder / name, older / name)
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        moved = scaled(client, 2).lsn
+    for name in ("ledger.db", "mark"):
+        shutil.copy(older / name, folder / name)
+    problem = f"matches-1 has sessions that moved between mergers at LSN {moved}"
+    with pytest.raises(DataDirectoryError, match=problem):
+        start(settings, accept_loss=True)
+
+
+def test_the_number_of_the_first_start_stays(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(settings).stop()
+    other = settings.model_copy(update={"mergers": 2})
+    other.model_fields_set.add("mergers")
+    with start(other) as service, Client(service.targets[0], timeout=90) as client:
+        assert "was last used with 1 mergers" in caplog.text
+        assert client.scale_mergers().mergers == 1

@@ -40,7 +40,17 @@ from ps2stream.dispatcher import (
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import router as dispatcher_router
 from ps2stream.language import literals, object_terms
-from ps2stream.merger import dedup, recovery, sessions, updates
+from ps2stream.merger import (
+    arriving,
+    dedup,
+    leaving,
+    moving,
+    places,
+    recovery,
+    sessions,
+    subscribers,
+    updates,
+)
 from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.protocol.addresses import nothing
@@ -55,6 +65,7 @@ from ps2stream.protocol.rows import (
     no_offsets,
     no_queries,
 )
+from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.routing import h1, plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
@@ -68,6 +79,7 @@ from ps2stream.sequencer import (
     query_ends,
     registry,
     remembered,
+    session_moves,
     table_kernels,
 )
 from ps2stream.sequencer import machine as sequencer_machine
@@ -297,8 +309,8 @@ def releases_are_sent_once() -> Iterator[None]:
 def a_late_part_is_called_whole() -> Iterator[None]:
     """A dispatcher calls whole what lacks answers that come before or after it."""
 
-    def gather(rows: Any, answers: Any, needs: Any, head: Any) -> Any:
-        return gathering.gather_matches(rows, answers, needs, head._replace(whole=1))
+    def gather(rows: Any, answers: Any, needs: Any, head: Any, *rest: Any) -> Any:
+        return gathering.gather_matches(rows, answers, needs, head._replace(whole=1), *rest)
 
     with patch(open_batches, "gather_matches", gather):
         yield
@@ -852,10 +864,10 @@ def cursors_lost() -> Iterator[None]:
     """A restarted merger takes for acknowledged whatever its log holds."""
     build = recovery._build_sessions
 
-    def wrong(table: Any, places: Any, journal: Any) -> Any:
+    def wrong(table: Any, *rest: Any) -> Any:
         rows = table.rows()
         table.add(rows[:, 0], 0, rows[:, 1] - 1, 0)
-        return build(table, places, journal)
+        return build(table, *rest)
 
     with patch(recovery, "_build_sessions", wrong):
         yield
@@ -1248,4 +1260,105 @@ def dropped_objects_are_not_announced() -> Iterator[None]:
 def new_queries_do_not_hold_the_watermark() -> Iterator[None]:
     """A query that is matched against valid objects is forgotten when it is deleted meanwhile."""
     with patch(retro_queue.RetroQueue, "find_lowest", lambda self, otherwise: otherwise):
+        yield
+
+
+# --- sessions that move between mergers ---------------------------------------------------
+
+
+@bug
+def pairs_go_by_the_present_table() -> Iterator[None]:
+    """Pairs of batches from before a change go to the merger that has their session after it."""
+    with patch(SessionMaps, "at", lambda self, lsn: self.now):
+        yield
+
+
+@bug
+def sessions_are_given_away_too_early() -> Iterator[None]:
+    """A merger gives sessions away while batches from before the change are under way."""
+    answer = leaving.LeavingSessions.answer
+    with patch(
+        leaving.LeavingSessions,
+        "answer",
+        lambda self, request, watermark: answer(self, request, NEVER),
+    ):
+        yield
+
+
+@bug
+def batches_do_not_wait_for_numbers() -> Iterator[None]:
+    """A merger numbers pairs of a session before it knows the numbers that it has had elsewhere."""
+    with patch(moving.MovingSessions, "hold_from", NEVER):
+        yield
+
+
+@bug
+def what_has_left_is_dropped_when_it_was_read() -> Iterator[None]:
+    """A merger drops sessions as soon as it has sent the last of their records."""
+    read = leaving.LeavingSessions._read_records
+
+    def hasty(self: Any, request: Any, mine: Any, moved: Any) -> Any:
+        found = read(self, request, mine, moved)
+        if found is not None and found.last:
+            self._drop_sessions(request, mine)
+        return found
+
+    with patch(leaving.LeavingSessions, "_read_records", hasty):
+        yield
+
+
+@bug
+def what_has_left_is_back_after_a_restart() -> Iterator[None]:
+    """A restarted merger has the sessions again that it has given away."""
+    with (
+        patch(places.FoundPlaces, "drop_sessions", lambda *_: None),
+        patch(recovery._CursorTable, "drop", lambda *_: None),
+    ):
+        yield
+
+
+@bug
+def records_of_sessions_that_come_are_not_fetched() -> Iterator[None]:
+    """A merger has the numbers of sessions, and takes their pairs for acknowledged."""
+    take_over = subscribers.MergerSessions.take_over
+
+    def lossy(self: Any, record: Any) -> None:
+        take_over(self, dataclasses.replace(record, acked=record.next - 1))
+
+    with patch(subscribers.MergerSessions, "take_over", lossy):
+        yield
+
+
+@bug
+def open_streams_stay_at_the_merger_of_before() -> Iterator[None]:
+    """A dispatcher does not attach open streams to the mergers that their sessions go to."""
+
+    def follow(self: Any, maps: Any) -> None:
+        more = max(maps.mergers - len(self._arrived), 0)
+        self._arrived += [0] * more
+        self._confirmed += [0] * more
+        self.maps = maps
+
+    with patch(streams.SessionStreams, "follow", follow):
+        yield
+
+
+@bug
+def requests_for_sessions_are_not_repeated() -> Iterator[None]:
+    """A merger requests a step of a move once, whether it is answered or not."""
+    with patch(arriving, "REPEAT", 1 << 40):
+        yield
+
+
+@bug
+def states_lack_the_tables_of_sessions() -> Iterator[None]:
+    """An actor that starts anew takes the first table for the one in force."""
+    with patch(session_moves.SessionMoves, "make_record", lambda self: nothing()):
+        yield
+
+
+@bug
+def streams_are_opened_before_all_records_are_there() -> Iterator[None]:
+    """A merger opens the stream of a session of which it has not all pairs yet."""
+    with patch(arriving.ArrivingSessions, "has", lambda self, session: True):
         yield

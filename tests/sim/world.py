@@ -193,7 +193,8 @@ class World(Cluster):
         if plan < 0 and self.ledger.plan:
             given = RoutingPlan.from_dict(json.loads(self.ledger.plan), given.analysis)
         values = {f: getattr(self.topology, f) for f in self.topology.__dataclass_fields__}
-        self.topology = SimTopology(**{**values, "plan": given})
+        mergers = self.ledger.mergers or self.topology.mergers
+        self.topology = SimTopology(**{**values, "plan": given, "mergers": mergers})
 
     def lose_log(self, role: str, index: int, down: int) -> None:
         """Everything stops, and when it comes back this actor's log is gone."""

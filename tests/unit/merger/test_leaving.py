@@ -53,7 +53,12 @@ def test_a_request_before_the_table_is_known_waits_for_it() -> None:
     world.publish(6)
     request = HandoverRequest(1, SWITCH, HandoverStep.NUMBERS, 0)
     sent: list[Frame] = []
-    world.lose = lambda frame: sent.append(frame) is None
+
+    def note(frame: Frame) -> bool:
+        sent.append(frame)
+        return True
+
+    world.lose = note
     world.send(0, request)
     assert not sent
     world.switch(2)
