@@ -99,9 +99,8 @@ def pair_logs(
         noted: dict[str, LogNote] = {}
         for address, known in zip(addresses, found, strict=True):
             noted[known.name] = _tie_log(logs, ledger, known, kept[address], store.lsn)
-        store.note_logs(noted)
-    if logs.place.recorded_mergers() is None:
         store.commit(LedgerChange(mergers=topology.mergers))
+        store.note_logs(noted)
         logs.forget_restored()
 
 

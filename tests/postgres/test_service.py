@@ -22,6 +22,7 @@ from ps2stream.errors import DataDirectoryError, InvalidArgument
 from ps2stream.store.places import DataDirectory, describe_promises, place
 from ps2stream.store.postgres_session import PostgresDatabase
 from tests.support.postgres_server import Server
+from tests.support.scaled_mergers import move_and_restart
 
 ROW = {"id": "o", "text": "a word", "lon": 1.0, "lat": 2.0}
 
@@ -78,6 +79,10 @@ def test_a_database_on_one_disk_is_named(settings: Settings) -> None:
     assert describe_promises(place_of(replicated)) == {"caveat": "", "single_copy": ""}
     nobody = settings.model_copy(update={"database_url": SecretStr("postgresql://127.0.0.1:1/x")})
     assert check_database(nobody).verdict == "fail"
+
+
+def test_sessions_move_between_mergers(settings: Settings) -> None:
+    move_and_restart(lambda: start(settings))
 
 
 def test_one_service_a_schema(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,15 @@ from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.sequencer.feed import packed
 from ps2stream.store.backup import back_up, restore
 from ps2stream.store.ledger import Ledger, recorded
-from ps2stream.v1 import delivery_pb2
 from tests.support.moving import lines, run
-
-SESSIONS = [f"s{n}" for n in range(9)]
-FLOOD = "flood OR river"
+from tests.support.scaled_mergers import (
+    SESSIONS,
+    NumberedReader,
+    move_and_restart,
+    publish,
+    scaled,
+    subscribe,
+)
 
 
 @pytest.fixture
@@ -48,54 +52,6 @@ def service(settings: Settings) -> Iterator[RunningService]:
 def client(service: RunningService) -> Iterator[Client]:
     with Client(service.targets[0], timeout=90) as found:
         yield found
-
-
-def scaled(client: Client, mergers: int) -> MergerScale:
-    """Move the sessions, and wait until all have moved."""
-    client.scale_mergers(mergers)
-    deadline = time.monotonic() + 60
-    while (found := client.scale_mergers()).moving:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert found.mergers == mergers
-    return found
-
-
-def subscribe(client: Client) -> None:
-    for session in SESSIONS:
-        client.insert(f"q {session}", FLOOD, session=session)
-
-
-def publish(client: Client, begin: int, n: int) -> None:
-    rows = [
-        {"id": f"o{i}", "text": "a flood", "lon": 0.0, "lat": 0.0} for i in range(begin, begin + n)
-    ]
-    client.publish(rows)
-
-
-class NumberedReader(threading.Thread):
-    """Reads matches of a session until it has so many: their numbers, and the objects."""
-
-    def __init__(self, target: str, session: str, wanted: int) -> None:
-        super().__init__(daemon=True)
-        self.client = Client(target, timeout=90)
-        self.stream = self.client.subscribe(session)
-        self.wanted = wanted
-        self.numbers: list[int] = []
-        self.objects: list[str] = []
-
-    def run(self) -> None:
-        for match in self.stream:
-            self.numbers.append(delivery_pb2.Cursor.FromString(self.stream.cursor).session_seq)
-            self.objects.append(match.object_id)
-            if len(self.numbers) == self.wanted:
-                return
-
-    def check(self) -> None:
-        self.join(60)
-        assert self.numbers == list(range(1, self.wanted + 1))
-        assert sorted(self.objects) == sorted(f"o{i}" for i in range(self.wanted))
-        self.client.close()
 
 
 def test_open_streams_go_on_at_other_mergers(service: RunningService, client: Client) -> None:
@@ -120,21 +76,7 @@ def test_open_streams_go_on_at_other_mergers(service: RunningService, client: Cl
 
 
 def test_matches_that_nobody_has_read_move_too_and_outlast_a_restart(settings: Settings) -> None:
-    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
-        subscribe(client)
-        publish(client, 0, 50)
-        scaled(client, 3)
-        publish(client, 50, 50)
-        client.delete("q s1")
-    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
-        assert client.scale_mergers().mergers == 3
-        assert "merger-2" in service.status()
-        scaled(client, 2)
-        scaled(client, 4)
-        for session in SESSIONS:
-            reader = NumberedReader(service.targets[1], session, 100)
-            reader.start()
-            reader.check()
+    move_and_restart(lambda: start(settings))
 
 
 def test_a_number_that_is_in_force_changes_nothing(client: Client) -> None:

@@ -43,7 +43,8 @@ def test_the_pairs_of_some_sessions_keep_all_that_they_had(seed: int) -> None:
     rows = sorted({row for row, _, _ in pairs})
     opaque = [f"x{row}" * rng.randint(0, 2) for row in rows] if seed % 2 else []
     frame = release(40, 8, 9, sorted(pairs), opaque=opaque)
-    record = fanout.matched(frame, *(np.array(c) for c in zip(*sorted(pairs), strict=True)), 7)  # type: ignore[arg-type]
+    row, handle, session = np.array(sorted(pairs), np.int64).T
+    record = fanout.matched(frame, row.astype(np.uint32), handle, session, 7)
     record.first[:] = [rng.randint(1, 99) for _ in record.session]
     chosen = np.array([rng.random() < 0.5 for _ in record.session])
     part = take_matched(record, chosen)
