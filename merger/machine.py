@@ -390,4 +390,5 @@ class MergerMachine:
         done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
         ranges = np.array(done, np.int64).reshape(-1, 3).T
         columns = *self._sessions.cursor_table(), *ranges
-        return CheckpointRecord(self._lsn, self._now, *columns, self._moving.maps.now.lsn)
+        table = self._moving.maps.now.lsn
+        return CheckpointRecord(self._lsn, self._now, *columns, table=table)
