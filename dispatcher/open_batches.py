@@ -95,9 +95,13 @@ class OpenBatches:
                 self._finish_batch(batch, open_)
 
     def is_known_complete(self, lsn: int) -> bool:
-        """Returns whether all batches of this LSN were complete when the sessions had moved. The
-        mergers that have the sessions now do not know the pairs of those batches as theirs."""
-        return self.sessions.before is None and lsn < self.sessions.now.lsn
+        """Returns whether all batches of this LSN were complete when sessions had moved. Mergers
+        that have the sessions now do not know the pairs of those batches as theirs."""
+        return lsn < self.sessions.complete_below
+
+    def is_below_all(self, lsn: int) -> bool:
+        """Returns whether every open batch has a higher LSN."""
+        return all(open_.lsn > lsn for open_ in self._open.values())
 
     def __contains__(self, batch: int) -> bool:
         return batch in self._open

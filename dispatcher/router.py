@@ -520,10 +520,13 @@ class RouterMachine:
 
     def _send_replay(self) -> list[Out]:
         """Sends as many batches of the replay as there is room for, and removes deleted queries
-        from H2."""
+        from H2. One that is older than all that are open needs no room: mergers between which
+        sessions move may hold the others until it is complete."""
         out: list[Out] = []
         if self.ready:
-            while self._replay and self.in_flight < self.max_in_flight:
+            while self._replay and (
+                self.in_flight < self.max_in_flight or self._open.is_below_all(self._replay[0].lsn)
+            ):
                 record = self._replay.popleft()
                 out += self._route_batch(
                     record.batch, record.lsn, ObjectRows.decode(record.rows.data)

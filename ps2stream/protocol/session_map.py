@@ -105,6 +105,12 @@ class SessionMaps(NamedTuple):
         return max(self.now.mergers, before)
 
     @property
+    def complete_below(self) -> int:
+        """The LSN below which every batch is complete: a move ends only then, and the next one
+        begins only after it."""
+        return (self.before or self.now).lsn
+
+    @property
     def step(self) -> tuple[int, bool]:
         """What tells them from those before and after: the LSN of the table, and whether sessions
         still move."""
