@@ -73,7 +73,8 @@ class WorkerMachine:
     ) -> None:
         self.index = index
         self._clock_us, self._cpu_us = clock_us, cpu_us
-        self._sessions = SessionMap.first(mergers)
+        # A guess: by the ledger, the first table may be one of another number of mergers.
+        self._sessions = SessionMap.first(mergers)._replace(lsn=-1)
         self._mergers = mergers
         self._grid = tagger.grid
         self._stream: LedgerFollower[WorkerUpdates] = LedgerFollower(

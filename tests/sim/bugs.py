@@ -1362,3 +1362,23 @@ def streams_are_opened_before_all_records_are_there() -> Iterator[None]:
     """A merger opens the stream of a session of which it has not all pairs yet."""
     with patch(arriving.ArrivingSessions, "has", lambda self, session: True):
         yield
+
+
+@bug
+def guessed_tables_are_taken_for_the_first() -> Iterator[None]:
+    """A worker orders its pairs by the mergers of the start, and calls that the first table."""
+    init = WorkerMachine.__init__
+
+    def sure(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self._sessions = self._sessions._replace(lsn=0)
+
+    with patch(WorkerMachine, "__init__", sure):
+        yield
+
+
+@bug
+def what_was_complete_is_replayed_after_a_move() -> Iterator[None]:
+    """A restarted dispatcher sends pairs again to a merger that has not seen them."""
+    with patch(open_batches.OpenBatches, "is_known_complete", lambda self, lsn: False):
+        yield
