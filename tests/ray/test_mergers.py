@@ -67,6 +67,7 @@ def test_sessions_move_under_load_while_actors_die(tmp_path: Path, tweets: Path)
         dispatchers=2,
         workers=2,
         max_in_flight=64,
+        lease_s=60,  # only those that are killed here are replaced, however busy the machine is
     )
     with start(settings) as service, Client(service.targets[1], timeout=90) as client:
         readers = [NumberedReader(service.targets[i % 2], s) for i, s in enumerate(SESSIONS)]
