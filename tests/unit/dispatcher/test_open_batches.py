@@ -409,8 +409,8 @@ def test_a_dead_worker_lets_others_replay() -> None:
 
 
 def changed(maps: SessionMaps, lsn: int, state: int = 0) -> LedgerBatch:
-    """A ledger batch with these tables, alone or as the whole of a state."""
-    batch = fed([], lsn, lsn, state, lsn) if state else applied([], lsn, lsn)
+    """A ledger batch with these tables, alone or in a state with one query."""
+    batch = fed([row(1)], 1, lsn, state, lsn) if state else applied([], lsn, lsn)
     return dataclasses.replace(batch, sessions=maps.record())
 
 
@@ -465,8 +465,7 @@ def test_what_is_replayed_while_sessions_move_is_closed_when_they_have() -> None
     left = [ObjectRecord(b, lsn, column(posts(7))) for b, lsn in ((4, 1), (5, 3))]
     router = RouterMachine(0, 2, 2, machine().gridt.h1, GRID, 8, epoch=1, replay=left, offset=99)
     router.on(LedgerTip(4, 4))
-    state = fed([row(1)], 1, 4, state=5, until=4)
-    router.on(dataclasses.replace(state, sessions=moved(3).record()))
+    router.on(changed(moved(3), 4, state=5))
     attempt = 1 << batches.DEPTH_BITS
     for batch in (4, 5):
         router.take_answer(answer(0, batch, (0, 1, 5), attempt=attempt), 0.0)
