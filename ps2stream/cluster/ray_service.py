@@ -262,8 +262,7 @@ class RayService(RunningService):
             return sum(address.role == role for address in self._peers)
 
     def report_running(self, role: Role, running: int) -> int:
-        sequencer = self._actors[SEQUENCER]
-        method = sequencer.mergers if role == "merger" else sequencer.workers
+        method = getattr(self._actors[SEQUENCER], f"{role}s")  # workers or mergers
         try:
             return int(self._get_result(method.remote(running), 30))
         except self._ray.exceptions.RayError as error:
@@ -283,16 +282,15 @@ class RayService(RunningService):
             raise
 
     def dismiss_actor(self, address: Address) -> None:
-        ray = self._ray
         with self._lock:
             actor = self._actors.pop(address)
             del self._peers[address]
         self._announce_peers({address: None}, self._list_others(address))
         try:
             self._get_result(actor.stop.remote(), intervals.LEAVE_S)
-        except ray.exceptions.RayError as error:
+        except self._ray.exceptions.RayError as error:
             log.warning("%s-%d did not stop cleanly: %s", *address, error)
-        ray.kill(actor)
+        self._ray.kill(actor)
 
     def _list_others(self, address: Address) -> list[Any]:
         with self._lock:

@@ -45,7 +45,6 @@ from ps2stream.merger import (
     dedup,
     leaving,
     moving,
-    places,
     recovery,
     sessions,
     subscribers,
@@ -1293,31 +1292,6 @@ def batches_do_not_wait_for_numbers() -> Iterator[None]:
 
 
 @bug
-def what_has_left_is_dropped_when_it_was_read() -> Iterator[None]:
-    """A merger drops sessions as soon as it has sent the last of their records."""
-    read = leaving.LeavingSessions._read_records
-
-    def hasty(self: Any, request: Any, mine: Any, moved: Any) -> Any:
-        found = read(self, request, mine, moved)
-        if found is not None and found.last:
-            self._drop_sessions(request, mine)
-        return found
-
-    with patch(leaving.LeavingSessions, "_read_records", hasty):
-        yield
-
-
-@bug
-def what_has_left_is_back_after_a_restart() -> Iterator[None]:
-    """A restarted merger has the sessions again that it has given away."""
-    with (
-        patch(places.FoundPlaces, "drop_sessions", lambda *_: None),
-        patch(recovery._CursorTable, "drop", lambda *_: None),
-    ):
-        yield
-
-
-@bug
 def records_of_sessions_that_come_are_not_fetched() -> Iterator[None]:
     """A merger has the numbers of sessions, and takes their pairs for acknowledged."""
     take_over = subscribers.MergerSessions.take_over
@@ -1326,20 +1300,6 @@ def records_of_sessions_that_come_are_not_fetched() -> Iterator[None]:
         take_over(self, dataclasses.replace(record, acked=record.next - 1))
 
     with patch(subscribers.MergerSessions, "take_over", lossy):
-        yield
-
-
-@bug
-def open_streams_stay_at_the_merger_of_before() -> Iterator[None]:
-    """A dispatcher does not attach open streams to the mergers that their sessions go to."""
-
-    def follow(self: Any, maps: Any) -> None:
-        more = max(maps.mergers - len(self._arrived), 0)
-        self._arrived += [0] * more
-        self._confirmed += [0] * more
-        self.maps = maps
-
-    with patch(streams.SessionStreams, "follow", follow):
         yield
 
 
