@@ -8,6 +8,7 @@ see `unsynced`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -389,6 +390,5 @@ class MergerMachine:
         """Returns a record of the sessions and of the offsets that are done."""
         done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
         ranges = np.array(done, np.int64).reshape(-1, 3).T
-        columns = *self._sessions.cursor_table(), *ranges
-        table = self._moving.maps.now.lsn
-        return CheckpointRecord(self._lsn, self._now, *columns, table=table)
+        found = CheckpointRecord(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)
+        return dataclasses.replace(found, table=self._moving.maps.now.lsn)

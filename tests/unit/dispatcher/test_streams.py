@@ -60,7 +60,7 @@ def test_a_stream_that_moved_to_another_dispatcher_ends_here(desk: Desk) -> None
 
 
 def test_control_goes_to_the_sessions_merger(desk: Desk) -> None:
-    desk.edge.streams.maps = SessionMaps(SessionMap.first(4))
+    desk.edge.streams.maps = desk.router.sessions = SessionMaps(SessionMap.first(4))
     attached(desk, [])
     [send] = [s for s in desk.sent if isinstance(s.frame, StreamAttach)]
     assert send.to == ("merger", SESSION % 4)

@@ -104,4 +104,4 @@ def test_nothing_is_left_of_a_long_history_but_what_lives() -> None:
     kept = {h for _, _, h in list_rows(compacted)}
     assert kept == live
     before, after = (sum(len(b.encode()) for b in some) for some in (log, compacted))
-    assert after < before / 50
+    assert after < before / 40
