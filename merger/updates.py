@@ -39,6 +39,7 @@ class MergerUpdates:
         self._index = index
         self.owned = owned
         self.maps = maps
+        self._begun = maps.order
         self.names = QueryNames()
         self.owners = QueryOwners()
         self._forgotten = forgotten
@@ -128,13 +129,16 @@ class MergerUpdates:
 
     def _follow_sessions(self, frame: MergerQueries | LedgerBatch) -> None:
         """Follows a change of the tables of sessions. At the begin of a state, no name is known
-        yet, so that those of all sessions of the tables can be."""
+        yet, so that those of all sessions of the tables can be. Later, what the dispatchers send no
+        more is not known any more, though the next change may call for it again."""
         self.maps = SessionMaps.of_record(frame.sessions)
+        needed = self.maps.needed_by(self._index)
+        owned = self.owned if len(needed) == len(self.owned) else np.zeros_like(needed)
         if isinstance(frame, LedgerBatch) and frame.state:
             # It may be an earlier state, before the tables that call for what is owned here.
-            needed = self.maps.needed_by(self._index)
-            is_alike = len(needed) == len(self.owned)
-            self.owned = sealed(self.owned | needed) if is_alike else needed
+            self.owned = sealed(owned | needed)
+        elif self.maps.order > self._begun:
+            self.owned = sealed(owned & needed)
 
     def _apply_rows(self, rows: MergerQueries | QueryRows) -> None:
         """Applies the rows that are new and of this merger's sessions."""

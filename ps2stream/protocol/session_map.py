@@ -116,6 +116,11 @@ class SessionMaps(NamedTuple):
         still move."""
         return self.now.lsn, self.before is not None
 
+    @property
+    def order(self) -> tuple[int, bool]:
+        """A key that rises from one change to the next."""
+        return self.now.lsn, self.before is None
+
     def at(self, lsn: int) -> SessionMap:
         """Returns the table by which pairs of a batch of this LSN belong to mergers."""
         if self.before is not None and lsn < self.now.lsn:

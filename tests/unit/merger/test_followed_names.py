@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from ps2stream.merger.followed_names import FollowedNames
@@ -13,6 +15,16 @@ from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from tests.support.handing import SESSIONS, SWITCH, Handing
 from tests.support.memory_log import MemoryLog
 from tests.support.merging import inserts
+
+NOTHING = {
+    "kind": np.zeros(0, np.uint8),
+    "lsn": np.zeros(0, np.int64),
+    "handle": np.zeros(0, np.int64),
+    "session": np.zeros(0, np.int64),
+    "id_off": np.zeros(1, np.int64),
+    "id": np.zeros(0, np.uint8),
+}
+"""The columns of no update."""
 
 
 def test_the_present_names_stay_until_the_others_are_as_recent() -> None:
@@ -37,3 +49,21 @@ def test_the_present_names_stay_until_the_others_are_as_recent() -> None:
     every = np.array(SESSIONS)
     assert column_to_strings(*names.of(every)) == [f"q{s}" for s in SESSIONS]
     assert names.maps.step == (SWITCH, True)
+
+
+def test_sessions_that_left_and_come_back_at_once_are_fetched() -> None:
+    """Their queries of the time between were sent to another merger, though both changes are known
+    before anything is done about the first."""
+    first = SessionMap.first(2)
+    names = FollowedNames(1, SessionMaps(first), ForgottenNames(MatchJournal(MemoryLog())))
+    start = inserts(1, list(SESSIONS))
+    assert isinstance(start, MergerQueries)
+    names.on(start)
+    left = SessionMaps(first.spread(1, 7), first)
+    back = SessionMaps(left.now.spread(2, 9), left.now)
+    for lsn, maps in ((7, left), (8, left.finished()), (9, back)):
+        change = dataclasses.replace(start, lsn_from=lsn, lsn_to=lsn, sessions=maps.record())
+        names.on(dataclasses.replace(change, **NOTHING))
+    assert names.applied == 9
+    assert names.follow(names.maps)
+    assert names.is_fetching

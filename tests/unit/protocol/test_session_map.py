@@ -45,7 +45,9 @@ def test_a_batch_belongs_by_its_lsn() -> None:
     assert maps.at(50) is maps.now
     assert maps.finished().at(49) is maps.now
     assert (maps.complete_below, maps.finished().complete_below) == (0, 50)
-    assert SessionMaps(maps.now.spread(2, 60), maps.now).complete_below == 50
+    following = SessionMaps(maps.now.spread(2, 60), maps.now)
+    assert following.complete_below == 50
+    assert SessionMaps(before).order < maps.order < maps.finished().order < following.order
     assert maps.mergers == 3
     assert SessionMaps(before.spread(1, 50), before).mergers == 2
 
