@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from ps2stream.merger.followed_names import FollowedNames
@@ -16,15 +14,14 @@ from tests.support.handing import SESSIONS, SWITCH, Handing
 from tests.support.memory_log import MemoryLog
 from tests.support.merging import inserts
 
-NOTHING = {
-    "kind": np.zeros(0, np.uint8),
-    "lsn": np.zeros(0, np.int64),
-    "handle": np.zeros(0, np.int64),
-    "session": np.zeros(0, np.int64),
-    "id_off": np.zeros(1, np.int64),
-    "id": np.zeros(0, np.uint8),
-}
-"""The columns of no update."""
+
+def change(lsn: int, maps: SessionMaps) -> MergerQueries:
+    """A change of the tables with this LSN, as a dispatcher sends it."""
+    none = np.zeros(0, np.int64)
+    no_bytes = np.zeros(0, np.uint8)
+    return MergerQueries(
+        lsn, lsn, 0, 0, no_bytes, none, none, none, np.zeros(1, np.int64), no_bytes, maps.record()
+    )
 
 
 def test_the_present_names_stay_until_the_others_are_as_recent() -> None:
@@ -62,8 +59,7 @@ def test_sessions_that_left_and_come_back_at_once_are_fetched() -> None:
     left = SessionMaps(first.spread(1, 7), first)
     back = SessionMaps(left.now.spread(2, 9), left.now)
     for lsn, maps in ((7, left), (8, left.finished()), (9, back)):
-        change = dataclasses.replace(start, lsn_from=lsn, lsn_to=lsn, sessions=maps.record())
-        names.on(dataclasses.replace(change, **NOTHING))
+        names.on(change(lsn, maps))
     assert names.applied == 9
     assert names.follow(names.maps)
     assert names.is_fetching
