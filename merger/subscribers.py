@@ -128,7 +128,8 @@ class MergerSessions:
     def drop_stream(self, number: int) -> None:
         """Removes the stream of a session that another merger delivers from now on."""
         self._sessions[number].stream = None
-        self._sendable.pop(number, None)
+        for waiting in (self._sendable, *self._held_up.values()):
+            waiting.pop(number, None)
 
     def note_arrived(self, frame: DeliveryArrivals) -> None:
         """Takes a dispatcher's report of the bytes that have arrived there."""
