@@ -14,6 +14,7 @@ from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.language.literals import LiteralView
 from ps2stream.protocol.frame import F64, I64, U32, U64
+from ps2stream.protocol.messages.handover import MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
@@ -219,6 +220,9 @@ class DispatcherGateway(Protocol):
     ) -> Future[PlanChangeReply]:
         """Requests the strategy and the migrations that ended, after the change that `ask` names
         (see PlanChangeRequest)."""
+
+    def mergers(self, mergers: int = 0) -> Future[MergersReply]:
+        """Requests another number of mergers, or, if it is 0, only how many there are."""
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         """Requests the loads and, if an algorithm is named, what it would migrate now."""

@@ -14,6 +14,7 @@ from ps2stream.protocol.frame import F64, I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.opaque import take_opaque
 from ps2stream.protocol.rows import ObjectRows, no_offsets
+from ps2stream.protocol.session_map import SessionMap
 
 
 class ReleaseHead(NamedTuple):
@@ -75,15 +76,30 @@ NO_OBJECTS = _make_no_objects()
 
 
 def gather_retro(
-    row: U32, handle: I64, session: I64, mergers: int, offset: I64, missed: I64
+    row: U32, handle: I64, session: I64, sessions: SessionMap, offset: I64, missed: I64
 ) -> RetroParts:
     """Returns the parts of a batch with these pairs, by rising row, in the order of the mergers."""
     if not len(row):
         return RetroParts((), offset, missed)
-    order = np.argsort(session % mergers, kind="stable")
-    count = np.bincount(session % mergers, minlength=mergers).astype(np.int64)
-    answer = MatchBatch(-1, 0, 0, 0, 0, 0, count, row[order], handle[order], session[order])
-    return RetroParts((answer,), offset, missed, int(handle.max()))
+    count = np.array([len(row)], np.int64)
+    found = MatchBatch(-1, 0, 0, 0, 0, 0, count, row, handle, session, -1)
+    return RetroParts((order_pairs(found, sessions),), offset, missed, int(handle.max()))
+
+
+def order_pairs(answer: MatchBatch, sessions: SessionMap) -> MatchBatch:
+    """Returns an answer with its pairs in the order of their mergers by this table."""
+    if answer.since == sessions.lsn:
+        return answer
+    of = sessions.mergers_of(answer.session)
+    order = np.argsort(of, kind="stable")
+    return dataclasses.replace(
+        answer,
+        count=np.bincount(of, minlength=sessions.mergers).astype(np.int64),
+        row=answer.row[order],
+        handle=answer.handle[order],
+        session=answer.session[order],
+        since=sessions.lsn,
+    )
 
 
 def gather_matches(
@@ -91,10 +107,11 @@ def gather_matches(
     answers: Sequence[MatchBatch],
     needs: Sequence[int],
     head: ReleaseHead,
+    sessions: SessionMap,
     retro: RetroParts = NOT_RETRO,
 ) -> list[tuple[int, MatchRelease]]:
-    """Returns what each merger that has a match gets of the workers' answers, by merger. `needs`:
-    the last update that concerns each merger.
+    """Returns what each merger that has a match gets of the workers' answers, by merger, in the
+    order of `sessions`. `needs`: the last update that concerns each merger.
 
     Raises ValueError if a worker names a row that the batch does not have.
     """
@@ -123,7 +140,7 @@ def gather_matches(
         notice = _announce_missed(own, no_offsets())
         out.append((merger, dataclasses.replace(notice, **notice_of)))
     for merger, last in enumerate(needs if len(retro.missed) else ()):
-        missed = retro.missed[retro.missed % len(needs) == merger]
+        missed = retro.missed[sessions.mergers_of(retro.missed) == merger]
         if len(missed):
             own = head._replace(release=head.release + len(out), needs=min(last, head.lsn))
             out.append((merger, _announce_missed(own, missed)))

@@ -60,6 +60,7 @@ from ps2stream.observability.process import counters_of
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
+from ps2stream.protocol.messages.handover import MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply, HotUnitsRequest, SampleRequest
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.plan import PlanChangeReply
@@ -73,6 +74,7 @@ from ps2stream.protocol.tokens import TokensReply
 
 ANSWERS = (
     UpdateDecision, SessionGrant, LookupReply, TokensReply, PlanChangeReply, AdjustReply,
+    MergersReply,
 )  # fmt: skip
 PATIENCE = 8
 """The turns for which new queries with retro wait while there is something to send. Under a
@@ -106,8 +108,8 @@ class DispatcherMachine:
         out = self._out
         self._requests = OpenRequests(out)
         self._updates = UpdateQueue(self._requests)
-        self._watchers = StreamWatchers(router.index, router.mergers, out)
-        self.streams = SessionStreams(router.index, router.mergers, self._requests, meter, out)
+        self._watchers = StreamWatchers(router.index, router.sessions.mergers, out)
+        self.streams = SessionStreams(router.index, router.sessions, self._requests, meter, out)
         self._retro = None if retro is None else RetroMatching(router, log, retro, out)
         self.publications = PublicationPipeline(
             router, log, reservoir, self._watchers, meter, out, self._retro
@@ -248,6 +250,9 @@ class DispatcherMachine:
 
     def _handle_frame(self, frame: Frame) -> None:
         self._take_out(self.router.on(frame))
+        if (maps := self.router.sessions) is not self.streams.maps:
+            self.streams.follow(maps)
+            self._watchers.mergers = maps.mergers
 
     def _take_answer(self, frame: MatchBatch) -> None:
         self._take_out(self.router.take_answer(frame, self._now))

@@ -25,6 +25,7 @@ from ps2stream.dispatcher.gathering import (
     RetroParts,
     RoutingProgress,
     gather_matches,
+    order_pairs,
 )
 from ps2stream.dispatcher.gridt import ObjectShare
 from ps2stream.dispatcher.open_batch import TEXT_BYTES, OpenBatch
@@ -40,6 +41,7 @@ from ps2stream.protocol.messages.objects import (
     SuspectBegin,
 )
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.protocol.ticks import OVERTAKEN_TICKS, RESEND_TICKS
 
 DELAYED_TICKS, STALLED_TICKS = 2, 11
@@ -54,7 +56,8 @@ class OpenBatches:
     """The open batches of dispatcher `index` in its incarnation `epoch`. `route` is the number of
     the plan by which new ones are routed. `closed` are those that were completed since they were
     last taken. `last_in_part` is the highest batch of which mergers were sent a part, until they
-    were informed that it is complete. `waits`: what is before each worker."""
+    were informed that it is complete. `waits`: what is before each worker. `sessions`: the tables
+    by which pairs belong to mergers."""
 
     def __init__(self, index: int, workers: int, mergers: int, route: int, epoch: int) -> None:
         self._index = index
@@ -64,6 +67,7 @@ class OpenBatches:
         self._open: dict[int, OpenBatch] = {}
         self._offsets: list[int] = []  # a heap of those of open batches and of some complete ones
         self._late: deque[tuple[float, int]] = deque()  # since when a batch has answers that wait
+        self.sessions = SessionMaps(SessionMap.first(mergers))
         self._releases = ReleaseQueues(mergers, epoch)
         self._silence = SilentWorkers()
         self._held_up: set[int] = set()  # batches that only silent workers keep open
@@ -79,6 +83,25 @@ class OpenBatches:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def follow_sessions(self, maps: SessionMaps) -> None:
+        """Follows a change of the tables of sessions. What `is_known_complete` is closed: it is
+        open only because this incarnation does not know what an earlier one was told."""
+        self.sessions = maps
+        self._releases.resize(maps.mergers)
+        for batch, open_ in list(self._open.items()):
+            if self.is_known_complete(open_.lsn):
+                self._releases.drop(open_.releases)
+                self._finish_batch(batch, open_)
+
+    def is_known_complete(self, lsn: int) -> bool:
+        """Returns whether all batches of this LSN were complete when sessions had moved. Mergers
+        that have the sessions now do not know the pairs of those batches as theirs."""
+        return lsn < self.sessions.complete_below
+
+    def is_below_all(self, lsn: int) -> bool:
+        """Returns whether every open batch has a higher LSN."""
+        return all(open_.lsn > lsn for open_ in self._open.values())
 
     def __contains__(self, batch: int) -> bool:
         return batch in self._open
@@ -166,7 +189,11 @@ class OpenBatches:
     def add_found(
         self, batch: int, lsn: int, rows: ObjectRows, retro: RetroParts, progress: RoutingProgress
     ) -> list[Send]:
-        """Opens a batch of matches that were found without workers; returns its releases."""
+        """Opens a batch of matches that were found without workers; returns its releases. One that
+        `is_known_complete` is closed at once."""
+        if self.is_known_complete(lsn):
+            self.closed.append(batch)
+            return []
         open_ = self._open[batch] = OpenBatch(lsn, rows, 0, {}, suspect=False)
         heapq.heappush(self._offsets, batch)
         return self._send_releases(batch, open_, retro.answers, progress, True, retro)
@@ -229,8 +256,10 @@ class OpenBatches:
             self._index, batch, size, int(whole), 0, first, open_.lsn, 0,
             progress.watermark, progress.oldest,
         )  # fmt: skip
-        needs = [progress.concern(merger) for merger in range(self._releases.mergers)]
-        found = gather_matches(open_.rows, answers, needs, head, retro)
+        sessions = self.sessions.at(open_.lsn)
+        needs = [progress.concern(merger) for merger in range(sessions.mergers)]
+        ordered = [order_pairs(answer, sessions) for answer in answers]
+        found = gather_matches(open_.rows, ordered, needs, head, sessions, retro)
         out = [self._releases.add(merger, frame) for merger, frame in found]
         open_.releases.update(range(first, self._releases.next))
         self._close_if_complete(batch, open_)
@@ -339,8 +368,10 @@ class OpenBatches:
                 self._held_up_size += open_.size
 
     def _close_if_complete(self, batch: int, open_: OpenBatch) -> None:
-        if not open_.is_complete:
-            return
+        if open_.is_complete:
+            self._finish_batch(batch, open_)
+
+    def _finish_batch(self, batch: int, open_: OpenBatch) -> None:
         self.completed += len(open_.rows)
         self.delayed += len(open_.rows) * (open_.age >= DELAYED_TICKS)
         self.stalled += len(open_.rows) * (open_.age >= STALLED_TICKS)

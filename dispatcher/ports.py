@@ -19,6 +19,7 @@ from ps2stream.protocol.messages.loads import HotUnitsRequest
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.space.grid import Grid
 
 
@@ -68,12 +69,13 @@ class RetroRouter(Protocol):
 class RouterPort(PublishingRouter, RetroRouter, Protocol):
     """The same port, as the dispatcher's machine needs it."""
 
-    mergers: int
     gridt: Gridt
     literals: LiteralTable
     hot_units: HotUnitCounter
     stall_report: str
 
+    @property
+    def sessions(self) -> SessionMaps: ...
     @property
     def plan_version(self) -> int: ...
     @property

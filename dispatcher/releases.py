@@ -40,6 +40,13 @@ class ReleaseQueues:
         self._reported = [0] * mergers  # pairs that collapsed, since each merger's start
         self.collapsed = 0
 
+    def resize(self, mergers: int) -> None:
+        """Makes room for so many mergers, if there are more than before."""
+        more = max(mergers - self.mergers, 0)
+        self._queues += [_MergerQueue() for _ in range(more)]
+        self._reported += [0] * more
+        self.mergers += more
+
     def add(self, merger: int, frame: MatchRelease) -> Send:
         """Adds the release that has the number `next`; returns the message."""
         self._queues[merger].open[frame.release] = frame
@@ -56,8 +63,16 @@ class ReleaseQueues:
             if (found := queue.open.pop(release, None)) is not None:
                 yield release, found.batch
 
+    def drop(self, releases: set[int]) -> None:
+        """Removes releases that are known to be durable without a report."""
+        for queue in self._queues:
+            for release in releases.intersection(queue.open):
+                del queue.open[release]
+
     def resend_to(self, merger: int) -> list[Send]:
         """Returns all that is open at a merger, for its new incarnation."""
+        if merger >= self.mergers:
+            return []  # it has no sessions yet
         to = Address("merger", merger)
         return [Send(to, frame) for frame in self._queues[merger].open.values()]
 

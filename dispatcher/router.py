@@ -46,10 +46,12 @@ from ps2stream.protocol.log_records import (
     RetroRecord,
     SplitRecord,
 )
+from ps2stream.protocol.messages.handover import MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply, HotUnitsRequest
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
     ReleasesKept,
+    SessionTable,
     StaleRoute,
     SuspectBegin,
     WatermarkNotice,
@@ -68,6 +70,7 @@ from ps2stream.protocol.messages.updates import (
 )
 from ps2stream.protocol.messages.watch import SeenMatches
 from ps2stream.protocol.rows import NEVER, ObjectRows, QueryRows, UpdateKind
+from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.protocol.ticks import NOTICE_TICKS, REPEAT_TICKS
 from ps2stream.protocol.tokens import TokensReply
 from ps2stream.routing.h1 import H1
@@ -132,7 +135,6 @@ class RouterMachine:
         self.dispatchers = dispatchers
         self.workers = h1.workers
         self._strategist = strategist
-        self.mergers = mergers
         self.max_in_flight = max_in_flight
         self.epoch = epoch
         self.gridt = Gridt(h1, grid)
@@ -151,6 +153,7 @@ class RouterMachine:
         self._open = OpenBatches(index, h1.workers, mergers, route, epoch)
         self.hot_units = HotUnitCounter()
         self.shedding = LoadShedding(shed, h1.workers, seed=index)
+        self._untold: set[int] = set()  # workers that order their pairs by an earlier table
         self._throughput = ThroughputMonitor()
         self._discards = DiscardMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
@@ -167,6 +170,11 @@ class RouterMachine:
     def applied(self) -> int:
         """The LSN up to which every update is in the gridt; 0 while the state is received."""
         return 0 if self._stream.amid else self._stream.applied
+
+    @property
+    def sessions(self) -> SessionMaps:
+        """The tables of which merger has a session."""
+        return self._open.sessions
 
     @property
     def plan_version(self) -> int:
@@ -291,8 +299,8 @@ class RouterMachine:
     def release_found(self, record: RetroRecord, rows: ObjectRows) -> list[Send]:
         """Returns the releases of matches that are durable in the log."""
         parts = gather_retro(
-            record.pair_row, record.handle, record.session, self.mergers, record.offset,
-            record.missed,
+            record.pair_row, record.handle, record.session, self.sessions.at(record.lsn),
+            record.offset, record.missed,
         )  # fmt: skip
         progress = self._describe_progress()
         return self._open.add_found(record.batch, record.lsn, rows, parts, progress)
@@ -331,7 +339,7 @@ class RouterMachine:
                 return []
             case SessionGrant() | LookupReply() | TokensReply() | PlanChangeReply() | AdjustReply():
                 return [Reply(frame)]
-            case StreamDelivery() | StreamAttached() | SeenMatches():
+            case StreamDelivery() | StreamAttached() | SeenMatches() | MergersReply():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not accept {type(frame).__name__}")
 
@@ -348,6 +356,8 @@ class RouterMachine:
         """Handles a worker's answer to a batch, which came at `now`, monotonic seconds."""
         if self.shedding.is_on:
             self.shedding.take_answer(frame)
+        if frame.since != self.sessions.now.lsn:
+            self._untold.add(frame.worker)
         sends = self._open.take_answer(frame, now, self._describe_progress())
         return [*sends, *self._note_closed()]
 
@@ -406,6 +416,8 @@ class RouterMachine:
         """Sends a new incarnation of `peer` again what the old one may not have handled."""
         if peer.role == "sequencer":
             return [*map(_send_to_sequencer, self._requests.values()), *self._send_applied()]
+        if peer.role == "merger":
+            self._noticed = (0, 0)  # it must learn the watermark before it gives sessions away
         return [*self._open.resend_to(peer), *self._split_fatal_batches()]
 
     def tick(self) -> list[Out]:
@@ -427,13 +439,18 @@ class RouterMachine:
         self.stall_report = self._open.describe_oldest() if reports else ""
         self.counters.throughput_stalls = self._throughput.stalls
         self.counters.throughput_stalled = int(self._throughput.stalled)
+        table = SessionTable(*self.sessions.now)
+        out += [Send(Address("worker", worker), table) for worker in self._untold]
+        self._untold.clear()
         return out + self._send_notices()
 
     def _send_notices(self) -> list[Out]:
         """Informs every worker and merger of what has changed, now and then."""
         in_part = self._open.last_in_part  # mergers keep its pairs until they hear that it is done
         changed = (self.watermark, self.applied) != self._noticed or 0 <= in_part < self.oldest
-        if not changed or self._ticks < self._noticed_at + NOTICE_TICKS:
+        # Mergers between which sessions move wait for the watermark.
+        pause = NOTICE_TICKS if self.sessions.before is None else 0
+        if not changed or self._ticks < self._noticed_at + pause:
             return []
         self._noticed, self._noticed_at = (self.watermark, self.applied), self._ticks
         self._open.last_in_part = in_part if in_part >= self.oldest else -1
@@ -442,7 +459,7 @@ class RouterMachine:
         for i in range(self.workers):
             notice = WatermarkNotice(*head, self._workers_concern.of(i), lsn)
             out.append(Send(Address("worker", i), notice))
-        for i in range(self.mergers):
+        for i in range(self.sessions.mergers):
             notice = WatermarkNotice(*head, self._mergers_concern.of(i), lsn)
             out.append(Send(Address("merger", i), notice))
         return out
@@ -503,10 +520,13 @@ class RouterMachine:
 
     def _send_replay(self) -> list[Out]:
         """Sends as many batches of the replay as there is room for, and removes deleted queries
-        from H2."""
+        from H2. One that is older than all that are open needs no room: mergers between which
+        sessions move may hold the others until it is complete."""
         out: list[Out] = []
         if self.ready:
-            while self._replay and self.in_flight < self.max_in_flight:
+            while self._replay and (
+                self.in_flight < self.max_in_flight or self._open.is_below_all(self._replay[0].lsn)
+            ):
                 record = self._replay.popleft()
                 out += self._route_batch(
                     record.batch, record.lsn, ObjectRows.decode(record.rows.data)
@@ -593,6 +613,10 @@ class RouterMachine:
 
     def _apply_updates(self, frame: LedgerBatch) -> list[Out]:
         out = self._follow_plan_change(frame) if len(frame.strategy) else []
+        if len(frame.sessions):
+            self._open.follow_sessions(SessionMaps.of_record(frame.sessions))
+            while self._replay and self._open.is_known_complete(self._replay[0].lsn):
+                self._replay.popleft()
         rows = QueryRows.decode(frame.rows.data)
         whole = frame.lsn_from == self._stream.before + 1
         if not whole:  # the batch repeats updates that are already applied
@@ -641,7 +665,8 @@ class RouterMachine:
         workers their rows, to mergers the names of the queries of their sessions."""
         workers, mergers = self._workers_concern, self._mergers_concern
         n = len(rows)
-        of_merger = None if self.mergers == 1 else (rows.session % self.mergers).astype(np.uint16)
+        table, running = self.sessions.now, self.sessions.mergers
+        of_merger = None if running == 1 else table.mergers_of(rows.session).astype(np.uint16)
         is_plan_change = len(frame.strategy) > 0
         out: list[Out] = []
         if mine:
@@ -656,11 +681,14 @@ class RouterMachine:
                         _encode_rows(held), share.off, share.cell, share.term, frame.strategy,
                     )  # fmt: skip
                     out.append(Send(Address("worker", i), update))
-            for i in [0] if of_merger is None else np.flatnonzero(np.bincount(of_merger)).tolist():
+            concerned = (
+                [0] if of_merger is None else np.flatnonzero(np.bincount(of_merger)).tolist()
+            )
+            for i in range(running) if len(frame.sessions) else concerned:
                 own = rows if of_merger is None else rows.take(np.flatnonzero(of_merger == i))
                 named = MergerQueries(
                     mergers.of(i) + 1, to, self.index, watermark,
-                    own.kind, own.lsn, own.handle, own.session, own.id_off, own.id,
+                    own.kind, own.lsn, own.handle, own.session, own.id_off, own.id, frame.sessions,
                 )  # fmt: skip
                 out.append(Send(Address("merger", i), named))
         if frame.state:
@@ -675,6 +703,8 @@ class RouterMachine:
                 mergers.note(np.arange(n + 1), of_merger, rows.lsn)
         if is_plan_change:
             workers.note_all(frame.lsn_to)
+        if len(frame.sessions):
+            mergers.note_all(frame.lsn_to)
         return out
 
     def _release_decisions(self) -> list[Out]:

@@ -33,6 +33,7 @@ from ps2stream.protocol.messages.sessions import (
     StreamDelivery,
     StreamDetach,
 )
+from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from ps2stream.security import QUOTA_RETRY_MS
 
@@ -79,20 +80,20 @@ class SessionStreams:
     def __init__(
         self,
         index: int,
-        mergers: int,
+        maps: SessionMaps,
         requests: OpenRequests,
         meter: StageMeter,
         out: list[Instruction],
     ) -> None:
         self._index = index
-        self._mergers = mergers
+        self.maps = maps
         self._requests = requests
         self._meter = meter
         self._out = out
         self._of: dict[int, SessionStream] = {}  # by session
         self._by_handle: dict[Any, SessionStream] = {}  # those that are not closed
-        self._arrived = [0] * mergers  # bytes of each merger's deliveries
-        self._confirmed = [0] * mergers  # and how many of them were confirmed to it
+        self._arrived = [0] * maps.mergers  # bytes of each merger's deliveries
+        self._confirmed = [0] * maps.mergers  # and how many of them were confirmed to it
 
     def __len__(self) -> int:
         return len(self._of)
@@ -196,7 +197,7 @@ class SessionStreams:
     def on(self, frame: StreamAttached | StreamDelivery, now: float) -> None:
         """Handles a message from the session's merger."""
         if isinstance(frame, StreamDelivery):
-            merger = frame.session % self._mergers
+            merger = self.maps.now.merger_of(frame.session)
             self._arrived[merger] += len(frame.data)
             if self._arrived[merger] - self._confirmed[merger] >= ARRIVED_BYTES:
                 self._confirm_arrivals(merger)
@@ -218,17 +219,28 @@ class SessionStreams:
         elif frame.number > stream.number:
             self._renew_stream(stream)
 
+    def follow(self, maps: SessionMaps) -> None:
+        """Follows a change of the tables of sessions: streams of sessions that move are attached
+        again, to the merger that they go to."""
+        before, self.maps = self.maps, maps
+        more = max(maps.mergers - len(self._arrived), 0)
+        self._arrived += [0] * more
+        self._confirmed += [0] * more
+        for session, stream in list(self._of.items()):
+            if before.now.merger_of(session) != maps.now.merger_of(session):
+                self._renew_stream(stream)
+
     def joined(self, peer: Address) -> None:
         """Attaches the streams of a merger's sessions again when it was replaced."""
-        if peer.role == "merger":
+        if peer.role == "merger" and peer.index < len(self._arrived):
             self._arrived[peer.index] = self._confirmed[peer.index] = 0
             for stream in list(self._of.values()):
-                if stream.session % self._mergers == peer.index:
+                if self.maps.now.merger_of(stream.session) == peer.index:
                     self._renew_stream(stream)
 
     def tick(self) -> None:
         """Sends what was gathered, and repeats what may have been lost."""
-        for merger in range(self._mergers):
+        for merger in range(len(self._arrived)):
             if self._arrived[merger] != self._confirmed[merger]:
                 self._confirm_arrivals(merger)
         for stream in self._of.values():
@@ -260,8 +272,11 @@ class SessionStreams:
         stream.told = (*taken, stream.ack)
         batches, size = (a - b for a, b in zip(taken, stream.base, strict=True))
         self._send_to_merger(
-            StreamCredit(stream.session, stream.epoch, self._index, batches, size, stream.ack)
-        )
+            StreamCredit(
+                stream.session, stream.epoch, self._index, batches, size, stream.ack,
+                self.maps.now.lsn,
+            )
+        )  # fmt: skip
 
     def _confirm_arrivals(self, merger: int) -> None:
         self._confirmed[merger] = self._arrived[merger]
@@ -274,9 +289,10 @@ class SessionStreams:
         size = max(stream.window_bytes - (stream.sent[1] - stream.base[1]), 0)
         self._send_to_merger(
             StreamAttach(
-                stream.session, stream.epoch, self._index, stream.fields, batches, size, stream.ack
+                stream.session, stream.epoch, self._index, stream.fields, batches, size, stream.ack,
+                self.maps.now.lsn,
             )
-        )
+        )  # fmt: skip
 
     def _finish_attach(self, stream: SessionStream, frame: StreamAttached) -> None:
         if frame.refused:
@@ -305,4 +321,4 @@ class SessionStreams:
 
     def _send_to_merger(self, frame: Frame) -> None:
         session = frame.session  # type: ignore[attr-defined]
-        self._out.append(Send(Address("merger", session % self._mergers), frame))
+        self._out.append(Send(Address("merger", self.maps.now.merger_of(session)), frame))

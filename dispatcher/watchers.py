@@ -49,11 +49,12 @@ class StreamWatcher:
 
 
 class StreamWatchers:
-    """All watchers of dispatcher `index`; instructions go to `out`. Times are seconds."""
+    """All watchers of dispatcher `index`, which see the matches of this number of mergers;
+    instructions go to `out`. Times are seconds."""
 
     def __init__(self, index: int, mergers: int, out: list[Instruction]) -> None:
         self._index = index
-        self._mergers = mergers
+        self.mergers = mergers
         self._out = out
         self._all: list[StreamWatcher] = []
         self._ticks = 0
@@ -153,4 +154,4 @@ class StreamWatchers:
     def _request_matches(self) -> None:
         """Requests matches from the mergers."""
         request = WatchNotice(self._index)
-        self._out += [Send(Address("merger", merger), request) for merger in range(self._mergers)]
+        self._out += [Send(Address("merger", merger), request) for merger in range(self.mergers)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import TypeVar
 
 from ps2stream.errors import Unavailable
@@ -73,6 +74,12 @@ class MatchJournal:
             if isinstance(frame, kind):
                 return frame
         raise TypeError(f"found a {type(frame).__name__} where a {kinds[0].__name__} is expected")
+
+    def scan(self, start: int) -> Iterator[tuple[int, bytes]]:
+        """Yields (position, record) from the record at `start` on, synced or not."""
+        for position, data in self._log.scan(start):
+            self.fetched += len(data)
+            yield position, data
 
     def trim(self, before: int) -> None:
         """Syncs, then drops the records before this position. Raises Unavailable as `sync` does."""

@@ -158,17 +158,17 @@ def find_rows(column: I64, is_live: Bool, handles: I64) -> tuple[I64, int]:
 
 @njit(cache=True, nogil=True)
 def part_updates(
-    kind: U8, lsn: I64, handle: I64, session: I64, merger: tuple[int, int], before: int
+    kind: U8, lsn: I64, handle: I64, session: I64, owned: U8, before: int
 ) -> tuple[I64, I64, bool]:
-    """Returns the inserts and the deletes with an LSN above `before` that are of the sessions of a
-    merger (its index, their number), as rows; and whether the handles of these inserts and the LSNs
-    of these deletes rise."""
-    index, mergers = merger
+    """Returns the inserts and the deletes with an LSN above `before` that are of the sessions in
+    the slots that are `owned`, uint8[slots], as rows; and whether the handles of these inserts and
+    the LSNs of these deletes rise."""
+    slots = len(owned)
     inserts, deletes = np.empty(len(kind), np.int64), np.empty(len(kind), np.int64)
     born = gone = 0
     rise = True
     for i in range(len(kind)):
-        if lsn[i] <= before or (mergers > 1 and session[i] % mergers != index):
+        if lsn[i] <= before or not owned[session[i] % slots]:
             continue
         if kind[i] == _INSERT:
             rise &= born == 0 or handle[inserts[born - 1]] < handle[i]

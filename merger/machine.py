@@ -8,6 +8,7 @@ see `unsynced`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -16,15 +17,22 @@ import numpy as np
 from ps2stream.merger import fanout
 from ps2stream.merger.ages import LogAges
 from ps2stream.merger.dedup import DedupWindow
+from ps2stream.merger.followed_names import FollowedNames
 from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.moving import MovingSessions
 from ps2stream.merger.records import CheckpointRecord
 from ps2stream.merger.recovery import recover
 from ps2stream.merger.retention import LogRetention
 from ps2stream.merger.subscribers import MergerSessions
-from ps2stream.merger.updates import MergerUpdates
 from ps2stream.merger.watching import WatchedMatches
 from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.handover import (
+    HandoverDropped,
+    HandoverNumbers,
+    HandoverRecords,
+    HandoverRequest,
+)
 from ps2stream.protocol.messages.objects import (
     MatchRelease,
     ReleasesKept,
@@ -39,6 +47,7 @@ from ps2stream.protocol.messages.sessions import (
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, MergerQueries, NamesKept
 from ps2stream.protocol.messages.watch import WatchNotice
 from ps2stream.protocol.ports import Log
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
 
 DAY_MS = 24 * 3600 * 1000
 SECOND = 10  # ticks
@@ -56,7 +65,8 @@ class MergerTurn(NamedTuple):
 
 
 class MergerMachine:
-    """Merger `index` of `mergers`: the sessions with number % mergers == index.
+    """Merger `index` of `mergers`: the sessions with number % mergers == index, until the ledger
+    has another table of sessions.
 
     The machine continues from what `log` holds. A session loses its oldest pairs beyond
     `session_quota_bytes` in the log, and every session those beyond `retention_bytes` or
@@ -82,11 +92,14 @@ class MergerMachine:
         found = recover(log, self._journal)
         self._windows = [found.windows[i] for i in range(dispatchers)]
         self._forgotten = found.forgotten
-        self._updates = MergerUpdates(index, mergers, self._forgotten)
+        maps = SessionMaps(SessionMap.first(mergers))
+        self._names = FollowedNames(index, maps, self._forgotten)
         self._sessions = MergerSessions(
-            found.sessions, self._journal, self._updates.of, session_quota_bytes, link_bytes
-        )
-        self._watched = WatchedMatches(lambda: self._updates.names)
+            found.sessions, self._journal, self._names.of, session_quota_bytes, link_bytes,
+            self._forgotten.add_recovered,
+        )  # fmt: skip
+        self._moving = MovingSessions(index, maps, self._sessions, self._journal, found)
+        self._watched = WatchedMatches(lambda: self._names.updates.names)
         self._retention = LogRetention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
         self._ages = LogAges(chapter for chapter in found.chapters if chapter.began)
         self._lag_ms = 0
@@ -98,7 +111,7 @@ class MergerMachine:
     @property
     def applied(self) -> int:
         """The LSN up to which all queries are known."""
-        return self._updates.applied
+        return self._names.applied
 
     @property
     def unsynced(self) -> bool:
@@ -130,9 +143,13 @@ class MergerMachine:
         return sum(map(len, self._windows))
 
     @property
+    def _watermark(self) -> int:
+        return min(window.watermark for window in self._windows)
+
+    @property
     def names(self) -> int:
         """The number of query names that are kept."""
-        return len(self._updates.names)
+        return len(self._names.updates.names)
 
     @property
     def held_bytes(self) -> int:
@@ -166,20 +183,20 @@ class MergerMachine:
                     out += self._take_release(window, frame, kept)
                     window.advance(frame.watermark, min(frame.oldest, frame.batch))
                 case MergerQueries() | LedgerBatch() | LedgerTip():
-                    knew_names = self._knows_names
-                    if self._updates.on(frame):
-                        out += self._process_all(kept)
-                    if self._knows_names and not knew_names:
-                        self._sessions.resume_waiting()
-                    out += self._updates.take_requests()
+                    out += self._follow_ledger(frame, kept)
                     if isinstance(frame, MergerQueries):
                         self._windows[frame.dispatcher].advance(frame.watermark)
                 case WatermarkNotice():
-                    if self._updates.skip(frame.after, frame.lsn):
-                        out += self._process_all(kept)
+                    if self._names.skip(frame.after, frame.lsn):
+                        out += self._go_on(kept)
                     self._windows[frame.dispatcher].advance(frame.watermark, frame.oldest)
                 case StreamAttach() | StreamCredit() | StreamDetach():
-                    out += self._sessions.on(frame)
+                    out += self._moving.on_stream(frame, self._has_all_names)
+                case HandoverRequest() | HandoverNumbers() | HandoverRecords() | HandoverDropped():
+                    turn = self._moving.on(frame, self._watermark, self._has_all_names)
+                    out += turn.sends
+                    if turn.may_process:
+                        out += self._process_all(kept)
                 case DeliveryArrivals():
                     self._sessions.note_arrived(frame)
                 case WatchNotice():
@@ -197,14 +214,15 @@ class MergerMachine:
         """Handles a new incarnation of a peer: the streams of a former dispatcher are gone."""
         if address.role == "dispatcher":
             self._sessions.drop_streams(address.index)
-        return []
+        return self._moving.joined(address, self._has_all_names)
 
     def tick(self, now: int) -> list[Send]:
         """Does periodic work, ten times a second; now in Unix ms. Raises Unavailable if the log has
         failed for good."""
         self._now = max(self._now, now)
         self._ticks += 1
-        out = self._updates.tick() + self._watched.tick()
+        out = self._names.tick() + self._watched.tick()
+        out += self._moving.tick(self._has_all_names)
         self._sessions.tick()
         kept: KeptReleases = {}
         if self._ticks % SECOND == 0:
@@ -215,6 +233,36 @@ class MergerMachine:
             out += self._forget_names()
             self._sessions.free_memory()
         return out + self._finish_call(kept)
+
+    # --- the ledger, and sessions that move ----------------------------------
+
+    def _follow_ledger(
+        self, frame: MergerQueries | LedgerBatch | LedgerTip, kept: KeptReleases
+    ) -> list[Send]:
+        """Applies what the ledger says."""
+        knew_names = self._knows_names
+        is_more, out = self._names.on(frame)
+        if is_more:
+            out += self._go_on(kept)
+        if self._knows_names and not knew_names:
+            self._sessions.resume_waiting()
+        return out
+
+    def _go_on(self, kept: KeptReleases) -> list[Send]:
+        """Does what has waited for the ledger, of which more is known."""
+        out: list[Send] = []
+        if self._names.maps.step != self._moving.maps.step:
+            self._moving.follow(self._names.maps)
+            out += self._names.follow(self._names.maps)
+        out += self._process_all(kept)
+        out += self._moving.open_early(self._has_all_names)
+        return out + self._moving.make_requests(self._has_all_names)
+
+    @property
+    def _has_all_names(self) -> bool:
+        """True if the names of the queries of all sessions are known that the tables give this
+        merger."""
+        return not self._names.is_fetching
 
     # --- batches -------------------------------------------------------------
 
@@ -246,7 +294,10 @@ class MergerMachine:
     ) -> list[Send]:
         """Records the pairs of the releases that are ready, or of one if it is."""
         out: list[Send] = []
+        hold_from = self._moving.hold_from
         for release in window.ready(self.applied, number):
+            if release.lsn >= hold_from or (len(release.shed) and not self._has_all_names):
+                continue
             sends = self._record_pairs(window, release)
             if sends is None:
                 self._was_refused = True  # a later tick tries again
@@ -265,7 +316,8 @@ class MergerMachine:
             window.finish(release.batch, release.end)
             return []
         if len(release.shed):
-            if not self._sessions.announce_shed(release, self._updates.owners.find()):
+            owned = self._moving.maps.at(release.lsn).owned_by(self._index)
+            if not self._sessions.announce_shed(release, self._names.updates.owners.find(), owned):
                 return None
             window.finish(release.batch, release.end)
             return []
@@ -288,6 +340,7 @@ class MergerMachine:
     def _finish_call(self, kept: KeptReleases) -> list[Send]:
         """Serves waiting sessions and reports the kept releases, at the end of a call."""
         out = self._sessions.serve() if self._knows_names else []
+        out += self._moving.continue_answers(self._watermark)
         for dispatcher, releases in kept.items():
             twice = self._windows[dispatcher].collapsed
             report = ReleasesKept(self._index, np.array(releases, np.int64), twice)
@@ -299,15 +352,19 @@ class MergerMachine:
     def _forget_names(self) -> list[Send]:
         """Drops the names that no batch can need, and reports to the sequencer that it may drop
         them too. The cursors that show which pairs need no name must be durable before."""
+        if self._names.is_fetching or self._moving.is_arriving:
+            return []  # names that are about to be known may be dropped by nobody
         if not self._sessions.write_cursors(lasting=True):
             return []
-        lowest = min(window.watermark for window in self._windows)
-        kept = self._updates.forget(lowest, self._sessions.last_kept_number)
+        kept = self._names.updates.forget(self._watermark, self._sessions.last_kept_number)
         self._forgotten.join_many(self._sessions.floor)
         return [Send(SEQUENCER, NamesKept(self._index, kept))]
 
     def _retain_chapters(self) -> None:
-        """Begins a chapter of the log when it is time, and drops old ones."""
+        """Begins a chapter of the log when it is time, and drops old ones; not while sessions move,
+        of which the log has more than a checkpoint says."""
+        if self._moving.is_active:
+            return
         end = self._journal.end
         # A checkpoint cannot describe batches that are reported in part.
         if self._retention.is_chapter_due(end, self._now) and not any(
@@ -333,4 +390,5 @@ class MergerMachine:
         """Returns a record of the sessions and of the offsets that are done."""
         done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
         ranges = np.array(done, np.int64).reshape(-1, 3).T
-        return CheckpointRecord(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)
+        found = CheckpointRecord(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)
+        return dataclasses.replace(found, table=self._moving.maps.now.lsn)

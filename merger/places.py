@@ -62,15 +62,25 @@ class FoundPlaces:
     def drop(self, sessions: I64, floor: I64) -> I64:
         """Drops what is at or below the floor of its session (both are columns, sessions rising),
         and returns the other rows, sorted by session and number."""
-        rows = np.concatenate([np.zeros((0, 5), np.int64), *self._parts])
+        rows: I64 = np.concatenate([np.zeros((0, 5), np.int64), *self._parts])
         rows = rows[rows[:, 3] > floor[np.searchsorted(sessions, rows[:, 0])]]
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 2], rows[:, 0]))]
+        # What came from another merger may be there twice; then the last counts.
+        differs = (np.diff(rows[:, [0, 2]], axis=0) != 0).any(1)
+        rows = rows[np.append(differs, True)[: len(rows)]]
         self._parts = [rows]
         self._size = min(len(rows), FOLD // 2)
         for number, lowest in zip(sessions.tolist(), floor.tolist(), strict=True):
             if blocks := self._blocks.get(number):
                 self._blocks[number] = [b for b in blocks if b.place.first > lowest]
         return rows
+
+    def drop_sessions(self, sessions: I64) -> None:
+        """Drops all rows of these sessions."""
+        rows = np.concatenate([np.zeros((0, 5), np.int64), *self._parts])
+        self._parts = [rows[~np.isin(rows[:, 0], sessions)]]
+        for number in sessions.tolist():
+            self._blocks.pop(number, None)
 
     def fold_blocks(self, session: int, rows: I64) -> list[tuple[int, BacklogPlace]]:
         """Returns (level, row) of a session's backlog, the oldest first. `rows` come without the

@@ -25,7 +25,8 @@ def count_pairs(first: int, last: int) -> int:
 class MatchedRecord(Frame):
     """The pairs of one batch, the objects `batch` to `end` (exclusive) of `dispatcher`, for
     this merger's sessions; written at `written` (Unix ms). end = batch: these are only some of
-    them, and others may follow in records of the same objects.
+    them, and others may follow in records of the same objects. end = batch - 1: another merger
+    has found them, and here nothing is said of these objects.
 
     Session i (rising) has the pairs cut[i]..cut[i + 1], numbered from first[i] on, by rising
     object. `handle` is the query, and `index` a row of the object columns, which hold
@@ -70,7 +71,7 @@ class CheckpointRecord(Frame):
     """A summary of all earlier records, except for the pairs that are still to be acknowledged and
     the names. A session's next pair is number `next`; acked and lost are as in Cursors. The
     offsets start..stop (exclusive) of `dispatcher` are done. Every pair so far was matched as of
-    an LSN of at most `lsn`."""
+    an LSN of at most `lsn`. table: the LSN of the table of sessions in force."""
 
     KIND = 72
     lsn: int
@@ -82,6 +83,7 @@ class CheckpointRecord(Frame):
     dispatcher: I64
     start: I64
     stop: I64
+    table: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,3 +131,35 @@ class MissingRecord(Frame):
     stop: int = 0
     shed: I64 = dataclasses.field(default_factory=no_offsets)
     share: F64 = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TakenOverRecord(Frame):
+    """The numbers of sessions that come from the merger `source` by the table of the LSN `lsn`; as
+    in CheckpointRecord. Their records follow, and then an ArrivedRecord."""
+
+    KIND = 76
+    lsn: int
+    source: int
+    session: I64
+    next: I64
+    acked: I64
+    lost: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArrivedRecord(Frame):
+    """A note that all records of the sessions of a TakenOverRecord are in this log."""
+
+    KIND = 77
+    lsn: int
+    source: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LeftRecord(Frame):
+    """A note that these sessions are another merger's: what the records before say of their
+    numbers and pairs does not count any more."""
+
+    KIND = 78
+    session: I64

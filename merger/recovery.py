@@ -2,28 +2,34 @@
 
 Numbers, acknowledgements and gaps only rise, and what is done stays done. So the order of the
 records does not matter, and records from before a checkpoint, which a log may still have, do no
-harm.
+harm. Only where a session has left for another merger, what comes before does not count any more.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
 from ps2stream.errors import DataDirectoryError
+from ps2stream.merger.arriving import TakenSessions
+from ps2stream.merger.backlog import BacklogPlace
 from ps2stream.merger.dedup import DedupWindow
 from ps2stream.merger.forgotten import ForgottenNames
 from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.places import FOLD, FoundPlaces
 from ps2stream.merger.records import (
+    ArrivedRecord,
     CheckpointRecord,
     CursorsRecord,
     DeadNamesRecord,
+    LeftRecord,
     MatchedRecord,
     MissingRecord,
     PlacesRecord,
+    TakenOverRecord,
 )
 from ps2stream.merger.retention import LogChapter
 from ps2stream.merger.sessions import MergerSession
@@ -34,13 +40,16 @@ from ps2stream.protocol.ports import Log
 @dataclasses.dataclass
 class RecoveredState:
     """The sessions by number, the windows by dispatcher, the log's chapters, and the highest LSN
-    as of which a kept pair was matched."""
+    as of which a kept pair was matched; and the sessions that were taken over from other mergers,
+    and those of them of which all records have arrived."""
 
     sessions: dict[int, MergerSession]
     windows: dict[int, DedupWindow]
     forgotten: ForgottenNames
     chapters: list[LogChapter]
     lsn: int
+    taken: TakenSessions = dataclasses.field(default_factory=dict)
+    arrived: set[tuple[int, int]] = dataclasses.field(default_factory=set)
 
 
 def recover(log: Log, journal: MatchJournal) -> RecoveredState:
@@ -56,7 +65,7 @@ def recover(log: Log, journal: MatchJournal) -> RecoveredState:
                 window = windows[record.dispatcher]
                 if record.end > record.batch:
                     window.finish(record.batch, record.end)
-                else:
+                elif record.end == record.batch:
                     window.tell(record.offset[record.index], record.handle)
                 found.lsn = max(found.lsn, record.lsn)
                 if not found.chapters[-1].began:
@@ -78,11 +87,20 @@ def recover(log: Log, journal: MatchJournal) -> RecoveredState:
                 windows[record.dispatcher].finish(record.start, record.stop)
             case PlacesRecord():
                 places.add_block(position, record)
+            case TakenOverRecord():
+                table.add(record.session, record.next, record.acked, record.lost)
+                found.taken[record.lsn, record.source] = record
+            case ArrivedRecord():
+                found.arrived.add((record.lsn, record.source))
+            case LeftRecord():
+                places.drop_sessions(record.session)
+                table.drop(record.session)
             case DeadNamesRecord():
                 found.forgotten.add_recovered(position, record)
         if places.is_large:
             places.drop(*table.floors())
-    found.sessions = _build_sessions(table, places, journal)
+    arriving = [r.session for key, r in found.taken.items() if key not in found.arrived]
+    found.sessions = _build_sessions(table, places, journal, arriving)
     return found
 
 
@@ -101,6 +119,11 @@ class _CursorTable:
             rows = self.rows()
             self._size = min(len(rows), FOLD // 2)
 
+    def drop(self, sessions: I64) -> None:
+        """Forgets these sessions."""
+        rows = self.rows()
+        self._parts = [rows[~np.isin(rows[:, 0], sessions)]]
+
     def floors(self) -> tuple[I64, I64]:
         """Returns the sessions, rising, and for each the number up to which no pair is needed."""
         rows = self.rows()
@@ -117,9 +140,11 @@ class _CursorTable:
 
 
 def _build_sessions(
-    table: _CursorTable, places: FoundPlaces, journal: MatchJournal
+    table: _CursorTable, places: FoundPlaces, journal: MatchJournal, arriving: Sequence[I64]
 ) -> dict[int, MergerSession]:
-    """Builds the sessions with their backlogs. Raises DataDirectoryError if a pair is missing."""
+    """Builds the sessions with their backlogs; of those that are arriving not all pairs are here.
+    Raises DataDirectoryError if a pair of another one is missing."""
+    partial = set(np.concatenate([np.zeros(0, np.int64), *arriving]).tolist())
     rows = places.drop(*table.floors())
     sessions = table.rows()
     start = np.searchsorted(rows[:, 0], sessions[:, 0]).tolist()
@@ -131,6 +156,9 @@ def _build_sessions(
         session.acked = session.taken = acked
         session.lost = session.noted = lost
         mine = rows[a:b, 1:]
+        if number in partial:
+            session.arriving = [BacklogPlace(*row) for row in mine.tolist()]
+            continue
         first = np.append(mine[:, 1], session.next)
         reached = np.append(session.floor, mine[:, 2]) + 1
         missing = np.flatnonzero(first > reached)

@@ -13,8 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from ps2stream.errors import DataDirectoryError
 from ps2stream.merger import fanout
-from ps2stream.merger.backlog import SessionBacklog
+from ps2stream.merger.backlog import BacklogPlace, SessionBacklog
 from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.kernels import add_new, copy_rows
 from ps2stream.merger.records import MatchedRecord, MissingRecord
@@ -101,11 +102,13 @@ class MergerSession:
 
     Its pairs have numbers, of which the next is `next`. Those up to `acked` are acknowledged;
     those up to `lost` are acknowledged or lost, and the log has recorded losses up to `noted`.
-    The stream was sent those up to `taken`.
+    The stream was sent those up to `taken`. While records of it come from another merger, it has
+    no stream and its places are in `arriving`, in any order.
     """
 
     __slots__ = (
-        "_epoch", "acked", "backlog", "lost", "next", "noted", "number", "stream", "taken",
+        "_epoch", "acked", "arriving", "backlog", "lost", "next", "noted", "number", "stream",
+        "taken",
     )  # fmt: skip
 
     def __init__(self, number: int, journal: MatchJournal) -> None:
@@ -113,6 +116,7 @@ class MergerSession:
         self.next = 1
         self.acked = self.lost = self.noted = self.taken = 0
         self.backlog = SessionBacklog(number, journal)
+        self.arriving: list[BacklogPlace] | None = None
         self.stream: MergerStream | None = None
         self._epoch = 0  # the highest epoch of a stream that was opened or closed
 
@@ -181,8 +185,28 @@ class MergerSession:
         """Numbers new pairs, `size` bytes at `position` of the log; returns the first's number."""
         first = self.next
         self.next += pairs
-        self.backlog.append(position, first, self.next - 1, size)
+        if self.arriving is None:
+            self.backlog.append(position, first, self.next - 1, size)
+        else:
+            self.arriving.append(BacklogPlace(position, first, self.next - 1, size))
         return first
+
+    def settle(self) -> None:
+        """Builds the backlog once all records have come from another merger. Raises
+        DataDirectoryError if a pair is missing."""
+        place_of = {place.first: place for place in self.arriving or ()}
+        self.arriving = None
+        places = sorted(place_of.values(), key=lambda place: place.first)
+        reached = self.floor
+        for place in places:
+            if place.first > reached + 1:
+                break
+            reached = max(reached, place.last)
+        if reached + 1 < self.next:
+            problem = f"pair {reached + 1} of session {self.number} did not come with the others"
+            raise DataDirectoryError(problem)
+        self.backlog.restore((0, place) for place in places)
+        self.backlog.drop(self.floor)
 
     def lose_bytes(self, most: int) -> None:
         """Drops the oldest places until at most `most` bytes are kept."""

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ps2stream.merger import fanout
+from ps2stream.merger.backlog import BacklogPlace
 from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.moved_records import take_matched, take_missing
 from ps2stream.merger.records import (
     LEAP,
     CursorsRecord,
+    DeadNamesRecord,
     MatchedRecord,
     MissingRecord,
+    TakenOverRecord,
     count_pairs,
 )
 from ps2stream.merger.sessions import MergerSession
 from ps2stream.merger.under_way import DeliveryAllowance
 from ps2stream.protocol.addresses import Send
-from ps2stream.protocol.frame import I64
+from ps2stream.protocol.frame import I64, U8
 from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.messages.sessions import (
     DeliveryArrivals,
@@ -27,6 +31,7 @@ from ps2stream.protocol.messages.sessions import (
     StreamDelivery,
     StreamDetach,
 )
+from ps2stream.protocol.rows import NEVER
 from ps2stream.protocol.wire import StringColumn
 
 TURN = 8 << 20  # bytes that are read from the log and sent before other messages are handled
@@ -35,7 +40,8 @@ IDLE_NAMES = 8 << 10  # bytes of names' handles that a stream without credits ma
 
 
 class MergerSessions:
-    """The sessions by number, whose pairs are in `journal`. `names` returns the ids of handles."""
+    """The sessions by number, whose pairs are in `journal`. `names` returns the ids of handles;
+    `names_arrived` notes names that another merger has written, which are in the log now."""
 
     def __init__(
         self,
@@ -44,11 +50,13 @@ class MergerSessions:
         names: Callable[[I64], StringColumn],
         quota: int,
         link_bytes: int,
+        names_arrived: Callable[[int, DeadNamesRecord], None],
     ) -> None:
         self._sessions = sessions
         self._journal = journal
         self._quota = quota
         self.names_of = names
+        self.names_arrived = names_arrived
         self._acked: set[int] = set()  # sessions whose cursors are to be written
         self._lost: set[int] = set()  # sessions whose gaps are to be written
         self._sendable: dict[int, None] = {}  # sessions that may be sent what waits
@@ -117,6 +125,12 @@ class MergerSessions:
         self._under_way.left(dispatcher)
         self._release_held_up(dispatcher)
 
+    def drop_stream(self, number: int) -> None:
+        """Removes the stream of a session that another merger delivers from now on."""
+        self._sessions[number].stream = None
+        for waiting in (self._sendable, *self._held_up.values()):
+            waiting.pop(number, None)
+
     def note_arrived(self, frame: DeliveryArrivals) -> None:
         """Takes a dispatcher's report of the bytes that have arrived there."""
         self._under_way.arrived(frame.dispatcher, frame.bytes)
@@ -166,10 +180,12 @@ class MergerSessions:
         record = MissingRecord(release.missed, first, first + LEAP - 1, *range_)
         return self._add_missing(record, sessions, LEAP)
 
-    def announce_shed(self, release: MatchRelease, owners: I64) -> bool:
-        """Writes the notice of a release, that load was shed, for every session: those of `owners`,
-        and all that are known; returns whether the log took it. `serve` sends it."""
-        numbers = np.union1d(owners, np.fromiter(self._sessions, np.int64, len(self._sessions)))
+    def announce_shed(self, release: MatchRelease, owners: I64, owned: U8) -> bool:
+        """Writes the notice of a release, that load was shed, for every session in a slot that is
+        `owned`, uint8[slots]: those of `owners`, and all that are known; returns whether the log
+        took it. `serve` sends it."""
+        numbers = np.union1d(owners, self.numbers)
+        numbers = numbers[owned[numbers % len(owned)] != 0]
         if not len(numbers):
             return True
         sessions = [self._ensure_session(number) for number in numbers.tolist()]
@@ -262,16 +278,101 @@ class MergerSessions:
     def last_kept_number(self, number: int) -> int:
         """Returns the number of the session's last pair if pairs of it are kept, else 0."""
         session = self._sessions.get(number)
-        return 0 if session is None or session.backlog.oldest is None else session.next - 1
+        if session is None:
+            return 0
+        return session.next - 1 if session.backlog.oldest is not None or session.arriving else 0
 
     def floor(self, number: int) -> int:
-        """Returns the number up to which no pairs of the session are kept."""
-        return self._sessions[number].floor
+        """Returns the number up to which no pairs of the session are kept; no pair of one that has
+        left for another merger is."""
+        session = self._sessions.get(number)
+        return NEVER if session is None else session.floor
 
-    def cursor_table(self) -> I64:
-        """Returns int64[4, n]: number, next, acked and lost of each session."""
-        rows = [(s.number, s.next, s.acked, s.lost) for s in self]
+    def cursor_table(self, numbers: I64 | None = None) -> I64:
+        """Returns int64[4, n]: number, next, acked and lost of each session, or of these."""
+        chosen = self if numbers is None else map(self._sessions.__getitem__, numbers.tolist())
+        rows = [(s.number, s.next, s.acked, s.lost) for s in chosen]
         return np.array(rows, np.int64).reshape(-1, 4).T
+
+    # --- sessions that move between mergers -----------------------------------------
+
+    @property
+    def numbers(self) -> I64:
+        """The numbers of the sessions, rising."""
+        return np.sort(np.fromiter(self._sessions, np.int64, len(self._sessions)))
+
+    def floors(self, numbers: I64) -> I64:
+        """Returns for each session, which may be unknown, the number up to which no pair is
+        needed; of an unknown one, no pair is."""
+        known = self._sessions
+        found = [known[n].floor if n in known else NEVER for n in numbers.tolist()]
+        return np.array(found, np.int64)
+
+    def find_oldest(self, numbers: I64) -> int | None:
+        """Returns the first position of the log that one of these sessions needs."""
+        places = (self._sessions[number].backlog.oldest for number in numbers.tolist())
+        return min((place.position for place in places if place is not None), default=None)
+
+    def drop(self, numbers: I64) -> None:
+        """Drops these sessions, which are another merger's."""
+        for number in numbers.tolist():
+            self.drop_stream(number)
+            del self._sessions[number]
+            self._acked.discard(number)
+            self._lost.discard(number)
+            self._stalled.discard(number)
+
+    def take_over(self, record: TakenOverRecord) -> None:
+        """Goes on with the numbers of sessions whose records are still to come."""
+        columns = record.session, record.next, record.acked, record.lost
+        for number, following, acked, lost in zip(*(c.tolist() for c in columns), strict=True):
+            session = self._ensure_session(number)
+            session.next = max(session.next, following)
+            session.acked = session.taken = max(session.acked, acked)
+            session.lost = session.noted = max(session.lost, lost)
+            session.arriving = session.arriving or []
+
+    def add_arrived(
+        self, position: int, record: MatchedRecord | MissingRecord | DeadNamesRecord
+    ) -> None:
+        """Notes a record of another merger that is in the log at this position now."""
+        if isinstance(record, DeadNamesRecord):
+            return self.names_arrived(position, record)
+        if isinstance(record, MatchedRecord):
+            last, sizes = record.first + np.diff(record.cut) - 1, fanout.bytes_of(record)
+        else:
+            last, sizes = record.last, [0] * len(record.last)
+        spans = record.session.tolist(), record.first.tolist(), last.tolist(), sizes
+        for number, first, end, size in zip(*spans, strict=True):
+            arriving = self._sessions[number].arriving
+            assert arriving is not None
+            arriving.append(BacklogPlace(position, first, end, size))
+        return None
+
+    def rewrite(self, taken: TakenOverRecord) -> bool:
+        """Writes again what the sessions of a record, of which all records have come, were numbered
+        here meanwhile: the places of a backlog rise. Returns whether the log took that."""
+        sessions = [self._sessions[number] for number in taken.session.tolist()]
+        positions: set[int] = set()
+        for session, following in zip(sessions, taken.next.tolist(), strict=True):
+            last = {place.first: place for place in session.arriving or ()}
+            positions.update(p.position for p in last.values() if p.first >= following)
+        for position in sorted(positions):
+            record = self.record(position)
+            chosen = np.isin(record.session, taken.session)
+            is_matched = isinstance(record, MatchedRecord)
+            part = take_matched(record, chosen) if is_matched else take_missing(record, chosen)  # type: ignore[arg-type]
+            assert part is not None
+            if (again := self._journal.append(part)) is None:
+                return False
+            self.add_arrived(again, part)
+        return True
+
+    def settle(self, numbers: I64) -> None:
+        """Builds the backlogs of sessions of which all records have come. Raises
+        DataDirectoryError if a pair is missing."""
+        for number in numbers.tolist():
+            self._sessions[number].settle()
 
     def _hold_up_session(self, session: MergerSession) -> None:
         if session.stream is not None:

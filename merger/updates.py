@@ -16,9 +16,10 @@ from ps2stream.merger.query_owners import QueryOwners
 from ps2stream.merger.records import DeadNamesRecord
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.follower import LedgerFollower
-from ps2stream.protocol.frame import I64, concat_ragged, sealed, take_ragged
+from ps2stream.protocol.frame import I64, U8, concat_ragged, sealed, take_ragged
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, MergerQueries
 from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.protocol.wire import StringColumn
 
 
@@ -31,11 +32,14 @@ class _DeletedQueries(NamedTuple):
 
 
 class MergerUpdates:
-    """Follows the names that merger `index` of `mergers` needs: those of its sessions' queries."""
+    """Follows the names that merger `index` needs: those of the queries of sessions in the slots
+    that are `owned`, uint8[slots]. `maps`: the tables of sessions as of `applied`."""
 
-    def __init__(self, index: int, mergers: int, forgotten: ForgottenNames) -> None:
+    def __init__(self, index: int, owned: U8, maps: SessionMaps, forgotten: ForgottenNames) -> None:
         self._index = index
-        self._mergers = mergers
+        self.owned = owned
+        self.maps = maps
+        self._begun = maps.order
         self.names = QueryNames()
         self.owners = QueryOwners()
         self._forgotten = forgotten
@@ -62,6 +66,8 @@ class MergerUpdates:
                     self.names, self.owners = QueryNames(), QueryOwners()
                     self._deleted.clear()
         while (now := self._stream.next()) is not None:
+            if len(now.sessions):
+                self._follow_sessions(now)
             rows = QueryRows.decode(now.rows.data) if isinstance(now, LedgerBatch) else now
             self._apply_rows(rows)
         if isinstance(frame, LedgerBatch):
@@ -121,11 +127,24 @@ class MergerUpdates:
         ids = self.names.of(handle[rows])
         return self._forgotten.add(DeadNamesRecord(session[rows], handle[rows], lasts[rows], *ids))
 
+    def _follow_sessions(self, frame: MergerQueries | LedgerBatch) -> None:
+        """Follows a change of the tables of sessions. At the begin of a state, no name is known
+        yet, so that those of all sessions of the tables can be. Later, what the dispatchers send no
+        more is not known any more, though the next change may call for it again."""
+        self.maps = SessionMaps.of_record(frame.sessions)
+        needed = self.maps.needed_by(self._index)
+        owned = self.owned if len(needed) == len(self.owned) else np.zeros_like(needed)
+        if isinstance(frame, LedgerBatch) and frame.state:
+            # It may be an earlier state, before the tables that call for what is owned here.
+            self.owned = sealed(owned | needed)
+        elif self.maps.order > self._begun:
+            self.owned = sealed(owned & needed)
+
     def _apply_rows(self, rows: MergerQueries | QueryRows) -> None:
         """Applies the rows that are new and of this merger's sessions."""
         inserts, deletes, rise = part_updates(
             sealed(rows.kind), sealed(rows.lsn), sealed(rows.handle), sealed(rows.session),
-            (self._index, self._mergers), self._stream.before,
+            self.owned, self._stream.before,
         )  # fmt: skip
         if not rise:
             inserts = inserts[np.argsort(rows.handle[inserts], kind="stable")]

@@ -72,5 +72,5 @@ class CommittedRequests(_EncodedOnce, NamedUpdates):
         return self.__dict__[name]
 
 
-_NO_STATE = {"state": 0, "until": 0, "strategy": nothing()}
+_NO_STATE = {"state": 0, "until": 0, "strategy": nothing(), "sessions": nothing()}
 _REQUEST_FIELDS = {field.name for field in dataclasses.fields(NamedUpdates)}

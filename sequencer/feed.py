@@ -20,11 +20,15 @@ IDLE_TICKS = 100  # without a request after which a state is dropped
 
 class StateFeed:
     """The state `number`, as of the LSN `until`, on its way to one receiver. `strategy` is the
-    record of the plan, or the plan change, that was in force."""
+    record of the plan, or the plan change, that was in force, and `sessions` that of the tables of
+    sessions."""
 
-    def __init__(self, number: int, pieces: Sequence[StatePiece], until: int, strategy: U8) -> None:
+    def __init__(
+        self, number: int, pieces: Sequence[StatePiece], until: int, strategy: U8, sessions: U8
+    ) -> None:
         self.number = number
         self._strategy = strategy
+        self._sessions = sessions
         self.until = until
         self.idle = 0  # ticks since the last request
         self._pieces = pieces
@@ -40,12 +44,14 @@ class StateFeed:
         return self._make_piece(0)
 
     def _make_piece(self, number: int) -> LedgerBatch:
-        """Returns one piece as a message; the first has the record of the plan."""
+        """Returns one piece as a message; the first has the records."""
         rows = self._pieces[number].rows() if self._pieces else no_queries()
         ends = [*self._starts[1:], self.until]
-        strategy = self._strategy if number == 0 else nothing()
+        records = nothing(), nothing()
+        if number == 0:
+            records = self._strategy, self._sessions
         span = self._starts[number] + 1, ends[number]
-        return LedgerBatch(*span, -1, self.number, self.until, packed(rows), strategy)
+        return LedgerBatch(*span, -1, self.number, self.until, packed(rows), *records)
 
 
 class FetchAnswers:
@@ -75,10 +81,12 @@ class FetchAnswers:
         store: Store,
         lsn: int,
         strategy: Callable[[], U8],
+        sessions: Callable[[], U8] = nothing,
     ) -> LedgerBatch | None:
         """Returns what follows `request.after` in the state or in the log, FEED_ROWS or a few more
         rows; None if nothing does. `lsn` is the last of the ledger, and `strategy` makes the
-        record of the plan, or the plan change, in force."""
+        record of the plan, or the plan change, in force, `sessions` that of the tables of
+        sessions."""
         to = Address(ROLES[request.role], request.index)
         if request.after >= max(self._horizon, 1) and not request.state:
             self._feeds.pop(to, None)
@@ -89,15 +97,15 @@ class FetchAnswers:
         if feed is None:
             self._number += 1
             pieces = live.state(FEED_ROWS)
-            feed = self._feeds[to] = StateFeed(self._number, pieces, lsn, strategy())
+            feed = self._feeds[to] = StateFeed(self._number, pieces, lsn, strategy(), sessions())
         return feed.answer(request)
 
 
 def _read_log(store: Store, after: int) -> LedgerBatch:
-    """Returns what follows this LSN in the log: rows, or one plan change."""
+    """Returns what follows this LSN in the log: rows, or one change of plan or sessions."""
     found: list[LedgerBatch] = []
     for batch in store.replay(after):
-        if len(batch.strategy):
+        if len(batch.strategy) or len(batch.sessions):
             if found:
                 break
             return dataclasses.replace(batch, owner=-1)
@@ -116,7 +124,11 @@ def packed(rows: QueryRows) -> U8:
 def find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:
     """Returns the highest LSN of which the batch lacks a row; 0 when it has all. An insert alone
     may be what compaction left of a replacement, so `until` says so."""
-    if len(batch.strategy) or (not batch.until and len(rows) > batch.lsn_to - batch.lsn_from):
+    if (
+        len(batch.strategy)
+        or len(batch.sessions)
+        or (not batch.until and len(rows) > batch.lsn_to - batch.lsn_from)
+    ):
         return 0
     missing = np.setdiff1d(np.arange(batch.lsn_from, batch.lsn_to + 1), rows.lsn)
     return max(batch.until, int(missing.max(initial=0)))

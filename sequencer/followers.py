@@ -45,9 +45,16 @@ class FollowerProgress:
     def mark(self, peer: Address, lsn: int) -> bool:
         """Notes that a peer needs nothing that was deleted at or below `lsn`; returns whether the
         watermark has risen."""
-        self._marks[peer] = max(self._marks[peer], lsn)
+        if peer in self._marks:  # otherwise it has no sessions yet, or none any more
+            self._marks[peer] = max(self._marks[peer], lsn)
         before, self.watermark = self.watermark, max(self.watermark, min(self._marks.values()))
         return self.watermark > before
+
+    def count_mergers(self, mergers: int) -> None:
+        """Follows so many mergers from now on; those that are new need what is not forgotten."""
+        others = {peer: lsn for peer, lsn in self._marks.items() if peer.role != "merger"}
+        names = [Address("merger", i) for i in range(mergers)]
+        self._marks = others | {peer: self._marks.get(peer, self.watermark) for peer in names}
 
     def see(self, end: int) -> bool:
         """Raises `visible`, to `end` if all dispatchers are fenced; returns whether it rose."""

@@ -8,15 +8,15 @@ again, and is answered from the state or from the ledger (docs/decisions/0006).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ps2stream.errors import StoreFailed, Unavailable
-from ps2stream.protocol.addresses import ROLES, Address, Send
+from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
 from ps2stream.protocol.frame import U8, Frame
+from ps2stream.protocol.messages.handover import MergersRequest, SessionsHeld
 from ps2stream.protocol.messages.plan import (
     PlanChangeRequest,
     PostingCounts,
@@ -28,7 +28,6 @@ from ps2stream.protocol.messages.updates import (
     AppliedReport,
     LedgerBatch,
     LedgerFetch,
-    LedgerTip,
     LookupRequest,
     NamesKept,
     UpdateDecision,
@@ -37,7 +36,7 @@ from ps2stream.protocol.messages.updates import (
 )
 from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, Store
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
-from ps2stream.protocol.ticks import REPEAT_TICKS
+from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import PlanState
@@ -47,16 +46,18 @@ from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, find_left_out, packed
 from ps2stream.sequencer.followers import FollowerProgress
+from ps2stream.sequencer.log_progress import note_log_reached
 from ps2stream.sequencer.pending_plan import find_pending
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.query_ends import QueryEnds
 from ps2stream.sequencer.registry import QueryRegistry, encode
 from ps2stream.sequencer.remembered import RememberedAnswers, RememberedUpdates, RequestKey
+from ps2stream.sequencer.session_moves import SessionMoves
 from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.taken_requests import take_requests
+from ps2stream.sequencer.tips import TipAnnouncer
 from ps2stream.sequencer.token_table import TokenTable
-
-log = logging.getLogger("ps2stream.store")
+from ps2stream.sequencer.update_totals import UpdateTotals
 
 ENDED_ROWS = 4096
 """The queries that end in one commit, at most; there is one a tick."""
@@ -66,7 +67,7 @@ class SequencerMachine:
     """The machine that owns the order, in its incarnation `epoch`. `peers` is everyone but itself;
     `store` holds what was committed; `recent` bounds the updates that are remembered by request id.
     `plan` is the one of the service's start, from which the ledger's plan changes follow;
-    `restarts` means that the service starts now."""
+    `restarts` means that the service starts now; `mergers`: their first number."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class SequencerMachine:
         quotas: QuotaTable = NO_QUOTAS,
         plan: RoutingPlan | None = None,
         restarts: bool = False,
+        mergers: int = 1,
     ) -> None:
         self._store = store
         self._peers = list(peers)
@@ -93,7 +95,10 @@ class SequencerMachine:
         self._plans = PlanChangeDriver(
             plan, self._peers, self._followers, self._live, self._record_plan_change, store
         )
+        self._moves = SessionMoves(mergers, self._peers, self._followers, self._record_sessions)
         for batch in store.replay():
+            if len(batch.sessions):
+                self._moves.apply(batch.sessions)
             if len(batch.strategy):
                 self._plans.replay(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
@@ -103,9 +108,8 @@ class SequencerMachine:
             self._live.forget(store.watermark)
             horizon = max(horizon, find_left_out(batch, rows))
         self._feeds = FetchAnswers(epoch << 32, horizon)
-        self._last_tip, self._tip_age = (-1, -1), 0  # at the last tick; ticks since it changed
-        self._inserts = self._deleted = self._ended = 0  # committed since the start
-        self._outcomes = np.zeros(len(UpdateStatus), np.int64)
+        self._tips = TipAnnouncer(self._peers, self._followers)
+        self._totals = UpdateTotals()
         self._plans.start(plan if restarts else None)
 
     @property
@@ -117,6 +121,16 @@ class SequencerMachine:
     def visible(self) -> int:
         """The LSN that every live dispatcher has applied."""
         return self._followers.visible
+
+    @property
+    def mergers(self) -> int:
+        """The number of mergers that have sessions, or had them before these began to move."""
+        return self._moves.maps.mergers
+
+    @property
+    def sessions_move(self) -> bool:
+        """True while sessions move between mergers."""
+        return self._moves.maps.before is not None
 
     @property
     def strategy(self) -> PlanState:
@@ -141,22 +155,17 @@ class SequencerMachine:
     @property
     def counters(self) -> dict[str, Any]:
         """Totals since the start, and present sizes."""
-        outcomes = zip(UpdateStatus, self._outcomes.tolist(), strict=True)
-        return {
-            "lsn": self._lsn,
-            "live": self.live,
-            "sessions": len(self._sessions),
-            "inserts": self._inserts,
-            "deletes": self._deleted,
-            "ended": self._ended,
-            "refused_updates": {s.name.lower(): n for s, n in outcomes if s != UpdateStatus.OK},
-            **self._plans.counters,
-        }
+        sizes = {"lsn": self._lsn, "live": self.live, "sessions": len(self._sessions)}
+        return sizes | self._totals.counters | self._plans.counters | self._moves.counters
 
     def run(self, workers: int) -> int:
         """Takes the number of workers that run now, or will at once; returns how many should run.
         A plan for more workers is refused until they run."""
         return self._plans.run(workers)
+
+    def run_mergers(self, mergers: int) -> int:
+        """Takes the number of mergers that run now, or will at once; returns how many should."""
+        return self._moves.run(mergers)
 
     def note_time(self, now_ms: int) -> None:
         """Notes the time, Unix ms, which inserts with a validity are stamped with."""
@@ -164,29 +173,23 @@ class SequencerMachine:
 
     def tick(self, now_ms: int = 0) -> list[Send]:
         """Does periodic work, ten times a second. As messages may have been lost, all peers are
-        sent the tip: at the tick after it has changed, then ever more seldom. now_ms: Unix time, by
-        which queries end."""
+        sent the tip. now_ms: Unix time, by which queries end."""
         self.note_time(now_ms)
         self._feeds.tick()
         out = self._end_queries(now_ms)
-        tip = (self._lsn, self.visible)
-        self._tip_age = self._tip_age + 1 if tip == self._last_tip else 0
-        self._last_tip = tip
-        is_due = not self._tip_age & (self._tip_age - 1) or not self._tip_age % REPEAT_TICKS
-        out += self._plans.tick(now_ms)
-        return out + (self._make_tips(self._peers) if is_due else [])
+        out += self._plans.tick(now_ms) + self._moves.tick()
+        return out + self._tips.tick(self._lsn)
 
     def fence(self, dispatcher: int) -> list[Send]:
         """Stops waiting for a dispatcher, which accepts nothing any more."""
         self._followers.fence(Address("dispatcher", dispatcher))
-        return self._announce_visible()
+        return self._tips.announce_visible(self._lsn)
 
     def joined(self, peer: Address) -> list[Send]:
         """Handles a new incarnation of a peer, which has applied nothing yet."""
         self._feeds.joined(peer)
         self._followers.joined(peer)
-        self._tip_age = 0  # this tip may be lost, too
-        return self._make_tips([peer])
+        return self._tips.joined(peer, self._lsn)
 
     def on(self, frame: Frame) -> list[Send]:
         """Handles any message to the sequencer; returns what is to be sent."""
@@ -199,7 +202,7 @@ class SequencerMachine:
                 self._raise_watermark(Address("merger", frame.merger), frame.lsn)
                 return []
             case LogReached():
-                self._note_log_reached(frame)
+                note_log_reached(self._store, frame)
                 return []
             case LedgerFetch():
                 return self._answer_fetch(frame)
@@ -216,6 +219,10 @@ class SequencerMachine:
                 return self._plans.note_holding_worker(frame)
             case PostingCounts():
                 return self._plans.note_postings(frame)
+            case SessionsHeld():
+                return self._moves.note_held(frame)
+            case MergersRequest():
+                return self._moves.answer(frame, self._dispatchers[frame.dispatcher], self._lsn)
             case PlanChangeRequest():
                 return self._plans.answer_request(frame, lambda: self._lsn)
         raise TypeError(f"the sequencer does not accept {type(frame).__name__}")
@@ -264,12 +271,12 @@ class SequencerMachine:
             for key, count in zip(requests, taken.counts, strict=True):
                 status = np.full(count, UpdateStatus.UNAVAILABLE, np.uint8)
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(count, np.int64))
-            self._outcomes[UpdateStatus.UNAVAILABLE] += sum(taken.counts)
+                self._totals.note_outcomes(status)
             return []
         if taken.read is not None:  # only programs say that a query ends
             self._ends.note(taken.read, verdict.is_inserted, verdict.lsn)
         if verdict.refused or over is not None:
-            self._outcomes += np.bincount(status, minlength=len(self._outcomes))
+            self._totals.note_outcomes(status)
         for key, answer in zip(requests, answers, strict=True):
             decisions[key] = answer.decision
         return [Send(to, applied) for to in self._dispatchers] if applied else []
@@ -299,7 +306,7 @@ class SequencerMachine:
         except Unavailable:
             self._ends.put_back(now_ms, due)
             return []
-        self._ended += len(due)
+        self._totals.ended += len(due)
         return [Send(to, applied) for to in self._dispatchers] if applied else []
 
     # --- committing ------------------------------------------------------------------
@@ -328,22 +335,35 @@ class SequencerMachine:
         if sessions:
             self._sessions.add_sessions(sessions)
         inserts = self._live.apply_prepared(verdict.prepared, self._sessions.tenants.counts)
-        self._inserts += inserts
-        self._deleted += count - inserts
+        self._totals.note_committed(inserts, count - inserts)
         if verdict.requests is not None:
             self._remembered.add(verdict.requests, verdict.keys)
         self._answers.keep(answers)
         return applied
 
     def _record_plan_change(self, record: U8, owner: int) -> list[Send]:
-        """Commits a plan change; returns what every dispatcher is sent. Raises Unavailable."""
-        lsn = self._lsn + 1
-        applied = LedgerBatch(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
-        plan = self._plans.find_serving_plan(record, lsn)
-        pending, watermark = find_pending(record), self._followers.watermark
-        self._store.commit(LedgerChange(applied, watermark=watermark, plan=plan, pending=pending))
+        return self._record_change(record, nothing(), owner)
+
+    def _record_sessions(self, record: U8, owner: int) -> list[Send]:
+        return self._record_change(nothing(), record, owner)
+
+    def _record_change(self, plans: U8, sessions: U8, owner: int) -> list[Send]:
+        """Commits a change of the plans, or of the tables of sessions. Raises Unavailable."""
+        lsn, watermark = self._lsn + 1, self._followers.watermark
+        applied = LedgerBatch(lsn, lsn, owner, 0, 0, packed(no_queries()), plans, sessions)
+        if len(plans):
+            plan, pending = self._plans.find_serving_plan(plans, lsn), find_pending(plans)
+            change = LedgerChange(applied, watermark=watermark, plan=plan, pending=pending)
+        else:
+            maps = SessionMaps.of_record(sessions)
+            moves = f"{lsn} moving" if maps.before is not None else str(lsn)
+            change = LedgerChange(applied, watermark=watermark, mergers=maps.mergers, moves=moves)
+        self._store.commit(change)
         self._lsn = lsn
-        self._plans.apply(record, lsn)
+        if len(plans):
+            self._plans.apply(plans, lsn)
+        else:
+            self._moves.apply(sessions)
         return [Send(to, applied) for to in self._dispatchers]
 
     # --- the other messages ------------------------------------------------------------
@@ -353,48 +373,23 @@ class SequencerMachine:
         self._followers.apply(ack.dispatcher, ack.lsn)
         self._raise_watermark(Address("dispatcher", ack.dispatcher), ack.watermark)
         self._plans.note_report(ack)
-        return self._announce_visible() + self._plans.take_due_step()
-
-    def _note_log_reached(self, reached: LogReached) -> None:
-        """Notes the position that a log has reached. Raises StoreFailed; while the disk is full, it
-        is not noted, and a later report has as much."""
-        name, notes = reached.name.tobytes().decode(), self._store.log_notes() or {}
-        if (note := notes.get(name)) is None:
-            return
-        position = max(note.position, reached.position)
-        highest = max(note.highest, reached.highest)
-        notes[name] = note._replace(position=position, highest=highest)
-        try:
-            self._store.note_logs(notes)
-        except StoreFailed:
-            raise
-        except Unavailable:
-            log.warning("the progress of %s was not recorded: the disk is full", name)
+        return self._tips.announce_visible(self._lsn) + self._plans.take_due_step()
 
     def _raise_watermark(self, peer: Address, lsn: int) -> None:
         """Takes a peer's watermark, and drops the deleted queries that nobody needs then."""
         if self._followers.mark(peer, lsn):
             self._live.forget(self._followers.watermark)
 
-    def _announce_visible(self) -> list[Send]:
-        """Makes tips for the dispatchers if more has become visible."""
-        return self._make_tips(self._dispatchers) if self._followers.see(self._lsn) else []
-
-    def _make_tips(self, peers: Sequence[Address]) -> list[Send]:
-        """Makes tips for these peers except for fenced ones: a dispatcher that starts would take
-        for visible what is visible only without it."""
-        tip = LedgerTip(self._lsn, self.visible)
-        return [Send(to, tip) for to in peers if self._followers.waits_for(to)]
-
     def _answer_fetch(self, request: LedgerFetch) -> list[Send]:
         """Answers a Fetch if anything follows, and then sends the tip."""
         to = Address(ROLES[request.role], request.index)
         try:
             piece = self._feeds.answer(
-                request, self._live, self._store, self._lsn, self._plans.make_record
-            )
+                request, self._live, self._store, self._lsn, self._plans.make_record,
+                self._moves.make_record,
+            )  # fmt: skip
         except StoreFailed:
             raise
         except Unavailable:
             piece = None  # it will be requested again
-        return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
+        return [*([] if piece is None else [Send(to, piece)]), *self._tips.make([to], self._lsn)]

@@ -14,11 +14,12 @@ import numpy as np
 
 from ps2stream.protocol.addresses import CONTROLLER, Address, Send
 from ps2stream.protocol.follower import LedgerFollower
-from ps2stream.protocol.frame import Frame, take_ragged
+from ps2stream.protocol.frame import Frame, sealed, take_ragged
 from ps2stream.protocol.messages.loads import LoadRequest
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
     RoutedObjects,
+    SessionTable,
     StaleRoute,
     SuspectBegin,
     WatermarkNotice,
@@ -26,6 +27,7 @@ from ps2stream.protocol.messages.objects import (
 from ps2stream.protocol.messages.plan import TransferChunk
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, WorkerUpdates
 from ps2stream.protocol.rows import UpdateKind
+from ps2stream.protocol.session_map import SessionMap
 from ps2stream.routing.plan_follower import PlanFollower
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.workers.gi2 import GI2
@@ -71,6 +73,8 @@ class WorkerMachine:
     ) -> None:
         self.index = index
         self._clock_us, self._cpu_us = clock_us, cpu_us
+        # A guess: by the ledger, the first table may be one of another number of mergers.
+        self._sessions = SessionMap.first(mergers)._replace(lsn=-1)
         self._mergers = mergers
         self._grid = tagger.grid
         self._stream: LedgerFollower[WorkerUpdates] = LedgerFollower(
@@ -160,6 +164,11 @@ class WorkerMachine:
                 return self._store_chunk(frame)
             case LedgerTip():
                 return self._stream.hear(frame.lsn)
+            case SessionTable():
+                if frame.lsn > self._sessions.lsn:
+                    self._sessions = SessionMap(frame.lsn, sealed(frame.table))
+                    self._mergers = self._sessions.mergers
+                return []
             case WatermarkNotice():
                 self._note_watermark(frame.dispatcher, frame.watermark)
                 more = self._stream.skip(frame.after, frame.lsn)
@@ -327,13 +336,13 @@ class WorkerMachine:
         row, handle, session = objects.row[found.row], found.handle, found.session
         count = np.array([len(row)], np.int64)
         if self._mergers > 1:
-            of = (session % self._mergers).astype(np.uint16)  # which NumPy sorts by radix
+            of = self._sessions.mergers_of(session)  # which NumPy sorts by radix
             order = np.argsort(of, kind="stable")
             row, handle, session = row[order], handle[order], session[order]
             count = np.bincount(of, minlength=self._mergers)
         took_us, cpu_us = self._clock_us() - begun, self._cpu_us() - cpu_begun
         answer = MatchBatch(
             self.index, objects.batch, objects.attempt, took_us, cpu_us, self.held,
-            count, row, handle, session,
+            count, row, handle, session, self._sessions.lsn,
         )  # fmt: skip
         return [Send(Address("dispatcher", objects.dispatcher), answer)]

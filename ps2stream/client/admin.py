@@ -13,6 +13,7 @@ from ps2stream.client.caller import ADMIN, Caller
 from ps2stream.client.channel import Reports
 from ps2stream.client.inputs import import_frames, request_of
 from ps2stream.client.requests import Query
+from ps2stream.client.scaling import MergerScale
 from ps2stream.v1 import admin_pb2
 
 if TYPE_CHECKING:
@@ -136,6 +137,13 @@ class AdminCaller(Caller):
         request = request_of(admin_pb2.ScaleWorkersRequest, workers=workers)
         found = self._call_rpc(f"{ADMIN}ScaleWorkers", request, admin_pb2.ScaleWorkersResponse)
         return found.lsn, found.version
+
+    def scale_mergers(self, mergers: int = 0) -> MergerScale:
+        """Begins the move of sessions to this number of mergers, or only reports how far it is if
+        that is 0. Waits for mergers to start. Needs the scope admin."""
+        request = request_of(admin_pb2.ScaleMergersRequest, mergers=mergers)
+        found = self._call_rpc(f"{ADMIN}ScaleMergers", request, admin_pb2.ScaleMergersResponse)
+        return MergerScale(found.mergers, found.lsn, found.moving)
 
     # --- tokens ---------------------------------------------------------------
 

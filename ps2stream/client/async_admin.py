@@ -12,6 +12,7 @@ from ps2stream.client.async_caller import ADMIN, AsyncCaller
 from ps2stream.client.async_channel import AsyncReports
 from ps2stream.client.inputs import import_frames, request_of
 from ps2stream.client.requests import Query
+from ps2stream.client.scaling import MergerScale
 from ps2stream.v1 import admin_pb2
 
 if TYPE_CHECKING:
@@ -139,6 +140,15 @@ class AsyncAdminCaller(AsyncCaller):
             f"{ADMIN}ScaleWorkers", request, admin_pb2.ScaleWorkersResponse
         )
         return found.lsn, found.version
+
+    async def scale_mergers(self, mergers: int = 0) -> MergerScale:
+        """Begins the move of sessions to this number of mergers, or only reports how far it is if
+        that is 0. Waits for mergers to start. Needs the scope admin."""
+        request = request_of(admin_pb2.ScaleMergersRequest, mergers=mergers)
+        found = await self._call_rpc(
+            f"{ADMIN}ScaleMergers", request, admin_pb2.ScaleMergersResponse
+        )
+        return MergerScale(found.mergers, found.lsn, found.moving)
 
     # --- tokens ---------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ps2stream.cluster.allocator import return_free_memory
 from ps2stream.cluster.later_trims import TrimmedLater
-from ps2stream.cluster.log_pairing import pair_logs
+from ps2stream.cluster.log_pairing import make_log, pair_logs
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.snapshots import NO_SNAPSHOTS, SnapshotPolicy, SnapshotSaver
@@ -254,6 +254,11 @@ class SequencerShell(ActorShell):
         if self._ledger.lsn != self.machine.lsn:
             self.machine = self._topology.sequencer(self._ledger, self.epoch, restarts=True)
 
+    def make_log(self, logs: ServiceLogs, merger: Address) -> None:
+        """Makes the log of a merger that is about to start; see log_pairing.make_log."""
+        with self._lock:
+            make_log(logs, self._ledger, merger)
+
     def admit(self, peers: list[Address]) -> list[int]:
         """Returns new epochs for new incarnations of these peers."""
         with self._lock:
@@ -290,6 +295,11 @@ class SequencerShell(ActorShell):
         """Returns how many workers are wanted; see SequencerMachine.run."""
         with self._lock:
             return self.machine.run(running)
+
+    def mergers(self, running: int) -> int:
+        """Returns how many mergers are wanted; see SequencerMachine.run_mergers."""
+        with self._lock:
+            return self.machine.run_mergers(running)
 
     def stop(self) -> None:
         """Stops the thread and closes the ledger."""

@@ -48,6 +48,7 @@ from ps2stream.language.analyzer import Frequencies
 from ps2stream.observability.process import wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address
 from ps2stream.protocol.frame import Frame, strings_to_column
+from ps2stream.protocol.messages.handover import MergersReply, MergersRequest
 from ps2stream.protocol.messages.loads import AdjustReply, AdjustRequest
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply, PlanChangeRequest
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
@@ -207,6 +208,9 @@ class DispatcherEdge:
     ) -> Future[PlanChangeReply]:
         raw = np.frombuffer(plan, np.uint8)
         return self._forward(PlanChangeRequest(DISPATCHER, self._index, 0, ask, raw))
+
+    def mergers(self, mergers: int = 0) -> Future[MergersReply]:
+        return self._forward(MergersRequest(self._index, 0, mergers))
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         return self._forward(AdjustRequest(self._index, 0, _encode_text(algorithm)), CONTROLLER)

@@ -41,7 +41,7 @@ LOGGED = ("dispatcher", "merger")
 
 class LocalRuntime:
     """All machines, behind one queue of events; `edges[i]` is the edge of dispatcher i. `open_log`
-    opens the log of a dispatcher or merger.
+    opens the log of a dispatcher or merger, and `make_log` makes that of a merger that joins.
 
     Events are taken in between two steps. In a step one machine handles all that has gathered for
     it: first the sequencer, then workers and mergers; then the logs are synced; and only then do
@@ -54,10 +54,13 @@ class LocalRuntime:
         store: Store,
         open_log: Callable[[Address], Log] = lambda _: MemoryLog(),
         meter: Callable[[], StageMeter] = StageMeter,
+        make_log: Callable[[Address], None] = lambda _: None,
     ) -> None:
         self._events: EventQueue[RuntimeEvent] = EventQueue(self._handle_events)
         epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
         self._topology = topology
+        self._store = store
+        self._open_log, self._make_log = open_log, make_log
         self._sequencer = topology.sequencer(store, epochs[SEQUENCER], restarts=True)
         self._controller = topology.controller(epochs[CONTROLLER])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
@@ -206,6 +209,7 @@ class LocalRuntime:
         self._post_sends(self._sequencer.tick(wall_clock_ms()))
         self._post_sends(self._controller.tick())
         self._scale_workers()
+        self._scale_mergers()
         self._report_logs()
         for worker in self._workers:
             self._post_sends(worker.tick())
@@ -233,6 +237,35 @@ class LocalRuntime:
             self._workers = self._workers[:wanted] + [self._topology.worker(i) for i in more]
             self._make_inboxes()
             self._sequencer.run(wanted)
+
+    def _scale_mergers(self) -> None:
+        """Runs as many mergers as the tables of sessions need, or were requested."""
+        wanted = self._sequencer.run_mergers(len(self._mergers))
+        if wanted == len(self._mergers):
+            return
+        while len(self._mergers) < wanted:
+            self._add_merger(Address("merger", len(self._mergers)))
+        while len(self._mergers) > wanted and not self._held:
+            self._remove_merger(Address("merger", len(self._mergers) - 1))
+        self._make_inboxes()
+        self._sequencer.run_mergers(len(self._mergers))
+
+    def _add_merger(self, merger: Address) -> None:
+        self._make_log(merger)
+        log = self._logs[merger] = self._open_log(merger)
+        self._epochs[merger] = self._store.epoch(*merger)
+        self._meters.setdefault(merger, self._make_meter())
+        self._reporters[merger] = LogReporter(merger, log)
+        self._mergers.append(self._topology.merger(merger.index, log))
+
+    def _remove_merger(self, merger: Address) -> None:
+        self._mergers.pop().end()
+        self._busy.discard(merger.index)
+        self._unsynced.discard(merger)
+        del self._reporters[merger]
+        log = self._logs.pop(merger)
+        log.sync()
+        log.close()
 
     # --- parts ----------------------------------------------------------------
 

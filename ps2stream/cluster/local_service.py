@@ -11,7 +11,7 @@ from typing import Any
 from ps2stream.cluster.archived_log import ArchivedLog
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.local_runtime import LocalRuntime
-from ps2stream.cluster.log_pairing import pair_logs
+from ps2stream.cluster.log_pairing import make_log, pair_logs
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.replanning import PeriodicReplanning
@@ -51,7 +51,9 @@ class LocalService(RunningService):
         try:
             self._logs = ServiceLogs(place)
             pair_logs(self._logs, self._ledger, topology, accept_loss)
-            self._runtime = LocalRuntime(topology, self._ledger, self._open_log)
+            self._runtime = LocalRuntime(
+                topology, self._ledger, self._open_log, make_log=self._make_log
+            )
             for edge, port in zip(self._runtime.edges, ports(settings), strict=True):
                 self._servers.append(serve(edge, settings.host, port, settings.security))
             if settings.metrics_port:
@@ -87,6 +89,9 @@ class LocalService(RunningService):
         archived = ArchivedLog.follow(log, limits, address, identity)
         self._archived[f"dispatcher-{address.index}"] = archived
         return archived
+
+    def _make_log(self, merger: Address) -> None:
+        make_log(self._logs, self._ledger, merger)
 
     def stop(self) -> None:
         self._done.set()

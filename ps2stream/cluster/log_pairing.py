@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ps2stream.merger.records import (
     CursorsRecord,
     MatchedRecord,
     MissingRecord,
+    TakenOverRecord,
 )
 from ps2stream.merger.recovery import recover
 from ps2stream.protocol.addresses import Address
@@ -36,6 +37,7 @@ from ps2stream.protocol.log_records import IdentifiedRecord, ObjectRecord
 from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, Log, LogNote, Store
 from ps2stream.protocol.rows import no_queries
+from ps2stream.protocol.session_map import MAX_MERGERS, SessionMap, SessionMaps
 from ps2stream.sequencer.feed import packed
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.pairing import FoundLedger, FoundLog, LogMismatch, find_mismatches
@@ -89,6 +91,7 @@ def pair_logs(
             if address not in kept:
                 kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
         if mismatches or logs.restored:
+            _check_tables(logs, made, kept, store)
             _go_on_without(mismatches, ledger, found, kept, store, restored=logs.restored)
         objects = {a.index: log for a, log in kept.items() if a.role == "dispatcher"}
         move_windows(logs, topology.dispatchers, objects)
@@ -96,8 +99,23 @@ def pair_logs(
         noted: dict[str, LogNote] = {}
         for address, known in zip(addresses, found, strict=True):
             noted[known.name] = _tie_log(logs, ledger, known, kept[address], store.lsn)
+        store.commit(LedgerChange(mergers=topology.mergers))
         store.note_logs(noted)
         logs.forget_restored()
+
+
+def make_log(logs: ServiceLogs, store: Store, merger: Address) -> None:
+    """Makes the log of a merger that joins a service; one that it had before is used again. Raises
+    DataDirectoryError if that is another service's, and Unavailable."""
+    name = name_of(merger)
+    identity = logs.identity(name) if name in logs.names() else None
+    _refuse_foreign(logs, {name: identity}, store.identity)
+    notes = store.log_notes()
+    ledger = FoundLedger(store.identity, store.epoch(*_START), store.lsn, notes)
+    with contextlib.closing(logs.open(merger, False)) as log:
+        found = FoundLog(name, True, log.end, 0, identity)
+        note = _tie_log(logs, ledger, found, log, store.lsn)
+    store.note_logs({**(notes or {}), name: note})
 
 
 def _refuse_foreign(
@@ -157,6 +175,7 @@ def _go_on_without(
     restored: bool,
 ) -> None:
     """Records what is lost, so that nothing new is taken for it."""
+    maps = _find_tables(store, sum(role == "merger" for role, _ in kept))
     for mismatch in mismatches:
         log.warning("the service continues without the missing data: %s", mismatch.problem)
     lost = {m.log for m in mismatches if m.lost}
@@ -173,14 +192,61 @@ def _go_on_without(
                 highest = numbers.get(f"objects-{index}", 0)
                 objects.skip_offsets(max(objects.offset, highest) + LEAP)
             used[index] = objects.offset
-    mergers = sum(role == "merger" for role, _ in kept)
     for (role, index), opened in kept.items():
         if role == "merger":
-            mine = [number for number, _ in store.sessions() if number % mergers == index]
+            mine = [number for number, _ in store.sessions() if maps.now.merger_of(number) == index]
             if f"matches-{index}" in lost:
                 _complete_all(opened, used)
             highest = numbers.get(f"matches-{index}", 0) if f"matches-{index}" in lost else 0
             _append_gaps(opened, mine, drop=older, leap=restored or bool(lost), highest=highest)
+
+
+def _check_tables(
+    logs: ServiceLogs, made: Collection[str], kept: Mapping[Address, Log], store: Store
+) -> None:
+    """Raises DataDirectoryError unless the ledger says which merger has each session: it does not
+    while sessions move, nor if it is older than a move of which these logs have been part. Numbers
+    of sessions would begin anew at a merger that has never had them."""
+    maps = _find_tables(store, 1)
+    if maps.before is not None:
+        raise DataDirectoryError(
+            f"{logs.place}: sessions were moving between mergers when data was lost, so that it is "
+            "not known which of them had a session; restore a backup of ledger and logs"
+        )
+    for merger in (Address("merger", i) for i in range(MAX_MERGERS)):
+        if name_of(merger) not in made:
+            continue
+        with contextlib.ExitStack() as opened:
+            log = kept.get(merger)
+            if log is None:  # it was dismissed, or the ledger does not know it yet
+                log = opened.enter_context(contextlib.closing(logs.open(merger, False)))
+            lsn = _find_highest_table(log)
+        if lsn > maps.now.lsn:
+            raise DataDirectoryError(
+                f"{logs.place}: {name_of(merger)} has sessions that moved between mergers at LSN "
+                f"{lsn}, of which the ledger does not know; restore a backup of ledger and logs"
+            )
+
+
+def _find_highest_table(log: Log) -> int:
+    """Returns the LSN of the last table of sessions that a merger's log names; 0 without one."""
+    lsn = 0
+    for _, data in log.scan():
+        match decode(data):
+            case CheckpointRecord(table=table):
+                lsn = max(lsn, table)
+            case TakenOverRecord(lsn=table):
+                lsn = max(lsn, table)
+    return lsn
+
+
+def _find_tables(store: Store, mergers: int) -> SessionMaps:
+    """Returns the tables of sessions that the ledger ends with."""
+    maps = SessionMaps(SessionMap.first(mergers))
+    for batch in store.replay():
+        if len(batch.sessions):
+            maps = SessionMaps.of_record(batch.sessions)
+    return maps
 
 
 def _raise_lsn(store: Store, lsn: int) -> None:

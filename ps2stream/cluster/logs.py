@@ -69,15 +69,18 @@ class ServiceLogs(NamedTuple):
     def check(self, topology: Topology, notes: Mapping[str, LogNote]) -> None:
         """Raises DataDirectoryError unless a service of this shape may go on with the logs.
 
-        The number of mergers decides which of them a session belongs to, and all batches of a
-        dispatcher must be complete before it is left out. `notes`: the logs that the ledger knows.
+        The number of mergers is the one that the ledger has, or, if an earlier version made it,
+        that of their logs. All batches of a dispatcher must be complete before it is left out.
+        `notes`: the logs that the ledger knows.
         """
         made = self.names()
-        mergers = _count_actors("merger", [*made, *notes])
+        recorded = self.place.recorded_mergers()
+        mergers = int(recorded or _count_actors("merger", [*made, *notes]))
         if mergers and mergers != topology.mergers:
             raise DataDirectoryError(
                 f"{self.place}: its sessions are spread over {mergers} mergers, not "
-                f"{topology.mergers}; start the service with mergers = {mergers}"
+                f"{topology.mergers}; start the service with mergers = {mergers}, and change their "
+                "number with `ps2stream scale --mergers`"
             )
         for index in range(topology.dispatchers, _count_actors("dispatcher", [*made, *notes])):
             address = Address("dispatcher", index)

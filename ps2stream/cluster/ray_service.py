@@ -18,23 +18,24 @@ from ps2stream.cluster import intervals, ray_environment
 from ps2stream.cluster.actor_creation import ActorCreator
 from ps2stream.cluster.actor_home import here
 from ps2stream.cluster.actor_returns import ActorReturns
+from ps2stream.cluster.actor_scaling import ActorScaler
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.death_witnesses import DeathWitnesses
 from ps2stream.cluster.log_lines import LogReceiver
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.ray_instance import RayInstance
+from ps2stream.cluster.ray_pools import RolePool
 from ps2stream.cluster.replanning import PeriodicReplanning
 from ps2stream.cluster.running_service import RunningService, place_of, ports, target
 from ps2stream.cluster.shell import ActorIncarnation
 from ps2stream.cluster.shell_types import find_shell
 from ps2stream.cluster.supervisor import ActorSupervisor
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.worker_scaling import WorkerScaler
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
 from ps2stream.observability.traces import tracing_of
-from ps2stream.protocol.addresses import SEQUENCER, Address
+from ps2stream.protocol.addresses import SEQUENCER, Address, Role
 
 log = logging.getLogger("ps2stream.cluster")
 STOP_ORDER = ("controller", "dispatcher", "sequencer", "worker", "merger")
@@ -75,7 +76,7 @@ class RayService(RunningService):
         self._ports = dict(enumerate(ports(settings)))
         self._targets: dict[int, str] = {}
         self._supervisor: ActorSupervisor | None = None
-        self._scaling: WorkerScaler | None = None
+        self._scaling: ActorScaler | None = None
         self._returns: ActorReturns | None = None
         self._replanning = PeriodicReplanning(settings, self._folder.path, self._note_parts)
         self._census = CensusRounds(self.status, self._note_parts)
@@ -233,7 +234,7 @@ class RayService(RunningService):
         pings = {a: actor.ping.remote(settings.lease_s, None) for a, actor in self._actors.items()}
         self._get_result([*pings.values()])
         self._supervisor.start(pings)
-        self._scaling = WorkerScaler(self)
+        self._scaling = ActorScaler([RolePool(self, "worker"), RolePool(self, "merger")])
         self._scaling.start()
         calm = self._supervisor.is_calm
         self._returns = ActorReturns(self._ray, self._creator, *tables, calm, settings.spread_s)
@@ -254,23 +255,23 @@ class RayService(RunningService):
         for dispatcher in self._list_dispatchers():
             dispatcher.note.remote(parts)
 
-    # --- workers that come and go ----------------------------------------------------
+    # --- workers and mergers that come and go ----------------------------------------
 
-    @property
-    def workers(self) -> int:
+    def count_actors(self, role: Role) -> int:
         with self._lock:
-            return sum(address.role == "worker" for address in self._peers)
+            return sum(address.role == role for address in self._peers)
 
-    def tell(self, workers: int) -> int:
-        call = self._actors[SEQUENCER].workers.remote(workers)
+    def report_running(self, role: Role, running: int) -> int:
+        method = getattr(self._actors[SEQUENCER], f"{role}s")  # workers or mergers
         try:
-            return int(self._get_result(call, 30))
+            return int(self._get_result(method.remote(running), 30))
         except self._ray.exceptions.RayError as error:
             raise Unavailable("the sequencer does not answer") from error
 
-    def start_worker(self, worker: int) -> None:
-        address = Address("worker", worker)
+    def start_actor(self, address: Address) -> None:
         try:
+            if address.role == "merger":
+                self._get_result(self._actors[SEQUENCER].make_log.remote(self._logs, address), 30)
             self._add_actor(address)
         except BaseException:
             with self._lock:
@@ -280,17 +281,16 @@ class RayService(RunningService):
                 self._ray.kill(actor)
             raise
 
-    def dismiss(self, worker: int) -> None:
-        ray, address = self._ray, Address("worker", worker)
+    def dismiss_actor(self, address: Address) -> None:
         with self._lock:
             actor = self._actors.pop(address)
             del self._peers[address]
         self._announce_peers({address: None}, self._list_others(address))
         try:
             self._get_result(actor.stop.remote(), intervals.LEAVE_S)
-        except ray.exceptions.RayError as error:
+        except self._ray.exceptions.RayError as error:
             log.warning("%s-%d did not stop cleanly: %s", *address, error)
-        ray.kill(actor)
+        self._ray.kill(actor)
 
     def _list_others(self, address: Address) -> list[Any]:
         with self._lock:

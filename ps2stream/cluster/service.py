@@ -55,7 +55,7 @@ def start(
     Unavailable; what was started is stopped again.
     """
     plan = fitted_plan(settings, plan)
-    topology = topology_of(settings, plan)
+    topology = dataclasses.replace(topology_of(settings, plan), mergers=fitted_mergers(settings))
     if topology.archive is not None and settings.ray_address is None:
         check_folder(topology.archive.path)  # with an address, dispatchers may be on other hosts
     begin_stage("preparing kernels (the first start on a machine compiles them)")
@@ -110,6 +110,21 @@ def policy_of(settings: Settings, workers: int) -> ControllerPolicy:
         hot=settings.hot == "replicate",
         sunset=CoexistenceLimit(settings.sunset_share, round(settings.sunset_hours * HOUR_MS)),
     )
+
+
+def fitted_mergers(settings: Settings) -> int:
+    """Returns the number of mergers that the data directory was last used with, and that of the
+    settings for a new one."""
+    place = place_of(settings)
+    recorded = place.recorded_mergers()
+    if recorded is None:
+        return settings.mergers
+    if "mergers" in settings.model_fields_set and settings.mergers != int(recorded):
+        log.warning(
+            "%s was last used with %s mergers, and the service keeps this number; `ps2stream scale "
+            "--mergers` changes it", place, recorded,
+        )  # fmt: skip
+    return int(recorded)
 
 
 def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:

@@ -199,8 +199,9 @@ class Topology:
         others = ("sequencer", "controller")  # which take no part in the order
         peers = [peer for peer in self.addresses() if peer.role not in others]
         return SequencerMachine(
-            peers, store, epoch, quotas=self.quotas, plan=self.plan, restarts=restarts
-        )
+            peers, store, epoch, quotas=self.quotas, plan=self.plan, restarts=restarts,
+            mergers=self.mergers,
+        )  # fmt: skip
 
 
 def _rebuild_topology(values: dict[str, Any], analysis: Analysis) -> Topology:

@@ -1,4 +1,4 @@
-"""`ps2stream apply` and `ps2stream scale`: plan changes of a running service."""
+"""`ps2stream apply`: plan changes of a running service."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def apply(
         )
         return
     if unite:
-        _begin_plan_change(output, server, wait, lambda client: client.unite_plans())
+        begin_plan_change(output, server, wait, lambda client: client.unite_plans())
         return
     assert file is not None
     from ps2stream.commands.apply_steps import apply_steps
@@ -143,28 +143,7 @@ def apply(
         except InvalidArgument as error:
             raise PlanError(f"{error.violations[0].description} (in {file})") from None
 
-    _begin_plan_change(output, server, wait, begin, coexist)
-
-
-@click.command()
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 1024),
-    required=True,
-    help="Number of workers after the change.",
-)
-@wait_option
-@server_option
-@json_option
-@pass_output
-def scale(output: CommandOutput, /, workers: int, wait: bool, server: str) -> None:
-    """Change the running service to more or fewer workers.
-
-    New workers are started and take over parts from those with the most load, judged by recent
-    objects. Workers that are removed hand everything over to the others, and stop when the
-    plan change is done. As with `apply`, objects keep flowing.
-    """
-    _begin_plan_change(output, server, wait, lambda client: client.scale(workers))
+    begin_plan_change(output, server, wait, begin, coexist)
 
 
 def _keep_for_start(output: CommandOutput, server: str, plan: bytes, file: str) -> None:
@@ -180,13 +159,14 @@ def _keep_for_start(output: CommandOutput, server: str, plan: bytes, file: str) 
     )
 
 
-def _begin_plan_change(
+def begin_plan_change(
     output: CommandOutput,
     server: str,
     wait: bool,
     begin: Callable[[Client], tuple[int, int]],
     coexist: bool = False,
 ) -> None:
+    """Begins a plan change, and waits for its end if wanted."""
     with output.connect(server) as client:
         now = client.migrations().plan_version
     with output.connect(server, START_S) as client:

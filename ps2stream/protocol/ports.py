@@ -72,7 +72,8 @@ class LedgerChange:
     of updates, those below LSN `forget` may go; answers: for requests that are sent again,
     replacing those that are settled; watermark: no actor needs queries deleted at or below this
     LSN; plan: the one that objects are routed by from now on (JSON); pending: the one that the
-    service starts under next time (JSON), "" for none any more.
+    service starts under next time (JSON), "" for none any more; mergers: how many run from now on;
+    moves: the LSN of the last change of the tables of sessions, with " moving" while they move.
     """
 
     batch: LedgerBatch | None = None
@@ -83,6 +84,8 @@ class LedgerChange:
     watermark: int = 0
     plan: str | None = None
     pending: str | None = None
+    mergers: int | None = None
+    moves: str | None = None
 
 
 class Store(Protocol):

@@ -81,7 +81,7 @@ RULES: dict[str, AccessRule] = {
                 "GetStatus", "SampleObjects", "ListAllQueries",
                 "CreateToken", "ListTokens", "RevokeToken", "GetLoad", "Rebalance",
                 "ApplyPlan", "UnitePlans", "AbortMigration", "GetMigrations", "GetPlan",
-                "ScaleWorkers",
+                "ScaleWorkers", "ScaleMergers",
             )
         ),
         _require_scope(AccessScope.ADMIN),

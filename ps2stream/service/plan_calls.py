@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -17,7 +17,9 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
 from ps2stream.planner.adjust.scale import scaled
+from ps2stream.protocol.messages.handover import MergersReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
+from ps2stream.protocol.session_map import MAX_MERGERS
 from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, strategy_of
 from ps2stream.service.calls import parse, wait
@@ -54,6 +56,7 @@ class PlanCalls:
             "GetMigrations": self._get_migrations,
             "GetPlan": self._get_plan,
             "ScaleWorkers": self._scale_workers,
+            "ScaleMergers": self._scale_mergers,
         }
 
     def _apply_plan(self, data: bytes, call: OpenCall) -> bytes:
@@ -108,6 +111,17 @@ class PlanCalls:
             raise FailedPrecondition(problem)
         plan = scaled(change.plan, request.workers, self._gateway.weights())
         return self._begin_plan_change(plan, admin_pb2.ScaleWorkersResponse, call)
+
+    def _scale_mergers(self, data: bytes, call: OpenCall) -> bytes:
+        request = parse(admin_pb2.ScaleMergersRequest, data, REQUEST_BYTES, "request_bytes")
+        if request.mergers > MAX_MERGERS:
+            problem = f"expected 1 to {MAX_MERGERS} mergers, or 0, got {request.mergers}"
+            raise invalid("mergers", problem)
+        reply = _check_reply(wait(self._gateway.mergers(request.mergers), call))
+        answer = admin_pb2.ScaleMergersResponse(
+            mergers=reply.mergers, lsn=reply.lsn, moving=bool(reply.moving)
+        )
+        return _serialize_answer(answer)
 
     def _begin_plan_change(
         self,
@@ -166,7 +180,10 @@ def _rename_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {FIELDS.get(name, name): value for name, value in fields.items()}
 
 
-def _check_reply(reply: PlanChangeReply) -> PlanChangeReply:
+Answer = TypeVar("Answer", PlanChangeReply, MergersReply)
+
+
+def _check_reply(reply: Answer) -> Answer:
     problem = reply.problem.tobytes().decode()
     if problem:
         raise (Unavailable if reply.wait else FailedPrecondition)(problem)

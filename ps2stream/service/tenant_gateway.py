@@ -22,6 +22,7 @@ from ps2stream.dispatcher.gateway import (
 )
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.protocol.messages.handover import MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
@@ -128,6 +129,9 @@ class TenantGateway:
         self, plan: bytes = b"", ask: PlanAction = PlanAction.TELL
     ) -> Future[PlanChangeReply]:
         return self._gateway.strategy(plan, ask)
+
+    def mergers(self, mergers: int = 0) -> Future[MergersReply]:
+        return self._gateway.mergers(mergers)
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         return self._gateway.adjustment(algorithm)

@@ -4,7 +4,7 @@ The order makes the copy consistent: object logs, then match logs, then the ledg
 everything that the ones before it refer to: an object that was complete when its log was copied
 is in the match logs, and an LSN that a log is stamped with is in the ledger. What comes between
 is matched again after a restore and recognised as done. The ledger's notes of the logs are set
-to what was copied.
+to what was copied. Only while sessions move from one match log to another there is no such order.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ps2stream.store.database import connect, translate_ledger_errors
 from ps2stream.store.directory import MANIFEST, replace_file
 from ps2stream.store.disk import OsFile
 from ps2stream.store.frames import FRAME, HEADER, MARK, LogMark, SegmentHeader, walk_frames
+from ps2stream.store.ledger import recorded
 from ps2stream.store.places import RESTORED
 from ps2stream.store.recovery import damage_error, segment_path
 from ps2stream.store.tables import meta_row, notes_row
@@ -55,8 +56,8 @@ def back_up(source: Path, target: Path) -> BackupContents:
     """Copies the data directory, whose service may run, into the new or empty folder `target`.
 
     Raises DataDirectoryError when something cannot be read or is damaged, FailedPrecondition
-    when `target` holds something or lies in `source`, or the logs are elsewhere. The manifest is
-    written last: a copy without one is no backup.
+    when `target` holds something or lies in `source`, or the logs are elsewhere, or sessions have
+    moved between mergers meanwhile. The manifest is written last: a copy without one is no backup.
     """
     if not (source / LEDGER).exists():
         raise DataDirectoryError(f"{source}: has no ledger.db, so it is not a data directory")
@@ -65,8 +66,14 @@ def back_up(source: Path, target: Path) -> BackupContents:
         names = sorted(
             (path.name for path in source.iterdir() if _LOG.fullmatch(path.name)), reverse=True
         )  # objects before matches
+        moves = recorded(source, "moves")
         ends = {name: _copy_log(source / name, target / name) for name in names}
         lsn = _copy_ledger(source, target, ends)
+        if recorded(target, "moves") != moves or (moves or "").endswith("moving"):
+            raise FailedPrecondition(
+                f"{source}: sessions moved between mergers while it was copied; repeat the backup "
+                "when `ps2stream scale --mergers` is done"
+            )
         if (source / tokens.NAME).exists():
             _write_file(target / tokens.NAME, (source / tokens.NAME).read_bytes())
         files = dict(_list_checksums(target))

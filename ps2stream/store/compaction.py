@@ -37,8 +37,8 @@ def compact_log(log: Iterable[LedgerBatch], handles: I64) -> Iterator[LedgerBatc
     before: LedgerBatch | None = None
     for batch in log:
         kept = _leave_out(batch, handles)
-        is_left = len(kept.strategy) or len(QueryRows.decode(kept.rows.data))
-        if before is None or is_left or len(before.strategy):
+        is_left = _has_record(kept) or len(QueryRows.decode(kept.rows.data))
+        if before is None or is_left or _has_record(before):
             if before is not None:
                 yield before
             before = kept
@@ -47,6 +47,11 @@ def compact_log(log: Iterable[LedgerBatch], handles: I64) -> Iterator[LedgerBatc
             before = dataclasses.replace(before, lsn_to=kept.lsn_to, until=until)
     if before is not None:
         yield before
+
+
+def _has_record(batch: LedgerBatch) -> bool:
+    """Returns whether a batch is a change of the plan or of the tables of sessions."""
+    return len(batch.strategy) + len(batch.sessions) > 0
 
 
 def _leave_out(batch: LedgerBatch, handles: I64) -> LedgerBatch:

@@ -164,6 +164,10 @@ class Ledger(FileTokens, LedgerTables):
                 self._put_row("meta", meta_row("plan", change.plan))
             if change.pending is not None:
                 self._put_row("meta", meta_row("pending_plan", change.pending))
+            if change.mergers is not None:
+                self._put_row("meta", meta_row("mergers", str(change.mergers)))
+            if change.moves is not None:
+                self._put_row("meta", meta_row("moves", change.moves))
         self._watermark = max(self._watermark, change.watermark)
         rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
         self._grow_extent(LedgerExtent(rows, len(change.sessions), 0))

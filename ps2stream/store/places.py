@@ -68,6 +68,10 @@ class StoragePlace(Protocol):
         """Returns the plan that objects were last routed by (JSON); None if it never changed."""
         ...
 
+    def recorded_mergers(self) -> str | None:
+        """Returns how many mergers ran last; None if no service of this version ever ran."""
+        ...
+
     def pending_plan(self) -> str | None:
         """Returns the plan that waits for the next start (JSON); None or "" without one."""
         ...
@@ -143,6 +147,9 @@ class DataDirectory:
     def recorded_plan(self) -> str | None:
         return ledger.recorded(self.path, "plan")
 
+    def recorded_mergers(self) -> str | None:
+        return ledger.recorded(self.path, "mergers")
+
     def pending_plan(self) -> str | None:
         return ledger.recorded(self.path, "pending_plan")
 
@@ -217,6 +224,11 @@ class PostgresSchema:
 
         return recorded(self.database, "plan")
 
+    def recorded_mergers(self) -> str | None:
+        from ps2stream.store.postgres import recorded
+
+        return recorded(self.database, "mergers")
+
     def pending_plan(self) -> str | None:
         from ps2stream.store.postgres import recorded
 
@@ -290,6 +302,9 @@ class KafkaTopics:
 
     def recorded_plan(self) -> str | None:
         return self.ledger.recorded_plan()
+
+    def recorded_mergers(self) -> str | None:
+        return self.ledger.recorded_mergers()
 
     def pending_plan(self) -> str | None:
         return self.ledger.pending_plan()

@@ -166,6 +166,10 @@ class PostgresLedger(PostgresTokens, LedgerTables):
             yield META, meta_row("plan", change.plan)
         if change.pending is not None:
             yield META, meta_row("pending_plan", change.pending)
+        if change.mergers is not None:
+            yield META, meta_row("mergers", str(change.mergers))
+        if change.moves is not None:
+            yield META, meta_row("moves", change.moves)
 
     def compact(self) -> bool:
         """Compacts the log; see Ledger.compact."""

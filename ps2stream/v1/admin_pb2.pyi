@@ -1840,3 +1840,55 @@ class ScaleWorkersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScaleWorkersResponse: _TypeAlias = ScaleWorkersResponse  # noqa: Y015
+
+@_typing.final
+class ScaleMergersRequest(_message.Message):
+    """Request of ScaleMergers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MERGERS_FIELD_NUMBER: _builtins.int
+    mergers: _builtins.int
+    """Number of mergers after the change: 1 to 64. 0: no change."""
+    def __init__(
+        self,
+        *,
+        mergers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mergers", b"mergers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleMergersRequest: _TypeAlias = ScaleMergersRequest  # noqa: Y015
+
+@_typing.final
+class ScaleMergersResponse(_message.Message):
+    """Response of ScaleMergers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MERGERS_FIELD_NUMBER: _builtins.int
+    LSN_FIELD_NUMBER: _builtins.int
+    MOVING_FIELD_NUMBER: _builtins.int
+    mergers: _builtins.int
+    """Number of mergers that the sessions belong to now."""
+    lsn: _builtins.int
+    """LSN from which on they do; 0 if their number was never changed."""
+    moving: _builtins.bool
+    """Whether some sessions are still on their way."""
+    def __init__(
+        self,
+        *,
+        mergers: _builtins.int = ...,
+        lsn: _builtins.int = ...,
+        moving: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lsn", b"lsn", "mergers", b"mergers", "moving", b"moving"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleMergersResponse: _TypeAlias = ScaleMergersResponse  # noqa: Y015

@@ -111,6 +111,11 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersResponse.FromString,
                 _registered_method=True)
+        self.ScaleMergers = channel.unary_unary(
+                '/ps2stream.v1.Admin/ScaleMergers',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -273,6 +278,17 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ScaleMergers(self, request, context):
+        """Begins the move of sessions to more or fewer mergers, or reports how far it is.
+
+        Scope: admin.
+        FAILED_PRECONDITION: sessions are still moving to another number of mergers.
+        UNAVAILABLE: the new mergers are starting; try again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -350,6 +366,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ScaleWorkers,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersResponse.SerializeToString,
+            ),
+            'ScaleMergers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScaleMergers,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -759,6 +780,33 @@ class Admin(object):
             '/ps2stream.v1.Admin/ScaleWorkers',
             ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScaleMergers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/ScaleMergers',
+            ps2stream_dot_v1_dot_admin__pb2.ScaleMergersRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.ScaleMergersResponse.FromString,
             options,
             channel_credentials,
             insecure,

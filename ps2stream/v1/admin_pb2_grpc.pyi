@@ -130,6 +130,13 @@ class AdminStub:
     FAILED_PRECONDITION: a plan change is under way.
     UNAVAILABLE: the new workers are starting; try again.
     """
+    ScaleMergers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleMergersRequest, _admin_pb2.ScaleMergersResponse]
+    """Begins the move of sessions to more or fewer mergers, or reports how far it is.
+
+    Scope: admin.
+    FAILED_PRECONDITION: sessions are still moving to another number of mergers.
+    UNAVAILABLE: the new mergers are starting; try again.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -232,6 +239,13 @@ class AdminAsyncStub(AdminStub):
     Scope: admin.
     FAILED_PRECONDITION: a plan change is under way.
     UNAVAILABLE: the new workers are starting; try again.
+    """
+    ScaleMergers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleMergersRequest, _admin_pb2.ScaleMergersResponse]  # type: ignore[assignment]
+    """Begins the move of sessions to more or fewer mergers, or reports how far it is.
+
+    Scope: admin.
+    FAILED_PRECONDITION: sessions are still moving to another number of mergers.
+    UNAVAILABLE: the new mergers are starting; try again.
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
@@ -422,6 +436,19 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         Scope: admin.
         FAILED_PRECONDITION: a plan change is under way.
         UNAVAILABLE: the new workers are starting; try again.
+        """
+
+    @_abc_1.abstractmethod
+    def ScaleMergers(
+        self,
+        request: _admin_pb2.ScaleMergersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ScaleMergersResponse, _abc.Awaitable[_admin_pb2.ScaleMergersResponse]]:
+        """Begins the move of sessions to more or fewer mergers, or reports how far it is.
+
+        Scope: admin.
+        FAILED_PRECONDITION: sessions are still moving to another number of mergers.
+        UNAVAILABLE: the new mergers are starting; try again.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -15,6 +15,7 @@ from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.host import Host, send
 from tests.chaos.moves import HOLDERS, TRIES, Mover
 from tests.chaos.moves import ROLES as VICTIMS
+from tests.chaos.scaling import MergerScaler
 
 STOPPED_S = 10.0
 PAUSE_S = 2.0
@@ -72,6 +73,7 @@ class Faults:
         self.say = say
         self.tally = Tally()
         self.mover = Mover(host, self.rng, say)
+        self.scaler = MergerScaler(host, self.rng, say)
         self._waking: list[threading.Thread] = []
         self._deeds: dict[Callable[[], None], int] = {
             self.one: 72,
@@ -84,6 +86,7 @@ class Faults:
             self.kill_ray: 4,
             self.move: 12,
             self.kill_amid_a_move: 24,
+            self.scale_mergers: 16,
         }
         if self.servers:
             self._deeds[self.kill_server] = 12
@@ -178,6 +181,12 @@ class Faults:
         if role:  # beside somebody who was stopped: its recovery is not told
             self.tally.kills[role] += 1
             self.tally.stopped.append((time.monotonic(), role))
+
+    def scale_mergers(self) -> None:
+        """To another number of mergers; half the time somebody is killed amid it."""
+        if self.scaler.scale() and self.rng.random() < 0.5:
+            time.sleep(self.rng.uniform(0, 0.5))
+            self._kill(self.rng.choice(["merger", "merger", "dispatcher", "sequencer"]))
 
     def kill_server(self) -> None:
         """kill -9 of PostgreSQL or of a broker of Kafka, and its start after a while."""

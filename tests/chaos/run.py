@@ -376,6 +376,7 @@ def _under_faults(
         play(faults)
         time.sleep(SETTLE_S)
         faults.mover.ended()
+        faults.scaler.ended()
     except (RuntimeError, TimeoutError) as error:
         history.recorder.complain("faults", str(error))
     verdict = settled(crowd)
@@ -391,6 +392,7 @@ def _under_faults(
         "stops": dict(tally.stops),
         "restarts": dict(tally.restarts),
         **moves,
+        "moves_of_sessions": faults.scaler.begun,
         "recovery_s": recoveries(history, [*tally.killed, *tally.started], tally.stopped),
         "unanswered": dict(sorted(history.errors.items())),
     }

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Gap
+from ps2stream.cluster import service as cluster_service
 from ps2stream.cluster.doctor_checks import check_brokers, check_directory, find_logs
 from ps2stream.config import Settings, load
 from ps2stream.errors import DataDirectoryError, InvalidArgument
@@ -20,6 +21,7 @@ from ps2stream.store.kafka_cluster import KafkaAdmin, KafkaCluster
 from ps2stream.store.places import KafkaTopics, place
 from tests.support.kafka_broker import Broker
 from tests.support.kafka_logs import ROW, start
+from tests.support.scaled_mergers import move_and_restart
 
 
 @pytest.fixture
@@ -61,6 +63,10 @@ def test_a_service_goes_on_where_it_was(settings: Settings, topics: KafkaCluster
     assert settings.log_url is not None
     solid = settings.model_copy(update={"log_url": settings.log_url.partition("?")[0]})
     assert check_brokers(solid).verdict == "fail"
+
+
+def test_sessions_move_between_mergers(settings: Settings) -> None:
+    move_and_restart(lambda: cluster_service.start(settings))
 
 
 def test_a_lost_log_is_refused_and_then_a_gap(settings: Settings, topics: KafkaCluster) -> None:

@@ -40,7 +40,16 @@ from ps2stream.dispatcher import (
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import router as dispatcher_router
 from ps2stream.language import literals, object_terms
-from ps2stream.merger import dedup, recovery, sessions, updates
+from ps2stream.merger import (
+    arriving,
+    dedup,
+    leaving,
+    moving,
+    recovery,
+    sessions,
+    subscribers,
+    updates,
+)
 from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.protocol.addresses import nothing
@@ -55,6 +64,7 @@ from ps2stream.protocol.rows import (
     no_offsets,
     no_queries,
 )
+from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.routing import h1, plan_follower, tags
 from ps2stream.routing.plan_changes import step_record
 from ps2stream.routing.plan_states import PlanStep
@@ -68,6 +78,7 @@ from ps2stream.sequencer import (
     query_ends,
     registry,
     remembered,
+    session_moves,
     table_kernels,
 )
 from ps2stream.sequencer import machine as sequencer_machine
@@ -297,8 +308,8 @@ def releases_are_sent_once() -> Iterator[None]:
 def a_late_part_is_called_whole() -> Iterator[None]:
     """A dispatcher calls whole what lacks answers that come before or after it."""
 
-    def gather(rows: Any, answers: Any, needs: Any, head: Any) -> Any:
-        return gathering.gather_matches(rows, answers, needs, head._replace(whole=1))
+    def gather(rows: Any, answers: Any, needs: Any, head: Any, *rest: Any) -> Any:
+        return gathering.gather_matches(rows, answers, needs, head._replace(whole=1), *rest)
 
     with patch(open_batches, "gather_matches", gather):
         yield
@@ -852,10 +863,10 @@ def cursors_lost() -> Iterator[None]:
     """A restarted merger takes for acknowledged whatever its log holds."""
     build = recovery._build_sessions
 
-    def wrong(table: Any, places: Any, journal: Any) -> Any:
+    def wrong(table: Any, *rest: Any) -> Any:
         rows = table.rows()
         table.add(rows[:, 0], 0, rows[:, 1] - 1, 0)
-        return build(table, places, journal)
+        return build(table, *rest)
 
     with patch(recovery, "_build_sessions", wrong):
         yield
@@ -1248,4 +1259,86 @@ def dropped_objects_are_not_announced() -> Iterator[None]:
 def new_queries_do_not_hold_the_watermark() -> Iterator[None]:
     """A query that is matched against valid objects is forgotten when it is deleted meanwhile."""
     with patch(retro_queue.RetroQueue, "find_lowest", lambda self, otherwise: otherwise):
+        yield
+
+
+# --- sessions that move between mergers ---------------------------------------------------
+
+
+@bug
+def pairs_go_by_the_present_table() -> Iterator[None]:
+    """Pairs of batches from before a change go to the merger that has their session after it."""
+    with patch(SessionMaps, "at", lambda self, lsn: self.now):
+        yield
+
+
+@bug
+def sessions_are_given_away_too_early() -> Iterator[None]:
+    """A merger gives sessions away while batches from before the change are under way."""
+    answer = leaving.LeavingSessions.answer
+    with patch(
+        leaving.LeavingSessions,
+        "answer",
+        lambda self, request, watermark: answer(self, request, NEVER),
+    ):
+        yield
+
+
+@bug
+def batches_do_not_wait_for_numbers() -> Iterator[None]:
+    """A merger numbers pairs of a session before it knows the numbers that it has had elsewhere."""
+    with patch(moving.MovingSessions, "hold_from", NEVER):
+        yield
+
+
+@bug
+def records_of_sessions_that_come_are_not_fetched() -> Iterator[None]:
+    """A merger has the numbers of sessions, and takes their pairs for acknowledged."""
+    take_over = subscribers.MergerSessions.take_over
+
+    def lossy(self: Any, record: Any) -> None:
+        take_over(self, dataclasses.replace(record, acked=record.next - 1))
+
+    with patch(subscribers.MergerSessions, "take_over", lossy):
+        yield
+
+
+@bug
+def requests_for_sessions_are_not_repeated() -> Iterator[None]:
+    """A merger requests a step of a move once, whether it is answered or not."""
+    with patch(arriving, "REPEAT", 1 << 40):
+        yield
+
+
+@bug
+def states_lack_the_tables_of_sessions() -> Iterator[None]:
+    """An actor that starts anew takes the first table for the one in force."""
+    with patch(session_moves.SessionMoves, "make_record", lambda self: nothing()):
+        yield
+
+
+@bug
+def streams_are_opened_before_all_records_are_there() -> Iterator[None]:
+    """A merger opens the stream of a session of which it has not all pairs yet."""
+    with patch(arriving.ArrivingSessions, "has", lambda self, session: True):
+        yield
+
+
+@bug
+def guessed_tables_are_taken_for_the_first() -> Iterator[None]:
+    """A worker orders its pairs by the mergers of the start, and calls that the first table."""
+    init = WorkerMachine.__init__
+
+    def sure(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self._sessions = self._sessions._replace(lsn=0)
+
+    with patch(WorkerMachine, "__init__", sure):
+        yield
+
+
+@bug
+def what_was_complete_is_replayed_after_a_move() -> Iterator[None]:
+    """A restarted dispatcher sends pairs again to a merger that has not seen them."""
+    with patch(open_batches.OpenBatches, "is_known_complete", lambda self, lsn: False):
         yield

@@ -58,11 +58,14 @@ class SimTopology(Topology):
     snapshot_s: float = 0.0
     controlled: bool = True  # whether there is a controller
     most_workers: int = 0  # of all plans that come; those that a plan does not name wait
+    most_mergers: int = 0  # that are ever requested; those that have no sessions wait
 
     def addresses(self) -> list[Address]:
         more = range(self.plan.workers, self.most_workers)
         found = [a for a in super().addresses() if self.controlled or a.role != "controller"]
-        return [*(Address("worker", i) for i in more), *found]
+        mergers = range(self.mergers, self.most_mergers)
+        others = [Address("merger", i) for i in mergers]
+        return [*others, *(Address("worker", i) for i in more), *found]
 
     @property
     def clock_us(self) -> Callable[[], int]:
@@ -382,6 +385,7 @@ class Cluster:
             case "sequencer":
                 shell = SequencerShell(address, place, self.topology, first)
                 shell.workers(self.topology.most_workers)
+                shell.mergers(max(self.topology.most_mergers, self.topology.mergers))
             case "worker":
                 policy = SnapshotPolicy(_Place(self), 1, self.topology.snapshot_s)  # type: ignore[arg-type]
                 shell = WorkerShell(address, epoch, self.topology, policy)

@@ -33,6 +33,7 @@ class Ledger(MemoryStore):
         self.now_ms: Callable[[], int] = lambda: 0
         self.broken: list[str] = []
         self.plan = ""  # JSON of the one that objects are routed by, once a move changed it
+        self.mergers = 0  # how many there are, once a change was recorded
         self._rng = rng
         self._answered: set[tuple[int, int, int]] = set()
         self._requests_done: set[tuple[str, str]] = set()
@@ -67,6 +68,7 @@ class Ledger(MemoryStore):
             self.history.append(QueryRows.decode(change.batch.rows.data))
             self.times.append(self.now_ms())
         self.plan = change.plan or self.plan
+        self.mergers = change.mergers or self.mergers
         for answer in change.answers:
             if answer[:3] in self._answered:
                 self.broken.append(f"the update request {answer[:3]} was done twice")

@@ -79,6 +79,7 @@ def play(
     pairs = sum(len(box.pairs) for box in world.boxes.values())
     tried = Counter(event.what for event in events)
     tried["resumed"] += world.resumed
+    tried["scaled"] += world.scaled
     tried["retro"] += sum(
         thing.lsn < pair.handle
         for box in world.boxes.values()

@@ -27,6 +27,9 @@ PRODUCERS = ["p", "q", "r"]
 UNCONTROLLED = 1000
 """Seeds below have no controller, no publications that are repeated and no replacements: they find
 the deliberate bugs by messages as they are."""
+SCALED = 2000
+"""Seeds from here on change the number of mergers; those below have always the same."""
+MOST_MERGERS = 4
 REPLACED = ["r0", "r1", "r2", "r3"]
 """The ids of queries that are replaced; each is mostly of one session."""
 ROLES = ["dispatcher", "worker", "merger", "sequencer"]
@@ -127,6 +130,8 @@ class _Author:
             withdrawn = random.Random(f"{self.seed} withdrawals")
             draw = partial(_draw_query, withdrawn)
             draw_withdrawals(withdrawn, self.peace, self.events[:], self._add, draw, SESSIONS)
+        if self.seed >= SCALED:
+            self._scale_mergers(random.Random(f"{self.seed} mergers"))
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
             at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)
@@ -302,6 +307,19 @@ class _Author:
         else:
             self._add(at, "bad_ledger")
         del topology
+
+    def _scale_mergers(self, rng: random.Random) -> None:
+        """Other numbers of mergers, and deaths of those that take part in the move."""
+        self.topology = dataclasses.replace(self.topology, most_mergers=MOST_MERGERS)
+        for _ in range(rng.choice([0, 1, 2, 4, 6])):
+            at = int(rng.random() * self.peace)
+            where = rng.randrange(self.topology.dispatchers)
+            self._add(at, "scale_mergers", where, rng.randint(1, MOST_MERGERS))
+            for _ in range(rng.choice([0, 0, 1, 1, 3])):
+                role = rng.choice(["dispatcher", "sequencer", "merger", "merger", "merger"])
+                count = MOST_MERGERS if role == "merger" else self._count(role)
+                later = min(at + rng.choice([5, 30, 100, 300, 1_000]), self.peace - 1)
+                self._add(later, "crash_one", role, rng.randrange(count), rng.random() < 0.5)
 
     def _worker_fault(self, at: int) -> None:
         """What snapshots are for, and what befalls them."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.bugs import BUGS
 from tests.sim.run import run
-from tests.sim.scenario import UNCONTROLLED
+from tests.sim.scenario import SCALED, UNCONTROLLED
 
 PATIENCE = 200
 # A seed that finds each; should a change of the code shift it, others are tried.
@@ -100,6 +100,15 @@ FOUND_BY = {
     "objects_wait_for_no_update": 0,
     "plan_changes_concern_nobody": 1,
     "notices_skip_what_concerns_the_receiver": 0,
+    "pairs_go_by_the_present_table": SCALED + 4,
+    "sessions_are_given_away_too_early": SCALED + 2,
+    "batches_do_not_wait_for_numbers": SCALED + 4,
+    "records_of_sessions_that_come_are_not_fetched": SCALED + 4,
+    "requests_for_sessions_are_not_repeated": SCALED + 20,
+    "states_lack_the_tables_of_sessions": SCALED,
+    "guessed_tables_are_taken_for_the_first": SCALED + 161,
+    "what_was_complete_is_replayed_after_a_move": SCALED + 24,
+    "streams_are_opened_before_all_records_are_there": SCALED + 1,
 }
 
 

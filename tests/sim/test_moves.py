@@ -8,7 +8,6 @@ import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -21,11 +20,10 @@ from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.space.grid import Grid
 from tests.sim import hostile
-from tests.sim.cluster import Cluster
+from tests.sim.moving import CLIENTS, a_seed, worlds_of
 from tests.sim.run import play, run
 from tests.sim.scenario import Event, Scenario, scenario
 
-CLIENTS = ("insert", "delete", "publish", "connect")
 STEPS = {
     False: (PlanStep.BEGIN, PlanStep.SWITCH, PlanStep.FINISH),
     True: (PlanStep.APART, PlanStep.UNITE, PlanStep.SWITCH),
@@ -48,16 +46,6 @@ def with_a_move(seed: int, apart: bool) -> Scenario:
     return script._replace(topology=topology, plans=tuple(plans), events=tuple(events))
 
 
-def a_seed() -> int:
-    """Of a schedule without poison in which much is published."""
-    return next(
-        seed
-        for seed in itertools.count()
-        if sum(e.what in ("insert", "publish") for e in scenario(seed).events) > 60
-        and "poison" not in repr(scenario(seed).events)
-    )
-
-
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
 def test_a_death_at_every_step(role: str, apart: bool) -> None:
@@ -70,17 +58,6 @@ def test_a_death_at_every_step(role: str, apart: bool) -> None:
             assert not violations, (step, delay, index)
             moved += PlanStep.FINISH in steps
     assert moved > 5
-
-
-def worlds_of(found: list[Any]) -> AbstractContextManager[object]:
-    """Every world that is made meanwhile goes there."""
-    begin = Cluster.begin
-
-    def remembered(self: Cluster) -> None:
-        found.append(self)
-        begin(self)
-
-    return mock.patch.object(Cluster, "begin", remembered)
 
 
 @pytest.mark.parametrize(

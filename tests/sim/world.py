@@ -62,6 +62,7 @@ class World(Cluster):
         self.readers: dict[str, list[Reader]] = {}
         self.open: list[str] = []  # calls that clients still make
         self.answered = 0
+        self.scaled = 0  # how often another number of mergers was granted
         self.repeats = Repeats(self)
         self.replacements = Replacements(self)
         self.withdrawals = Withdrawals(self)
@@ -170,6 +171,10 @@ class World(Cluster):
         let it coexist with the present one for so long; -1: until the controller unites them."""
         self.clock.spawn(self._move(where, plan, give_up, apart))
 
+    def scale_mergers(self, where: int, mergers: int) -> None:
+        """Let sessions move to this number of mergers."""
+        self.clock.spawn(self._scale_mergers(where, mergers))
+
     def jump(self, whose: str, ms: int) -> None:
         """A clock jumps ahead, or back."""
         skews = self.clock.skews
@@ -188,7 +193,8 @@ class World(Cluster):
         if plan < 0 and self.ledger.plan:
             given = RoutingPlan.from_dict(json.loads(self.ledger.plan), given.analysis)
         values = {f: getattr(self.topology, f) for f in self.topology.__dataclass_fields__}
-        self.topology = SimTopology(**{**values, "plan": given})
+        mergers = self.ledger.mergers or self.topology.mergers
+        self.topology = SimTopology(**{**values, "plan": given, "mergers": mergers})
 
     def lose_log(self, role: str, index: int, down: int) -> None:
         """Everything stops, and when it comes back this actor's log is gone."""
@@ -308,6 +314,8 @@ class World(Cluster):
                 found.append(f"{process.name}: {machine.held} held")
             elif process.address == SEQUENCER and machine.strategy.following is not None:
                 found.append("a move is under way")
+            if process.address == SEQUENCER and process.shell.machine.sessions_move:  # type: ignore[attr-defined]
+                found.append("sessions move")
         for name, box in self.boxes.items():
             if not any(reader.connected for reader in self.readers[name]):
                 found.append(f"{name} is not connected")
@@ -463,6 +471,26 @@ class World(Cluster):
                 problem = reply.problem.tobytes().decode()
                 self.tell(f"the move is {'united' if apart else 'given up'}: {problem}")
                 apart = apart and bool(problem) and "no two plans" not in problem
+
+    def _scale_mergers(self, where: int, mergers: int) -> Task:
+        self.open.append(f"scale to {mergers} mergers")
+        while True:
+            process = reach(self, self._rng, where)
+            if process is None:
+                yield 300
+                continue
+            ask: Callable[[Any], Future[Any]] = lambda edge: edge.mergers(mergers)  # noqa: E731
+            try:
+                reply = yield call(self, process, ask)
+            except (Unavailable, ResourceExhausted):
+                continue
+            problem = reply.problem.tobytes().decode()
+            self.tell(f"to {mergers} mergers: {problem or 'begun'}")
+            if not problem:
+                break
+            yield 100
+        self.scaled += 1
+        self.open.remove(f"scale to {mergers} mergers")
 
     def _publish(
         self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]

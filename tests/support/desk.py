@@ -34,6 +34,7 @@ from ps2stream.protocol.messages.updates import (
     UpdateRequest,
 )
 from ps2stream.protocol.rows import NEVER, ObjectRows
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.space.grid import Grid
 from ps2stream.store.memory import MemoryLog
@@ -55,7 +56,7 @@ class Router:
     index = 0
     dispatchers = 1
     epoch = 1
-    mergers = 1
+    sessions = SessionMaps(SessionMap.first(1))
     max_in_flight = 3
     applied = 5
     ready = True

@@ -106,7 +106,7 @@ def close(router: RouterMachine, *batches: int, worker: int = 0, attempt: int = 
         out
         for batch in batches
         for out in router.take_answer(
-            answer(worker, batch, mergers=router.mergers, attempt=attempt), 0.0
+            answer(worker, batch, mergers=router.sessions.mergers, attempt=attempt), 0.0
         )
     ]
 

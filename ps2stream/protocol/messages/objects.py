@@ -129,8 +129,9 @@ class WatermarkNotice(Frame):
 class MatchBatch(Frame):
     """worker -> dispatcher of the batch: the pairs that this worker found, perhaps none. The first
     count[0] of them are for sessions of merger 0, the next count[1] for those of merger 1, and so
-    on. The matching took `took_us` microseconds, `cpu_us` of them on a processor, and `backlog`
-    batches still wait at the worker."""
+    on, by the table of sessions that has been in force since the LSN `since`; where the batch is of
+    another one, the dispatcher orders them anew. The matching took `took_us` microseconds, `cpu_us`
+    of them on a processor, and `backlog` batches still wait at the worker."""
 
     KIND = 30
     worker: int
@@ -143,6 +144,18 @@ class MatchBatch(Frame):
     row: U32
     handle: I64
     session: I64
+    since: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SessionTable(Frame):
+    """dispatcher -> worker: the merger of each slot of sessions from the LSN `lsn` on
+    (protocol/session_map.py). A worker that has not received it orders its pairs by an earlier
+    table, which costs the dispatcher time and nothing else."""
+
+    KIND = 25
+    lsn: int
+    table: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

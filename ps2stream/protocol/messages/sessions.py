@@ -18,7 +18,7 @@ class StreamAttach(Frame):
     (the higher wins and the older stream ends; of the same epoch one counts). fields: bit 0
     text, 1 position, 2 time. credit_batches and credit_bytes may be sent before more are
     granted. `ack`: the client has dealt with the pairs to this number, 0 where it says nothing
-    of it."""
+    of it. `since`: the LSN of the table by which the dispatcher found this merger."""
 
     KIND = 41
     session: int
@@ -28,6 +28,7 @@ class StreamAttach(Frame):
     credit_batches: int
     credit_bytes: int
     ack: int
+    since: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class StreamAttached(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class StreamCredit(Frame):
     """dispatcher -> merger: since the Attach the client accepted this many batches and bytes in
-    all; `ack` is the highest session_seq that it acknowledged."""
+    all; `ack` is the highest session_seq that it acknowledged; `since` as in StreamAttach."""
 
     KIND = 42
     session: int
@@ -58,6 +59,7 @@ class StreamCredit(Frame):
     batches: int
     bytes: int
     ack: int
+    since: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

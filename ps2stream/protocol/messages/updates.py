@@ -78,10 +78,12 @@ class LedgerBatch(Frame):
     counts. Later states have higher numbers.
 
     `strategy`: a record that changes the plans (routing/plan_changes.py), which has its LSN for
-    itself; in the first frame of a state, the plans as of `until`.
+    itself; in the first frame of a state, the plans as of `until`. `sessions`: likewise a record
+    that changes which merger has a session (protocol/session_map.py).
     """
 
     KIND = 12
+    ADDED = 1
     lsn_from: int
     lsn_to: int
     owner: int
@@ -89,6 +91,7 @@ class LedgerBatch(Frame):
     until: int
     rows: U8
     strategy: U8 = dataclasses.field(default_factory=nothing)
+    sessions: U8 = dataclasses.field(default_factory=nothing)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -185,7 +188,8 @@ class WorkerUpdates(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class MergerQueries(Frame):
     """owner dispatcher -> the mergers that an update concerns: the inserts and deletes in
-    lsn_from..lsn_to of queries of this merger's sessions, with their names."""
+    lsn_from..lsn_to of queries of this merger's sessions, with their names; or a change of the
+    sessions of all mergers, `sessions` as in LedgerBatch."""
 
     KIND = 22
     lsn_from: int
@@ -198,6 +202,7 @@ class MergerQueries(Frame):
     session: I64
     id_off: I64
     id: U8
+    sessions: U8 = dataclasses.field(default_factory=nothing)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches
+from ps2stream.dispatcher.gathering import ReleaseHead, gather_matches, order_pairs
 from ps2stream.protocol.frame import column_to_strings, decode, strings_to_column
 from ps2stream.protocol.messages.objects import MatchBatch, MatchRelease
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.session_map import SessionMap
 from tests.support.routers import Pair, answer
 
 WHOLE = ReleaseHead(3, 100, 6, 1, 0, 40, 8, 0, 7, 50)
@@ -88,7 +90,7 @@ def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
     answers = [answer(w, 100, *pairs, mergers=mergers) for w, pairs in enumerate(found)]
     head = WHOLE._replace(size=n)
     concern = [rng.randint(0, 12) for _ in range(mergers)]  # some beyond the batch's LSN
-    out = gather_matches(rows, answers, concern, head)
+    out = gather_matches(rows, answers, concern, head, SessionMap.first(mergers))
     want = gather_naively(rows, found, mergers)
     assert [merger for merger, _ in out] == [*want]
     assert [frame.release for _, frame in out] == [*range(40, 40 + len(out))]
@@ -109,20 +111,23 @@ def test_each_merger_gets_its_pairs_and_what_they_name(seed: int) -> None:
 def test_the_columns_of_a_batch_in_which_every_object_matches_are_not_copied() -> None:
     rows = make_rows(6, random.Random(1))
     everything = answer(0, 100, *((row, 1, row) for row in range(6)), mergers=1)
-    [(_, whole)] = gather_matches(rows, [everything], [8], WHOLE)
+    [(_, whole)] = gather_matches(rows, [everything], [8], WHOLE, SessionMap.first(1))
     assert whole.text is rows.text
     assert whole.id_off is rows.id_off
     assert whole.row.tolist() == [*range(6)]
     every_row = answer(0, 100, *((row, 1, row) for row in range(6)))
-    halves = gather_matches(rows, [every_row], [8, 8], WHOLE)
+    halves = gather_matches(rows, [every_row], [8, 8], WHOLE, SessionMap.first(2))
     assert [frame.row.tolist() for _, frame in halves] == [[0, 2, 4], [1, 3, 5]]
     assert all(len(frame.text) < len(rows.text) for _, frame in halves)
 
 
 def test_a_batch_without_a_match_is_for_no_merger() -> None:
     rows = make_rows(6, random.Random(1))
-    assert gather_matches(rows, [answer(0, 100), answer(1, 100)], [8, 8], WHOLE) == []
-    assert gather_matches(rows, [], [8, 8], WHOLE) == []
+    assert (
+        gather_matches(rows, [answer(0, 100), answer(1, 100)], [8, 8], WHOLE, SessionMap.first(2))
+        == []
+    )
+    assert gather_matches(rows, [], [8, 8], WHOLE, SessionMap.first(2)) == []
 
 
 @pytest.mark.parametrize("others", [[], [(5, 1, 1)]], ids=["alone", "among others"])
@@ -131,4 +136,24 @@ def test_a_row_that_the_batch_does_not_have_is_refused(others: list[Pair]) -> No
     answers: list[MatchBatch] = [answer(0, 100, (6, 1, 1))]
     answers += [answer(1, 100, *others)] * bool(others)
     with pytest.raises(ValueError, match="a match names row 6 of a batch of 6"):
-        gather_matches(rows, answers, [8, 8], WHOLE)
+        gather_matches(rows, answers, [8, 8], WHOLE, SessionMap.first(2))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_answer_by_another_table_is_ordered_anew(seed: int) -> None:
+    rng = random.Random(seed)
+    before = SessionMap.first(rng.randint(1, 3))
+    now = before.spread(rng.randint(1, 4), 9)
+    n = rng.randint(0, 30)
+    pairs = sorted((rng.randrange(5), rng.randint(1, 9), rng.randint(1, 99)) for _ in range(n))
+    given = order_pairs(dataclasses.replace(answer(0, 100, *pairs, mergers=1), since=-1), before)
+    found = order_pairs(given, now)
+    assert found.since == 9
+    assert order_pairs(found, now) is found
+    assert found.count.tolist() == [
+        sum(now.merger_of(session) == m for _, _, session in pairs) for m in range(now.mergers)
+    ]
+    of = [now.merger_of(session) for session in found.session.tolist()]
+    assert of == sorted(of)
+    rows = zip(found.row.tolist(), found.handle.tolist(), found.session.tolist(), strict=True)
+    assert sorted(rows) == pairs

@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from ps2stream.dispatcher import open_batch
@@ -18,16 +19,23 @@ from ps2stream.dispatcher.silence import SILENT_TICKS
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.addresses import Address, Out, Reply
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
+from ps2stream.protocol.log_records import (
+    ObjectRecord,
+    QuarantineRecord,
+    RetroRecord,
+    SplitRecord,
+)
 from ps2stream.protocol.messages.objects import (
     MatchRelease,
     ReleasesKept,
     RoutedObjects,
+    SessionTable,
     SuspectBegin,
     WatermarkNotice,
 )
-from ps2stream.protocol.messages.updates import LedgerTip
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip
 from ps2stream.protocol.rows import ObjectRows
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.protocol.ticks import OVERTAKEN_TICKS, RESEND_TICKS
 from tests.support.merging import inserts, rig
 from tests.support.routers import (
@@ -35,6 +43,7 @@ from tests.support.routers import (
     GRID,
     Pair,
     answer,
+    applied,
     close,
     fed,
     insert,
@@ -394,6 +403,77 @@ def test_a_dead_worker_lets_others_replay() -> None:
     assert router.in_flight == 1
     out = router.lost(Address("worker", 0))
     assert [f.batch for _, f in sent(out, "worker", RoutedObjects)] == [5]
+
+
+# --- sessions that move between mergers ------------------------------------------------------
+
+
+def changed(maps: SessionMaps, lsn: int, state: int = 0) -> LedgerBatch:
+    """A ledger batch with these tables, alone or in a state with one query."""
+    batch = fed([row(1)], 1, lsn, state, lsn) if state else applied([], lsn, lsn)
+    return dataclasses.replace(batch, sessions=maps.record())
+
+
+def moved(lsn: int) -> SessionMaps:
+    """All sessions go from two mergers to one, from this LSN on."""
+    before = SessionMap.first(2)
+    return SessionMaps(before.spread(1, lsn), before)
+
+
+def test_pairs_go_to_the_merger_that_the_lsn_of_their_batch_gives() -> None:
+    router = two_workers()
+    router.on(changed(moved(3), 3))
+    batch, lsn, _ = router.publish(both(7))
+    assert (batch, lsn) == (2, 3)
+    for first, mergers in ((0, [1]), (2, [0])):
+        router.take_answer(answer(0, first), 0.0)
+        out = router.take_answer(answer(1, first, (0, 1, 5)), 0.0)
+        assert [to for to, _ in released(out)] == mergers
+
+
+def test_answers_of_a_worker_with_an_earlier_table_are_ordered_anew_and_it_is_told() -> None:
+    router = two_workers(mergers=1)
+    before = SessionMap.first(1)
+    router.on(changed(SessionMaps(before.spread(2, 3), before), 3))
+    router.publish(both(7))
+    router.take_answer(answer(0, 2, (0, 1, 1), (0, 2, 2), (1, 3, 4), mergers=1), 0.0)
+    out = router.take_answer(answer(1, 2, mergers=1), 0.0)
+    now = before.spread(2, 3)
+    found = {to: sorted(f.session.tolist()) for to, f in released(out)}
+    mergers = {now.merger_of(s) for s in (1, 2, 4)}
+    assert found == {m: [s for s in (1, 2, 4) if now.merger_of(s) == m] for m in mergers}
+    tables = sent(router.tick(), "worker", SessionTable)
+    assert [(to, f.lsn) for to, f in tables] == [(0, 3), (1, 3)]
+    assert sent(router.tick(), "worker", SessionTable) == []
+
+
+def test_what_was_complete_before_sessions_moved_is_not_replayed_to_their_new_merger() -> None:
+    """The log of a dispatcher may not say yet what was complete when it died, and the merger that
+    has the sessions now has not seen those pairs."""
+    left = [ObjectRecord(b, lsn, column(posts(7))) for b, lsn in ((4, 1), (5, 2), (6, 3))]
+    router = RouterMachine(0, 2, 2, machine().gridt.h1, GRID, 8, epoch=1, replay=left, offset=99)
+    router.on(LedgerTip(4, 4))
+    out = router.on(changed(moved(3).finished(), 4, state=5))
+    assert [f.batch for _, f in sent(out, "worker", RoutedObjects)] == [6]
+    one = np.array([1])
+    found = RetroRecord(0, 70, 2, column(posts(7)), one, one.astype(np.uint32) - 1, one, one, one)
+    assert router.release_found(found, posts(7)) == []
+    assert router.take_closed() == [70]
+
+
+def test_what_is_replayed_while_sessions_move_is_closed_when_they_have() -> None:
+    left = [ObjectRecord(b, lsn, column(posts(7))) for b, lsn in ((4, 1), (5, 3))]
+    router = RouterMachine(0, 2, 2, machine().gridt.h1, GRID, 8, epoch=1, replay=left, offset=99)
+    router.on(LedgerTip(4, 4))
+    router.on(changed(moved(3), 4, state=5))
+    attempt = 1 << batches.DEPTH_BITS
+    for batch in (4, 5):
+        router.take_answer(answer(0, batch, (0, 1, 5), attempt=attempt), 0.0)
+    assert (router.in_flight, router.oldest) == (2, 4)
+    router.on(changed(moved(3).finished(), 5))
+    assert (router.in_flight, router.oldest, router.take_closed()) == (1, 5, [4])
+    again = released(router.joined(Address("merger", 1)) + router.joined(Address("merger", 0)))
+    assert [(to, f.batch) for to, f in again] == [(0, 5)]
 
 
 def test_what_silent_workers_keep_open_counts_by_its_size() -> None:

@@ -37,6 +37,16 @@ def test_a_release_is_kept_once_with_its_batch() -> None:
     assert list(queues.take_kept(kept(1, 1))) == [(1, 5)]
 
 
+def test_what_is_dropped_is_neither_sent_again_nor_reported() -> None:
+    queues = ReleaseQueues(2, epoch=0)
+    for merger, batch in ((0, 5), (1, 5), (0, 9)):
+        add(queues, merger, batch)
+    queues.drop({0, 1})
+    assert queues.resend_to(1) == []
+    assert numbers(queues.resend_to(0)) == [(0, 2)]
+    assert list(queues.take_kept(kept(0, 0, 2))) == [(2, 9)]
+
+
 def test_a_new_merger_is_sent_what_the_old_one_had_not_kept() -> None:
     queues = ReleaseQueues(2, epoch=0)
     sends = [add(queues, merger, batch) for batch in (5, 9, 13) for merger in (0, 1)]

@@ -24,6 +24,7 @@ from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.log_records import RetroRecord, ValidityRecord
 from ps2stream.protocol.rows import NEVER, ObjectRows, QueryRows
+from ps2stream.protocol.session_map import SessionMap
 from ps2stream.protocol.validity import add_validity, stamp_inserts
 from ps2stream.routing.tags import QueryTags
 from ps2stream.space.grid import Grid
@@ -95,8 +96,9 @@ class Router:
             offsets = record.offset[record.pair_row]
             found += zip(record.handle.tolist(), offsets.tolist(), strict=True)
             gathered = gather_retro(
-                record.pair_row, record.handle, record.session, 2, record.offset, record.missed
-            )
+                record.pair_row, record.handle, record.session, SessionMap.first(2),
+                record.offset, record.missed,
+            )  # fmt: skip
             if len(record.handle):
                 [answer] = gathered.answers
                 assert answer.count.sum() == len(record.handle)

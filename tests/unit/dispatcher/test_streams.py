@@ -13,6 +13,7 @@ from ps2stream.protocol.messages.sessions import (
     StreamAttached,
     StreamDetach,
 )
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from tests.support.desk import SESSION, Desk, attached, deliver, frames, grant
 
@@ -59,7 +60,7 @@ def test_a_stream_that_moved_to_another_dispatcher_ends_here(desk: Desk) -> None
 
 
 def test_control_goes_to_the_sessions_merger(desk: Desk) -> None:
-    desk.edge.streams._mergers = 4
+    desk.edge.streams.maps = desk.router.sessions = SessionMaps(SessionMap.first(4))
     attached(desk, [])
     [send] = [s for s in desk.sent if isinstance(s.frame, StreamAttach)]
     assert send.to == ("merger", SESSION % 4)

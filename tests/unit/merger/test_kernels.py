@@ -9,6 +9,7 @@ import pytest
 
 from ps2stream.merger import kernels
 from ps2stream.protocol.frame import U64, sealed
+from ps2stream.protocol.session_map import SessionMap
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -122,8 +123,9 @@ def test_updates_are_parted_as_by_the_twin(seed: int) -> None:
     lsn, handle = rng.permutation(n) + 5, rng.permutation(n) + 5
     if seed % 2:
         lsn, handle = np.sort(lsn), np.sort(handle)
+    owned = SessionMap.first(mergers).owned_by(1 % mergers)
     inserts, deletes, rise = kernels.part_updates(
-        sealed(kind), sealed(lsn), sealed(handle), sealed(session), (1 % mergers, mergers), 7
+        sealed(kind), sealed(lsn), sealed(handle), sealed(session), owned, 7
     )
     mine = [i for i in range(n) if session[i] % mergers == 1 % mergers and lsn[i] > 7]
     assert inserts.tolist() == [i for i in mine if kind[i] == 1]

@@ -14,6 +14,7 @@ from ps2stream.protocol.frame import column_to_strings, decode, strings_to_colum
 from ps2stream.protocol.messages.objects import WatermarkNotice
 from ps2stream.protocol.messages.updates import LedgerBatch, NamesKept
 from ps2stream.protocol.rows import UpdateKind, no_queries
+from ps2stream.protocol.session_map import SessionMap
 from tests.support.memory_log import MemoryLog
 from tests.support.merging import (
     attach,
@@ -74,9 +75,11 @@ def test_what_is_opaque_is_in_the_log_and_still_there_after_a_restart() -> None:
     off, data = strings_to_column(opaque)
     rows = dataclasses.replace(rows, opaque_off=off, opaque=data)
     head = ReleaseHead(0, 0, 4, 0, 0, 1, 1, 0, 0, 0)
-    [(_, part)] = gather_matches(rows, [answer(0, 0, (2, 1, 1), mergers=1)], [1], head)
+    [(_, part)] = gather_matches(
+        rows, [answer(0, 0, (2, 1, 1), mergers=1)], [1], head, SessionMap.first(1)
+    )
     found = answer(1, 0, (0, 1, 1), (2, 1, 1), (3, 1, 1), mergers=1)
-    [(_, rest)] = gather_matches(rows, [found], [1], head._replace(release=2))
+    [(_, rest)] = gather_matches(rows, [found], [1], head._replace(release=2), SessionMap.first(1))
     r = rig()
     r.send(inserts(1, [1]), *(decode(each.encode()) for each in (part, rest)))
     r.send(release(4, 1, 1, [(0, 1, 1)]))  # which has none

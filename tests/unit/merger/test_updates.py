@@ -19,6 +19,7 @@ from ps2stream.protocol.messages.updates import (
     MergerQueries,
 )
 from ps2stream.protocol.rows import UpdateKind, no_queries
+from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from tests.support.memory_log import MemoryLog
 from tests.support.merging import (
     Rig,
@@ -145,7 +146,9 @@ def test_a_name_goes_though_the_watermark_rose_before_its_delete_was_known() -> 
 
 def test_what_the_ledger_has_beyond_is_fetched() -> None:
     """A tip tells of an LSN that has not come: after a while it is asked for, once at a time."""
-    updates = MergerUpdates(0, 1, ForgottenNames(MatchJournal(MemoryLog())))
+    maps = SessionMaps(SessionMap.first(1))
+    forgotten = ForgottenNames(MatchJournal(MemoryLog()))
+    updates = MergerUpdates(0, maps.needed_by(0), maps, forgotten)
     assert not updates.on(LedgerTip(7, 7))
     found = updates.take_requests()
     for _ in range(100):

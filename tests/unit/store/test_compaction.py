@@ -16,7 +16,7 @@ from tests.support.routing import Row, query_rows
 
 
 def make_batch(
-    first: int, updates: list[tuple[UpdateKind, int]], strategy: bytes = b""
+    first: int, updates: list[tuple[UpdateKind, int]], strategy: bytes = b"", sessions: bytes = b""
 ) -> LedgerBatch:
     """A batch of inserts and deletes, each with the handle of its query."""
     rows = [
@@ -25,18 +25,25 @@ def make_batch(
     ]
     encoded = np.frombuffer(query_rows(rows).encode(), np.uint8)
     end = first + max(len(updates), 1) - 1
-    return LedgerBatch(first, end, 0, 0, 0, encoded, np.frombuffer(strategy, np.uint8))
+    records = (np.frombuffer(record, np.uint8) for record in (strategy, sessions))
+    return LedgerBatch(first, end, 0, 0, 0, encoded, *records)
+
+
+def is_change(batch: LedgerBatch) -> bool:
+    return len(batch.strategy) + len(batch.sessions) > 0
 
 
 def make_history(seed: int, size: int, updates: int) -> tuple[list[LedgerBatch], set[int]]:
-    """Batches of up to `size` updates, and a plan change now and then; and the live handles."""
+    """Batches of up to `size` updates, and now and then a change of the plan or of the tables of
+    sessions; and the live handles."""
     rng = np.random.default_rng(seed)
     log: list[LedgerBatch] = []
     live: list[int] = []
     lsn = 1
     while lsn <= updates:
         if rng.random() < 0.01:
-            log.append(make_batch(lsn, [], b"plan"))
+            records = (b"plan", b"") if rng.random() < 0.5 else (b"", b"sessions")
+            log.append(make_batch(lsn, [], *records))
             lsn += 1
             continue
         some: list[tuple[UpdateKind, int]] = []
@@ -60,7 +67,7 @@ def list_rows(log: list[LedgerBatch]) -> Iterator[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("size", [1, 40])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_lives_is_left_in_order_and_plan_changes_stand_alone(
+def test_what_lives_is_left_in_order_and_changes_stand_alone(
     seed: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "MIN_ROWS", 100)
@@ -79,8 +86,12 @@ def test_what_lives_is_left_in_order_and_plan_changes_stand_alone(
         assert batch.until == max(lost, default=0)
         assert find_left_out(batch, QueryRows.decode(batch.rows.data)) == batch.until
     assert last == log[-1].lsn_to
-    changes = [(b.lsn_from, b.lsn_to) for b in log if len(b.strategy)]
-    assert [(b.lsn_from, b.lsn_to) for b in compacted if len(b.strategy)] == changes
+    changes, kept = (
+        [(b.lsn_from, b.lsn_to, b.strategy.tobytes(), b.sessions.tobytes()) for b in some]
+        for some in (filter(is_change, log), filter(is_change, compacted))
+    )
+    assert kept == changes
+    assert size > 1 or {bool(plans) for _, _, plans, _ in changes} == {False, True}
     full = sum(len(QueryRows.decode(b.rows.data)) > 0 for b in compacted)
     assert len(compacted) <= full + 2 * len(changes) + 1
 
@@ -93,4 +104,4 @@ def test_nothing_is_left_of_a_long_history_but_what_lives() -> None:
     kept = {h for _, _, h in list_rows(compacted)}
     assert kept == live
     before, after = (sum(len(b.encode()) for b in some) for some in (log, compacted))
-    assert after < before / 50
+    assert after < before / 40

@@ -1,0 +1,62 @@
+"""`ps2stream scale`: more or fewer workers or mergers of a running service."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ps2stream.commands.apply import LOOK_S, START_S, begin_plan_change, wait_option
+from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
+from ps2stream.commands.progress import StepReporter
+from ps2stream.errors import invalid
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1, 1024), help="Number of workers after the change.")
+@click.option("--mergers", type=click.IntRange(1, 64), help="Number of mergers after the change.")
+@wait_option
+@server_option
+@json_option
+@pass_output
+def scale(
+    output: CommandOutput, /, workers: int | None, mergers: int | None, wait: bool, server: str
+) -> None:
+    """Change the running service to more or fewer workers or mergers.
+
+    New workers are started and take over parts from those with the most load, judged by recent
+    objects. Workers that are removed hand everything over to the others, and stop when the
+    plan change is done. As with `apply`, objects keep flowing.
+
+    New mergers are started and take over sessions, with the numbers, cursors and undelivered
+    matches of these. Mergers that are removed hand all sessions over and stop. Open streams stay
+    open.
+    """
+    if (workers is None) == (mergers is None):
+        raise invalid("workers", "give either --workers or --mergers")
+    if workers is not None:
+        number = workers
+        begin_plan_change(output, server, wait, lambda client: client.scale(number))
+    else:
+        _scale_mergers(output, server, mergers or 0, wait)
+
+
+def _scale_mergers(output: CommandOutput, server: str, mergers: int, wait: bool) -> None:
+    with output.connect(server, START_S) as client:
+        before = client.scale_mergers()
+        found = client.scale_mergers(mergers)
+        if found == before and not found.moving:
+            line = f"the sessions already belong to {mergers} mergers"
+            output.emit({"event": "in_force", "mergers": mergers}, line)
+            return
+        line = f"the sessions move to {mergers} mergers since LSN {found.lsn}"
+        output.emit({"event": "began", "mergers": mergers, "lsn": found.lsn}, line)
+        if not wait:
+            return
+        with StepReporter(output) as report:
+            report("sessions move between mergers")
+            while found.moving:
+                time.sleep(LOOK_S)
+                found = client.scale_mergers()
+        line = f"the sessions belong to {found.mergers} mergers"
+        output.emit({"event": "done", "mergers": found.mergers, "lsn": found.lsn}, line)
