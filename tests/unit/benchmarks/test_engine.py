@@ -24,5 +24,4 @@ def test_small_calls_are_timed_beside_large_ones(
     assert not listed or sum(listed.values()) == pytest.approx(found["bytes_per_query"])
     one, many = (found["us_a_call_by_objects"][str(size)] for size in engine.SMALL)
     assert 0 < one["min"] <= one["median"] <= one["max"]
-    # A call costs more with more objects, but less for each of them.
-    assert one["min"] < many["min"] < 32 * one["min"]
+    assert many["min"] < 32 * one["min"], "an object costs less among others"
