@@ -67,6 +67,11 @@ def faults(
             say("healed")
         served(crowd, at)
         say(f"served again {time.monotonic() - at:.1f} s later")
+        if not any(hosts.second.pids()):
+            with hosts.client() as client:
+                endpoints = client.status()["endpoints"]
+            if any(hosts.second.address in endpoint for endpoint in endpoints):
+                crowd.history.recorder.complain("faults", f"a dead host is named: {endpoints}")
         if asking is not None:
             asking.join(LIMIT_S)
             ended(hosts, crowd)
