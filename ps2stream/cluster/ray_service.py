@@ -236,8 +236,8 @@ class RayService(RunningService):
         self._supervisor.start(pings)
         self._scaling = ActorScaler([RolePool(self, "worker"), RolePool(self, "merger")])
         self._scaling.start()
-        calm = self._supervisor.is_calm
-        self._returns = ActorReturns(self._ray, self._creator, *tables, calm, settings.spread_s)
+        calm, wait_s = self._supervisor.is_calm, settings.spread_s if has_lan else 0.0
+        self._returns = ActorReturns(self._ray, self._creator, *tables, calm, wait_s)
         self._returns.start()
 
     def _stop_watching_actors(self) -> None:

@@ -121,6 +121,5 @@ def _are_within(name: str, column: Any) -> bool:
     if name in LIMIT:
         numbers = column.to_numpy()
         return bool(-LIMIT[name] <= numbers.min() and numbers.max() <= LIMIT[name])  # never by NaN
-    width = np.dtype(np.int64 if pa.types.is_large_string(column.type) else np.int32)
-    off = np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
+    off = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
     return bool(np.diff(off).max() <= MAX_BYTES[name])

@@ -39,6 +39,7 @@ from ps2stream.store.recovery import (
 
 _BASE = attrgetter("base")
 _READ = 8 << 10  # bytes at first when one record is read
+_CACHED = 1 << 20  # bytes at the end that stay in the page cache
 
 
 class SegmentLog:
@@ -283,6 +284,7 @@ class SegmentLog:
             assert segment.file is not None
             segment.file.pwritev(out, at)
             segment.file.sync()
+            segment.file.uncache(HEADER + positions[stop - 1] - segment.base - _CACHED)
             segment.begun = True
 
     def _set_mark(self, mark: LogMark) -> None:

@@ -51,7 +51,7 @@ class ProcessGroup:
 
     def end(self) -> None:
         """Stops all processes."""
-        for name, process in reversed(self._running.items()):
+        for process in reversed(self._running.values()):
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
             try:
@@ -59,7 +59,6 @@ class ProcessGroup:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            del name
         self._running.clear()
 
 

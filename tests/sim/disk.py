@@ -188,6 +188,10 @@ class _SimFile:
             raise _error(errno.EIO)
         self.inode.sync()
 
+    def uncache(self, end: int) -> None:
+        end = max(end, 0)
+        assert self.inode.durable[:end] == self.inode.data[:end], "not durable"
+
     def truncate(self, size: int) -> None:
         self._disk.spend()
         self.inode.resize(size)

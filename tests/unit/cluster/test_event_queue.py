@@ -95,28 +95,38 @@ def test_a_handler_that_fails_is_called_for_the_next_event() -> None:
 
 
 def test_the_end_waits_for_the_thread_at_work_and_is_the_last_to_be_handled() -> None:
-    found: list[list[int]] = []
-    begun, goes_on = threading.Event(), threading.Event()
+    found: list[int] = []
+    begun, is_waited_for = threading.Event(), threading.Event()
 
     def handle(taken: list[int]) -> bool:
-        begun.set()
-        assert goes_on.wait(60)
-        found.append(taken)
+        if taken == [1]:
+            begun.set()
+            is_waited_for.wait(10)  # in vain unless `end` waits
+        found.extend(taken)
         return False
 
+    class Lock:
+        """That of the queue, which tells when somebody waits for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self.release = self._lock.release
+
+        def acquire(self, blocking: bool = True) -> bool:
+            if blocking:
+                is_waited_for.set()
+            return self._lock.acquire(blocking)
+
     events: EventQueue[int] = EventQueue(handle)
+    events._at_work = Lock()  # type: ignore[assignment]
     worker = threading.Thread(target=events.put, args=(1,))
     worker.start()
     assert begun.wait(60)
-    ending = threading.Thread(target=events.end, args=(2,))
-    ending.start()
-    ending.join(0.2)
-    assert ending.is_alive()
-    goes_on.set()
-    ending.join(60)
+    events.end(2)
+    assert found == [1, 2]
     worker.join(60)
     events.put(3)
-    assert [event for taken in found for event in taken] == [1, 2]
+    assert found == [1, 2]
 
 
 def test_no_event_of_many_threads_is_lost_or_handled_twice() -> None:

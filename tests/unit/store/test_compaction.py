@@ -74,15 +74,16 @@ def test_what_lives_is_left_in_order_and_changes_stand_alone(
     log, _ = make_history(seed, size, 2_000)
     watermark = 1_500
     outlived = find_outlived(log, watermark)
-    dead = {h for lsn, kind, h in list_rows(log) if kind == UpdateKind.DELETE and lsn <= watermark}
+    rows = list(list_rows(log))
+    dead = {h for lsn, kind, h in rows if kind == UpdateKind.DELETE and lsn <= watermark}
     assert outlived.tolist() == sorted(dead)
     compacted = list(compact_log(log, outlived))
-    assert [row for row in list_rows(log) if row[2] not in dead] == list(list_rows(compacted))
+    assert [row for row in rows if row[2] not in dead] == list(list_rows(compacted))
     last = 0
     for batch in compacted:
         assert batch.lsn_from == last + 1
         last = batch.lsn_to
-        lost = [lsn for lsn, _, h in list_rows(log) if h in dead and batch.lsn_from <= lsn <= last]
+        lost = [lsn for lsn, _, h in rows if h in dead and batch.lsn_from <= lsn <= last]
         assert batch.until == max(lost, default=0)
         assert find_left_out(batch, QueryRows.decode(batch.rows.data)) == batch.until
     assert last == log[-1].lsn_to
