@@ -11,11 +11,12 @@ from ps2stream.merger.kernels import (
     runs,
     take_spans,
 )
-from ps2stream.merger.records import MatchedRecord, MissingRecord, count_pairs
+from ps2stream.merger.records import MatchedRecord, MissingRecord
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import MatchRelease
 from ps2stream.protocol.opaque import split_opaque, take_opaque
 from ps2stream.protocol.rows import no_offsets
+from ps2stream.protocol.session_numbers import count_pairs
 from ps2stream.protocol.wire import (
     DeliveryColumns,
     DeliveryGap,

@@ -9,17 +9,6 @@ import numpy as np
 from ps2stream.protocol.frame import F64, I64, U8, U32, Frame
 from ps2stream.protocol.rows import no_offsets
 
-LEAP = 1 << 40
-"""How many numbers a session skips when it is not known how many pairs were lost: more than
-it can have numbered since that was last recorded."""
-
-
-def count_pairs(first: int, last: int) -> int:
-    """Returns how many pairs have the numbers first..last. A LEAP among the numbers, or the rest
-    of one that a client has not seen, counts as none."""
-    count = (last - first + 1) % LEAP
-    return count if count < LEAP // 2 else 0
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatchedRecord(Frame):

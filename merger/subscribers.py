@@ -11,13 +11,11 @@ from ps2stream.merger.backlog import BacklogPlace
 from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.moved_records import take_matched, take_missing
 from ps2stream.merger.records import (
-    LEAP,
     CursorsRecord,
     DeadNamesRecord,
     MatchedRecord,
     MissingRecord,
     TakenOverRecord,
-    count_pairs,
 )
 from ps2stream.merger.sessions import MergerSession
 from ps2stream.merger.under_way import DeliveryAllowance
@@ -32,6 +30,7 @@ from ps2stream.protocol.messages.sessions import (
     StreamDetach,
 )
 from ps2stream.protocol.rows import NEVER
+from ps2stream.protocol.session_numbers import LEAP, count_pairs
 from ps2stream.protocol.wire import StringColumn
 
 TURN = 8 << 20  # bytes that are read from the log and sent before other messages are handled

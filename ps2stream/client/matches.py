@@ -20,6 +20,7 @@ from ps2stream.client.attributes import AttributeScalar, read_attributes, read_p
 from ps2stream.client.shed_load import ShedLoad, read_shed
 from ps2stream.errors import FailedPrecondition, Ps2StreamError, invalid
 from ps2stream.extras import name_missing_extra
+from ps2stream.protocol.session_numbers import count_pairs
 from ps2stream.v1 import delivery_pb2
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class Matches:
         """Returns the batch without the pairs up to `number`, which must be before the last one."""
         if self.gap is not None:
             last = self.gap.last
-            rest = Gap(number + 1, last, min(self.gap.count, last - number))
+            rest = Gap(number + 1, last, min(self.gap.count, count_pairs(number + 1, last)))
             return Matches(self._batch, self._names, rest)
         skipped = self._skipped + max(0, number + 1 - self.first)
         return Matches(self._batch, self._names, None, skipped, self._fields)

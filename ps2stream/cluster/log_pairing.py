@@ -23,7 +23,6 @@ from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import DataDirectoryError
 from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.records import (
-    LEAP,
     CheckpointRecord,
     CursorsRecord,
     MatchedRecord,
@@ -38,6 +37,7 @@ from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, Log, LogNote, Store
 from ps2stream.protocol.rows import no_queries
 from ps2stream.protocol.session_map import MAX_MERGERS, SessionMap, SessionMaps
+from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.sequencer.feed import packed
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.pairing import FoundLedger, FoundLog, LogMismatch, find_mismatches

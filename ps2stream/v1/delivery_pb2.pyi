@@ -316,9 +316,10 @@ class Gap(_message.Message):
     to: _builtins.int
     """Number of the last match that will never be delivered."""
     count: _builtins.int
-    """Number of matches that were dropped; 0: unknown, because the log that held them was lost, or
-    they were never found. In that case `from` to `to` spans more numbers than there were matches,
-    or, if `shed` is set, only the number of the notice itself. Notices that were dropped count.
+    """Number of matches that were dropped. Those that nobody counted, because the log that held them
+    was lost or they were never found, take 2^40 numbers of `from` to `to` each time, and are not in
+    it; 0: there were no others. If `shed` is set, it is 0, and `from` to `to` has only the number
+    of the notice itself. Notices that were dropped count.
     """
     @_builtins.property
     def shed(self) -> Global___ShedLoad:

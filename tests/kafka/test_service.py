@@ -16,7 +16,7 @@ from ps2stream.cluster import service as cluster_service
 from ps2stream.cluster.doctor_checks import check_brokers, check_directory, find_logs
 from ps2stream.config import Settings, load
 from ps2stream.errors import DataDirectoryError, InvalidArgument
-from ps2stream.merger.records import LEAP
+from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.store.kafka_cluster import KafkaAdmin, KafkaCluster
 from ps2stream.store.places import KafkaTopics, place
 from tests.support.kafka_broker import Broker

@@ -16,7 +16,7 @@ from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.service import fitted_plan, topology_of
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError
-from ps2stream.merger.records import LEAP
+from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.space.regions import Circle
 
 AREA = Circle(0.0, 0.0, 5.0)

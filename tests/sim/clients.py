@@ -18,10 +18,10 @@ from ps2stream.client.matches import Gap, Matches, MatchReceiver
 from ps2stream.client.shed_load import ShedLoad
 from ps2stream.dispatcher.gateway import PublicationIdentity
 from ps2stream.errors import FailedPrecondition, ResourceExhausted, Unavailable
-from ps2stream.merger.records import LEAP
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.service.inbox import InboxCut
 from ps2stream.service.inquiry_calls import NEWEST
 from ps2stream.v1 import delivery_pb2

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from ps2stream.client import matches
-from ps2stream.client.matches import Matches, read_batch
+from ps2stream.client.matches import Gap, Matches, MatchReceiver, read_batch
 from ps2stream.errors import Ps2StreamError
+from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.v1 import delivery_pb2
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -84,6 +85,34 @@ def test_pairs_are_skipped_twice() -> None:
     rest = found.after(found.first + 1).after(found.first + 3)
     assert (rest.first, len(rest), rest.last) == (found.first + 4, 5, found.last)
     assert list(rest) == list(found)[4:]
+
+
+def make_gap(first: int, last: int, count: int) -> bytes:
+    gap = delivery_pb2.Gap(to=last, count=count, **{"from": first})
+    batch = delivery_pb2.DeliverBatch(session_seq=last + 1, gap=gap)
+    return delivery_pb2.DeliverResponse(batch=batch).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("last", "count", "received", "rest"),
+    [
+        (18, 18, 6, 12),
+        (18 + LEAP, 18, 6, 12),
+        (18 + LEAP, 18, 6 + LEAP, 12),
+        (18 + 2 * LEAP, 18, 6 + LEAP, 12),
+        (18 + LEAP, 18, 18, 0),
+        (LEAP, 0, 6, 0),
+    ],
+)
+def test_a_gap_counts_no_match_that_was_received(
+    last: int, count: int, received: int, rest: int
+) -> None:
+    receiver = MatchReceiver("s")
+    receiver.took(received)
+    found = receiver.on(make_gap(1, last, count))
+    assert found is not None
+    assert found.gap == Gap(received + 1, last, rest)
+    assert receiver.missed == rest
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.merger import fanout
-from ps2stream.merger.records import LEAP
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
+from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.protocol.wire import deliver_batch
 from ps2stream.v1 import delivery_pb2
 from ps2stream.v1.object_pb2 import Attributes, AttributeValue, Payload

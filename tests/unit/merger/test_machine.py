@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ps2stream.merger import records, subscribers
+from ps2stream.merger import subscribers
 from ps2stream.merger.machine import SECOND
+from ps2stream.protocol import session_numbers
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
@@ -290,7 +291,7 @@ LEAP = 1 << 12
 @pytest.fixture
 def short_leaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gaps of an unknown number of pairs skip few numbers."""
-    monkeypatch.setattr(records, "LEAP", LEAP)
+    monkeypatch.setattr(session_numbers, "LEAP", LEAP)
     monkeypatch.setattr(subscribers, "LEAP", LEAP)
 
 
