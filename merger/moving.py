@@ -8,6 +8,7 @@ from ps2stream.merger.arriving import ArrivingSessions
 from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.leaving import LeavingSessions
 from ps2stream.merger.recovery import RecoveredState
+from ps2stream.merger.sessions import make_closing
 from ps2stream.merger.subscribers import MergerSessions
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.handover import (
@@ -89,7 +90,19 @@ class MovingSessions:
     def on_stream(self, frame: StreamFrame, knows_names: bool) -> list[Send]:
         """Handles a message about a stream, if it is for this merger. A stream that comes before
         its session waits for it; a credit does not, as it is repeated."""
-        return self._sessions.on(frame) if self._takes_stream(frame, knows_names) else []
+        session, now = frame.session, self.maps.now
+        is_mine = now.merger_of(session) == self._index
+        if isinstance(frame, StreamDetach):
+            early = self._early.get(session)
+            if early is not None and early.epoch <= frame.epoch:
+                del self._early[session]
+            return self._sessions.on(frame) if is_mine else []
+        is_ahead = frame.since > now.lsn
+        if not is_ahead and not is_mine:
+            return []
+        if not is_ahead and knows_names and self._arriving.has(session):
+            return self._sessions.on(frame)
+        return self._keep_early(frame) if isinstance(frame, StreamAttach) else []
 
     def open_early(self, knows_names: bool) -> list[Send]:
         """Opens the streams that have waited for their sessions."""
@@ -117,19 +130,12 @@ class MovingSessions:
         """Answers the requests of other mergers that have waited for this watermark."""
         return self._leaving.continue_answers(watermark) if self._leaving.has_waiting else []
 
-    def _takes_stream(self, frame: StreamFrame, knows_names: bool) -> bool:
-        session, now = frame.session, self.maps.now
-        is_mine = now.merger_of(session) == self._index
-        early = self._early.get(session)
-        if isinstance(frame, StreamDetach):
-            if early is not None and early.epoch <= frame.epoch:
-                del self._early[session]
-            return is_mine
-        is_ahead = frame.since > now.lsn
-        if not is_ahead and not is_mine:
-            return False
-        if not is_ahead and knows_names and self._arriving.has(session):
-            return True
-        if isinstance(frame, StreamAttach) and (early is None or early.epoch <= frame.epoch):
-            self._early[session] = frame
-        return False
+    def _keep_early(self, attach: StreamAttach) -> list[Send]:
+        """Keeps a stream that comes before its session. Of two, the one of the lower epoch is
+        closed at once: every stream that is still open gets a new epoch if sessions move again."""
+        early = self._early.get(attach.session, attach)
+        first, last = (attach, early) if attach.epoch < early.epoch else (early, attach)
+        self._early[attach.session] = last
+        if first.epoch == last.epoch:
+            return []
+        return [make_closing(first.session, first.epoch, first.dispatcher, 1)]

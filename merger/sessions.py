@@ -140,7 +140,7 @@ class MergerSession:
         """Opens a stream and closes the one before; a stale request is refused."""
         if attach.epoch <= self._epoch:
             if self.stream is None or self.stream.epoch != attach.epoch:
-                return [self._make_closing(attach.epoch, attach.dispatcher, 1)]
+                return [make_closing(self.number, attach.epoch, attach.dispatcher, 1)]
             return [self._make_attached(attach.epoch, attach.dispatcher, self.stream.number)]
         if attach.ack >= self.next:
             return [self._make_attached(attach.epoch, attach.dispatcher, 0, refused=1)]
@@ -290,10 +290,11 @@ class MergerSession:
         if self.stream is None:
             return []
         stream, self.stream = self.stream, None
-        return [self._make_closing(stream.epoch, stream.dispatcher, stream.number + 1)]
+        return [make_closing(self.number, stream.epoch, stream.dispatcher, stream.number + 1)]
 
-    def _make_closing(self, epoch: int, dispatcher: int, number: int) -> Send:
-        return Send(
-            Address("dispatcher", dispatcher),
-            StreamDelivery(self.number, epoch, number, 1, np.zeros(0, np.uint8)),
-        )
+
+def make_closing(session: int, epoch: int, dispatcher: int, number: int) -> Send:
+    """Returns the message that a stream is closed, as another has taken its session over; number:
+    one more than the last delivery's."""
+    closing = StreamDelivery(session, epoch, number, 1, np.zeros(0, np.uint8))
+    return Send(Address("dispatcher", dispatcher), closing)

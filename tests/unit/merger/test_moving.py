@@ -118,6 +118,20 @@ def test_a_stream_waits_for_its_session_unless_it_is_withdrawn() -> None:
     assert [len(world.clients[s].attached) - before[s] for s in MOVED] == [1, 0]
 
 
+@pytest.mark.parametrize("order", [(50, 51), (51, 50)])
+def test_of_two_streams_that_wait_for_a_session_the_older_one_is_closed(
+    order: tuple[int, int],
+) -> None:
+    world = begun()
+    for epoch in order:
+        stream = dataclasses.replace(attach(3, epoch=epoch), since=SWITCH)
+        world.send(1, stream, stream)
+    assert set(world.clients[3].closed) == {50}
+    world.pass_watermark(SWITCH)
+    assert world.clients[3].attached[-1].epoch == 51
+    assert 51 not in world.clients[3].closed
+
+
 def test_a_merger_ignores_streams_of_sessions_that_it_has_not() -> None:
     world = begun()
     world.pass_watermark(SWITCH)
