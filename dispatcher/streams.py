@@ -221,13 +221,14 @@ class SessionStreams:
 
     def follow(self, maps: SessionMaps) -> None:
         """Follows a change of the tables of sessions: streams of sessions that move are attached
-        again, to the merger that they go to."""
+        again, to the merger that they go to. One without an epoch waits for it, or for its client
+        to read on, and then is."""
         before, self.maps = self.maps, maps
         more = max(maps.mergers - len(self._arrived), 0)
         self._arrived += [0] * more
         self._confirmed += [0] * more
         for session, stream in list(self._of.items()):
-            if before.now.merger_of(session) != maps.now.merger_of(session):
+            if stream.epoch and before.now.merger_of(session) != maps.now.merger_of(session):
                 self._renew_stream(stream)
 
     def joined(self, peer: Address) -> None:
@@ -235,7 +236,7 @@ class SessionStreams:
         if peer.role == "merger" and peer.index < len(self._arrived):
             self._arrived[peer.index] = self._confirmed[peer.index] = 0
             for stream in list(self._of.values()):
-                if self.maps.now.merger_of(stream.session) == peer.index:
+                if stream.epoch and self.maps.now.merger_of(stream.session) == peer.index:
                     self._renew_stream(stream)
 
     def tick(self) -> None:
@@ -302,6 +303,8 @@ class SessionStreams:
             )
             self._end_stream(stream, FailedPrecondition(problem))
             return
+        if not stream.attached and stream.taken != stream.base:
+            self._send_credit(stream)  # one that came to the merger before the session was ignored
         stream.attached = True
         if not stream.opened:
             stream.opened = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ps2stream.dispatcher import streams
@@ -9,10 +10,13 @@ from ps2stream.errors import FailedPrecondition
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.messages.sessions import (
     DeliveryArrivals,
+    SessionRequest,
     StreamAttach,
     StreamAttached,
     StreamDetach,
 )
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.rows import no_queries
 from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from tests.support.desk import SESSION, Desk, attached, deliver, frames, grant
@@ -64,6 +68,15 @@ def test_control_goes_to_the_sessions_merger(desk: Desk) -> None:
     attached(desk, [])
     [send] = [s for s in desk.sent if isinstance(s.frame, StreamAttach)]
     assert send.to == ("merger", SESSION % 4)
+
+
+def move(desk: Desk, merger: int) -> None:
+    """The session moves to this merger."""
+    before = desk.router.sessions.now
+    table = np.full_like(before.table, merger)
+    desk.router.sessions = maps = SessionMaps(SessionMap(before.lsn + 1, table), before)
+    rows = np.frombuffer(no_queries().encode(), np.uint8)
+    desk.edge.on(LedgerBatch(1, 1, 0, 0, 0, rows, sessions=maps.record()))
 
 
 def test_an_attach_is_repeated_until_it_is_answered(desk: Desk) -> None:
@@ -156,11 +169,32 @@ def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> 
     deliver(desk, 4, b"one")
     deliver(desk, 4, b"two", number=2)  # under way when the merger is told
     assert [(d.session, d.epoch) for d in frames(desk, StreamDetach)] == [(SESSION, 4)]
+    requests = len(frames(desk, SessionRequest))
+    desk.edge.joined(Address("merger", 0))
+    move(desk, 3)
+    assert len(frames(desk, SessionRequest)) == requests, "it would end a stream that takes"
     stream.again(lambda: (1, 3))
     grant(desk, 9)
     last = frames(desk, StreamAttach)[-1]
     assert (last.epoch, last.credit_batches, last.credit_bytes) == (9, 8, 1 << 20)
+    assert desk.sent[-1].to == ("merger", desk.router.sessions.now.merger_of(SESSION))
     assert len(desk.edge.streams) == 1
+
+
+def test_what_is_taken_before_the_stream_is_attached_is_told_then(desk: Desk) -> None:
+    stream = attached(desk, [])
+    deliver(desk, 4, b"one")
+    move(desk, 3)
+    grant(desk, 9)
+    stream.credit(1, 3, 1)
+    desk.edge.tick()
+    told = desk.credits()[-1]
+    assert (told.epoch, told.batches, told.bytes, told.ack) == (9, 1, 3, 1)
+    count = len(desk.credits())
+    for _ in range(3):
+        desk.edge.on(StreamAttached(SESSION, 9, 0, 1, 0, 0))
+    assert len(desk.credits()) == count + 1
+    assert desk.credits()[-1].encode() == told.encode()
 
 
 def test_a_merger_is_told_what_has_arrived(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
