@@ -105,7 +105,7 @@ FOUND_BY = {
     "batches_do_not_wait_for_numbers": SCALED + 4,
     "records_of_sessions_that_come_are_not_fetched": SCALED + 4,
     "requests_for_sessions_are_not_repeated": SCALED + 20,
-    "states_lack_the_tables_of_sessions": SCALED,
+    "states_lack_the_tables_of_sessions": SCALED + 2,
     "guessed_tables_are_taken_for_the_first": SCALED + 161,
     "what_was_complete_is_replayed_after_a_move": SCALED + 24,
     "streams_are_opened_before_all_records_are_there": SCALED + 1,
