@@ -390,11 +390,11 @@ class SequencerMachine:
         """Answers a Fetch if anything follows, and then sends the tip."""
         to = Address(ROLES[request.role], request.index)
         try:
-            piece = self._feeds.answer(
+            pieces = self._feeds.answer(
                 request, self._live, self._store, self._lsn, self._plans.make_record
             )
         except StoreFailed:
             raise
         except Unavailable:
-            piece = None  # it will be requested again
-        return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
+            pieces = []  # it will be requested again
+        return [*(Send(to, piece) for piece in pieces), *self._make_tips([to])]
