@@ -67,6 +67,10 @@ class FetchAnswers:
     def __len__(self) -> int:
         return len(self._feeds)
 
+    def note_left_out(self, lsn: int) -> None:
+        """Notes that a row of this LSN was left out of the log, and perhaps lower ones."""
+        self._horizon = max(self._horizon, lsn)
+
     def tick(self) -> None:
         for feed in self._feeds.values():
             feed.idle += 1
@@ -125,5 +129,7 @@ def find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:
     may be what compaction left of a replacement, so `until` says so."""
     if len(batch.strategy) or (not batch.until and len(rows) > batch.lsn_to - batch.lsn_from):
         return 0
-    missing = np.setdiff1d(np.arange(batch.lsn_from, batch.lsn_to + 1), rows.lsn)
-    return max(batch.until, int(missing.max(initial=0)))
+    present = np.unique(np.concatenate([[batch.lsn_from - 1], rows.lsn]))
+    after = np.concatenate([present[1:], [batch.lsn_to + 1]])  # the next one that is there
+    gaps = after[after > present + 1]
+    return max(batch.until, int(gaps[-1]) - 1 if len(gaps) else 0)

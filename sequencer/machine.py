@@ -8,7 +8,6 @@ again, and is answered from the state or from the ledger (docs/decisions/0006).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +46,8 @@ from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, find_left_out, packed
 from ps2stream.sequencer.followers import FollowerProgress
+from ps2stream.sequencer.log_compaction import LogCompaction, leave_orphans_out
+from ps2stream.sequencer.log_progress import note_log_reached
 from ps2stream.sequencer.pending_plan import find_pending
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.query_ends import QueryEnds
@@ -55,8 +56,6 @@ from ps2stream.sequencer.remembered import RememberedAnswers, RememberedUpdates,
 from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.taken_requests import take_requests
 from ps2stream.sequencer.token_table import TokenTable
-
-log = logging.getLogger("ps2stream.store")
 
 ENDED_ROWS = 4096
 """The queries that end in one commit, at most; there is one a tick."""
@@ -89,20 +88,24 @@ class SequencerMachine:
         self._live = QueryRegistry(store.identity)
         self._ends = QueryEnds(self._live.find_live)
         self._now_ms = 0
-        self._lsn = horizon = 0
+        self._lsn = horizon = count = 0
         self._plans = PlanChangeDriver(
             plan, self._peers, self._followers, self._live, self._record_plan_change, store
         )
         for batch in store.replay():
             if len(batch.strategy):
                 self._plans.replay(batch.strategy, batch.lsn_to)
-            rows = QueryRows.decode(batch.rows.data)
-            self._live.apply(rows, batch.rows, self._sessions.tenants.counts)
+            found = QueryRows.decode(batch.rows.data)
+            rows = leave_orphans_out(found, self._live, horizon)
+            encoded = batch.rows if rows is found else None
+            self._live.apply(rows, encoded, self._sessions.tenants.counts)
             self._ends.note(rows, rows.kind == UpdateKind.INSERT, rows.lsn)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, find_left_out(batch, rows))
+            count += len(found)
         self._feeds = FetchAnswers(epoch << 32, horizon)
+        self._compaction = LogCompaction(store, count)
         self._last_tip, self._tip_age = (-1, -1), 0  # at the last tick; ticks since it changed
         self._inserts = self._deleted = self._ended = 0  # committed since the start
         self._outcomes = np.zeros(len(UpdateStatus), np.int64)
@@ -168,6 +171,7 @@ class SequencerMachine:
         which queries end."""
         self.note_time(now_ms)
         self._feeds.tick()
+        self._feeds.note_left_out(self._compaction.tick(self._lsn, self.live))
         out = self._end_queries(now_ms)
         tip = (self._lsn, self.visible)
         self._tip_age = self._tip_age + 1 if tip == self._last_tip else 0
@@ -199,7 +203,7 @@ class SequencerMachine:
                 self._raise_watermark(Address("merger", frame.merger), frame.lsn)
                 return []
             case LogReached():
-                self._note_log_reached(frame)
+                note_log_reached(self._store, frame)
                 return []
             case LedgerFetch():
                 return self._answer_fetch(frame)
@@ -325,6 +329,7 @@ class SequencerMachine:
         )
         if applied is not None:
             self._lsn = applied.lsn_to
+            self._compaction.rows += count
         if sessions:
             self._sessions.add_sessions(sessions)
         inserts = self._live.apply_prepared(verdict.prepared, self._sessions.tenants.counts)
@@ -354,22 +359,6 @@ class SequencerMachine:
         self._raise_watermark(Address("dispatcher", ack.dispatcher), ack.watermark)
         self._plans.note_report(ack)
         return self._announce_visible() + self._plans.take_due_step()
-
-    def _note_log_reached(self, reached: LogReached) -> None:
-        """Notes the position that a log has reached. Raises StoreFailed; while the disk is full, it
-        is not noted, and a later report has as much."""
-        name, notes = reached.name.tobytes().decode(), self._store.log_notes() or {}
-        if (note := notes.get(name)) is None:
-            return
-        position = max(note.position, reached.position)
-        highest = max(note.highest, reached.highest)
-        notes[name] = note._replace(position=position, highest=highest)
-        try:
-            self._store.note_logs(notes)
-        except StoreFailed:
-            raise
-        except Unavailable:
-            log.warning("the progress of %s was not recorded: the disk is full", name)
 
     def _raise_watermark(self, peer: Address, lsn: int) -> None:
         """Takes a peer's watermark, and drops the deleted queries that nobody needs then."""

@@ -19,6 +19,7 @@ from ps2stream.sequencer.feed import IDLE_TICKS
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.compaction import compact_log
 from ps2stream.store.memory import MemoryStore
+from tests.support.compaction import compact_often
 from tests.support.updates import Row, delete, ids_of, insert, replace, update
 
 DISPATCHERS = [Address("dispatcher", 0), Address("dispatcher", 1)]
@@ -187,6 +188,7 @@ class World:
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed, "FEED_ROWS", 3)
+        compact_often(patch)
         yield
 
 
