@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.commands.experiment import NAMES
-from ps2stream.experiments import f14, f15, hot, worlds
+from ps2stream.experiments import f7, f12, f14, f15, hot, scale, worlds
 from ps2stream.experiments.plans import ExperimentSettings
+from ps2stream.experiments.scaling.measuring import MeasureSize
 from ps2stream.experiments.worlds import StreamSize
 
 
@@ -33,6 +35,17 @@ QUICK = "f9"
 SMALLER = StreamSize(3_000, 1_000, 1_500, 2)
 ENOUGH = {"f12": StreamSize(8_000, 2_000, 4_000, 2)}
 """With fewer updates a load that it divides by is nothing."""
+FEWER: dict[ModuleType, dict[str, Any]] = {
+    f7: {"SEEDS": f7.SEEDS[:1]},
+    f12: {"RUNS": 3, "TRIED": 12},
+    hot: {"CALM_S": 2, "JUMPED_S": 5, "STATIONARY_S": 50, "QUERIES": 2_000, "QUERIES_THERE": 400},
+    scale: {
+        "WORLD": StreamSize(4_000, 4_000, 20_000, 1),
+        "SMALL": MeasureSize((2, 4), (256, 1_024), 4, (1, 2, 4)),
+        "EVENTS": 1_000,
+    },
+}
+"""Of what an experiment repeats, so much that each path is taken."""
 
 
 @pytest.mark.slow
@@ -42,8 +55,9 @@ def test_an_experiment_prints_rows_and_verdicts_and_draws(
 ) -> None:
     if name != QUICK:
         monkeypatch.setattr(worlds, "QUICK", ENOUGH.get(name, SMALLER))
-    for seconds, few in {"CALM_S": 2, "JUMPED_S": 5, "STATIONARY_S": 50}.items():
-        monkeypatch.setattr(hot, seconds, few)
+    for module, names in FEWER.items():
+        for number, few in names.items():
+            monkeypatch.setattr(module, number, few)
     workers = "4,8" if name in ("f11", "salb") else "4"
     code, out, err = run(
         name, "--posts", "none", "--workers", workers, "--out", str(tmp_path), "--json"
