@@ -34,6 +34,8 @@ COLUMNS = (
     "jump", "way", "workers", "first_change_s", "balanced_s", "most_over_mean", "copies",
     "plan_changes", "over_ideal", "collapsed",
 )  # fmt: skip
+QUERIES, QUERIES_THERE = 20_000, 4_000
+"""Queries all over, and where the stream will jump."""
 WORDS, SKEW = 3_000, 0.9
 PLACE = (10.3, 20.3)
 RATE = 2_560  # objects a second
@@ -90,7 +92,7 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
 
 
 def make_jump(jump: str, workers: int, seed: int) -> JumpWorld:
-    """Returns a made world of 20,000 queries all over, and 4,000 where the stream will jump."""
+    """Returns a made world of QUERIES all over, and of QUERIES_THERE."""
     rng = np.random.default_rng([seed, JUMPS.index(jump)])
     analysis, grid = Analysis(salt=seed), Grid(9, 8)
     names = np.array([f"w{i}" for i in range(WORDS)])
@@ -110,7 +112,7 @@ def make_jump(jump: str, workers: int, seed: int) -> JumpWorld:
     def query_words(n: int) -> list[str]:
         return [str(word) for word in rng.choice(names, n, p=skew)]
 
-    many, few = 20_000, 4_000
+    many, few = QUERIES, QUERIES_THERE
     hot_word = ["w5"] * few
     lon, lat = (np.r_[a, b] for a, b in zip(places(many), near(few), strict=True))
     side = np.r_[rng.uniform(0.05, 2, many), rng.uniform(0.05, 0.3, few)]

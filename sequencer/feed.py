@@ -33,15 +33,22 @@ class StateFeed:
         self.idle = 0  # ticks since the last request
         self._pieces = pieces
         self._starts = [0, *(piece.last for piece in pieces[:-1])]
+        self._asked = -1  # the piece requested last
+        self._sent = 0  # pieces sent
 
-    def answer(self, request: LedgerFetch) -> LedgerBatch:
-        """Returns the requested piece, or the first one if the request fits no piece of this state;
-        a receiver that has the first piece ignores it. A new state instead would let two requests
-        that are under way start two states again and again."""
+    def answer(self, request: LedgerFetch) -> list[LedgerBatch]:
+        """Returns the requested piece and the one after it, which is on its way while the receiver
+        applies this one, without what was sent before; all of it if the request is repeated. If the
+        request fits no piece of this state, the first one is meant; a receiver that has the first
+        piece ignores it. A new state instead would let two requests that are under way start two
+        states again and again."""
         self.idle = 0
+        asked = 0
         if request.state == self.number and request.after in self._starts:
-            return self._make_piece(self._starts.index(request.after))
-        return self._make_piece(0)
+            asked = self._starts.index(request.after)
+        first = max(asked, self._sent) if asked > self._asked else asked
+        self._asked, self._sent = asked, min(asked + 2, len(self._starts))
+        return [self._make_piece(number) for number in range(first, self._sent)]
 
     def _make_piece(self, number: int) -> LedgerBatch:
         """Returns one piece as a message; the first has the records."""
@@ -66,6 +73,10 @@ class FetchAnswers:
     def __len__(self) -> int:
         return len(self._feeds)
 
+    def note_left_out(self, lsn: int) -> None:
+        """Notes that a row of this LSN was left out of the log, and perhaps lower ones."""
+        self._horizon = max(self._horizon, lsn)
+
     def tick(self) -> None:
         for feed in self._feeds.values():
             feed.idle += 1
@@ -82,17 +93,16 @@ class FetchAnswers:
         lsn: int,
         strategy: Callable[[], U8],
         sessions: Callable[[], U8] = nothing,
-    ) -> LedgerBatch | None:
-        """Returns what follows `request.after` in the state or in the log, FEED_ROWS or a few more
-        rows; None if nothing does. `lsn` is the last of the ledger, and `strategy` makes the
-        record of the plan, or the plan change, in force, `sessions` that of the tables of
-        sessions."""
+    ) -> list[LedgerBatch]:
+        """Returns what follows `request.after` in the state, or in the log FEED_ROWS or a few more
+        rows, if anything does. `lsn` is the last of the ledger, and `strategy` makes the record of
+        the plan, or the plan change, in force, `sessions` that of the tables of sessions."""
         to = Address(ROLES[request.role], request.index)
         if request.after >= max(self._horizon, 1) and not request.state:
             self._feeds.pop(to, None)
-            return _read_log(store, request.after) if request.after < lsn else None
+            return [_read_log(store, request.after)] if request.after < lsn else []
         if not lsn:
-            return None
+            return []
         feed = self._feeds.get(to)
         if feed is None:
             self._number += 1
@@ -130,5 +140,7 @@ def find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:
         or (not batch.until and len(rows) > batch.lsn_to - batch.lsn_from)
     ):
         return 0
-    missing = np.setdiff1d(np.arange(batch.lsn_from, batch.lsn_to + 1), rows.lsn)
-    return max(batch.until, int(missing.max(initial=0)))
+    present = np.unique(np.concatenate([[batch.lsn_from - 1], rows.lsn]))
+    after = np.concatenate([present[1:], [batch.lsn_to + 1]])  # the next one that is there
+    gaps = after[after > present + 1]
+    return max(batch.until, int(gaps[-1]) - 1 if len(gaps) else 0)

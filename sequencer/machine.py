@@ -46,6 +46,7 @@ from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, find_left_out, packed
 from ps2stream.sequencer.followers import FollowerProgress
+from ps2stream.sequencer.log_compaction import LogCompaction, leave_orphans_out
 from ps2stream.sequencer.log_progress import note_log_reached
 from ps2stream.sequencer.pending_plan import find_pending
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
@@ -91,7 +92,7 @@ class SequencerMachine:
         self._live = QueryRegistry(store.identity)
         self._ends = QueryEnds(self._live.find_live)
         self._now_ms = 0
-        self._lsn = horizon = 0
+        self._lsn = horizon = count = 0
         self._plans = PlanChangeDriver(
             plan, self._peers, self._followers, self._live, self._record_plan_change, store
         )
@@ -101,15 +102,19 @@ class SequencerMachine:
                 self._moves.apply(batch.sessions)
             if len(batch.strategy):
                 self._plans.replay(batch.strategy, batch.lsn_to)
-            rows = QueryRows.decode(batch.rows.data)
-            self._live.apply(rows, batch.rows, self._sessions.tenants.counts)
+            found = QueryRows.decode(batch.rows.data)
+            rows = leave_orphans_out(found, self._live, horizon)
+            encoded = batch.rows if rows is found else None
+            self._live.apply(rows, encoded, self._sessions.tenants.counts)
             self._ends.note(rows, rows.kind == UpdateKind.INSERT, rows.lsn)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, find_left_out(batch, rows))
+            count += len(found)
         self._feeds = FetchAnswers(epoch << 32, horizon)
         self._tips = TipAnnouncer(self._peers, self._followers)
         self._totals = UpdateTotals()
+        self._compaction = LogCompaction(store, count)
         self._plans.start(plan if restarts else None)
 
     @property
@@ -176,6 +181,7 @@ class SequencerMachine:
         sent the tip. now_ms: Unix time, by which queries end."""
         self.note_time(now_ms)
         self._feeds.tick()
+        self._feeds.note_left_out(self._compaction.tick(self._lsn, self.live))
         out = self._end_queries(now_ms)
         out += self._plans.tick(now_ms) + self._moves.tick()
         return out + self._tips.tick(self._lsn)
@@ -332,6 +338,7 @@ class SequencerMachine:
         )
         if applied is not None:
             self._lsn = applied.lsn_to
+            self._compaction.rows += count
         if sessions:
             self._sessions.add_sessions(sessions)
         inserts = self._live.apply_prepared(verdict.prepared, self._sessions.tenants.counts)
@@ -384,12 +391,10 @@ class SequencerMachine:
         """Answers a Fetch if anything follows, and then sends the tip."""
         to = Address(ROLES[request.role], request.index)
         try:
-            piece = self._feeds.answer(
-                request, self._live, self._store, self._lsn, self._plans.make_record,
-                self._moves.make_record,
-            )  # fmt: skip
+            records = self._plans.make_record, self._moves.make_record
+            pieces = self._feeds.answer(request, self._live, self._store, self._lsn, *records)
         except StoreFailed:
             raise
         except Unavailable:
-            piece = None  # it will be requested again
-        return [*([] if piece is None else [Send(to, piece)]), *self._tips.make([to], self._lsn)]
+            pieces = []  # it will be requested again
+        return [*(Send(to, piece) for piece in pieces), *self._tips.make([to], self._lsn)]

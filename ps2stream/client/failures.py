@@ -93,6 +93,10 @@ def _describe_connection_failure(message: str) -> str:
     return ""
 
 
+AWAY_S = 0.5
+"""The longest pause while the service is away: an actor is back within two seconds."""
+
+
 def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | None:
     """Returns the seconds to wait before the next attempt, or None when another attempt makes no
     sense.
@@ -100,9 +104,9 @@ def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | No
     A full service has accepted nothing, so any call may be repeated. After UNAVAILABLE only a call
     that is `repeatable` without doing its work twice may be.
     """
-    backoff = min(2.0, 0.05 * 2.0 ** min(attempt, 10))
+    backoff = 0.05 * 2.0 ** min(attempt, 10)
     if isinstance(error, ResourceExhausted) and error.retry_after_ms:
-        return max(backoff, error.retry_after_ms / 1000)
+        return max(min(2.0, backoff), error.retry_after_ms / 1000)
     if isinstance(error, Unavailable) and repeatable:
-        return backoff
+        return min(AWAY_S, backoff)
     return None

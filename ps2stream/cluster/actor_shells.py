@@ -15,6 +15,7 @@ from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.snapshots import NO_SNAPSHOTS, SnapshotPolicy, SnapshotSaver
 from ps2stream.cluster.topology import Topology
+from ps2stream.errors import Ps2StreamError
 from ps2stream.observability.meter import matched
 from ps2stream.observability.process import counters_of, disk, wall_clock_ms
 from ps2stream.observability.traces import NO_TRACES, Key, TraceSampling
@@ -229,27 +230,42 @@ class MergerShell(ActorShell):
 
 
 class SequencerShell(ActorShell):
-    """The shell of the sequencer: requests that queue up during a commit go into the next one."""
+    """The shell of the sequencer: requests that queue up during a commit go into the next one.
+
+    What the first one of a service raises in its constructor is raised by `pair_logs`, the first
+    call of it, because Ray brings no more than the text of a constructor's error back.
+    """
 
     def __init__(
         self, address: Address, place: StoragePlace, topology: Topology, first: bool
     ) -> None:
-        analysis = json.dumps(topology.plan.analysis.to_dict())
         self._place = place
         self._topology = topology
         self._promises = describe_promises(place)
-        self._ledger: Store = place.open_ledger(analysis, again=not first)
+        self._lock = threading.Lock()
+        self._refusal: Ps2StreamError | None = None
+        try:
+            self._open_ledger(address, first)
+        except Ps2StreamError as error:
+            if not first:
+                raise
+            self._refusal = error
+
+    def _open_ledger(self, address: Address, first: bool) -> None:
+        analysis = json.dumps(self._topology.plan.analysis.to_dict())
+        self._ledger: Store = self._place.open_ledger(analysis, again=not first)
         self._found_lsn = self._ledger.lsn
         super().__init__(address, self._ledger.epoch(address.role, address.index))
-        self.machine = topology.sequencer(self._ledger, self.epoch, restarts=first)
+        self.machine = self._topology.sequencer(self._ledger, self.epoch, restarts=first)
         return_free_memory()  # what the replay has freed
-        self._lock = threading.Lock()
 
     def pair_logs(self, logs: ServiceLogs, accept_loss: bool) -> None:
         """Pairs the logs with the ledger (see pairing.pair_logs) before others open a log.
 
         An older ledger that goes on is read again: its LSNs now begin above those of the logs.
         """
+        if self._refusal is not None:
+            raise self._refusal
         pair_logs(logs, self._ledger, self._topology, accept_loss, self._found_lsn)
         if self._ledger.lsn != self.machine.lsn:
             self.machine = self._topology.sequencer(self._ledger, self.epoch, restarts=True)
@@ -302,7 +318,9 @@ class SequencerShell(ActorShell):
             return self.machine.run_mergers(running)
 
     def stop(self) -> None:
-        """Stops the thread and closes the ledger."""
+        """Stops the thread and closes the ledger, if it has been opened."""
+        if self._refusal is not None:
+            return
         super().stop()
         self._ledger.close()
 

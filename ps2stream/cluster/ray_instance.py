@@ -227,7 +227,8 @@ def _keep_signals() -> Iterator[None]:
 
     Ray sets a handler of Python's on the main thread, and from any thread one of the system's, or
     none. Seconds may pass until it returns, in which SIGTERM would end the process half stopped;
-    so a thread sets the handler again every few milliseconds.
+    so a thread sets the handler again every few milliseconds. That of Python's raises SystemExit:
+    then this process's handler is called, and Unavailable raised.
     """
     before = signal.getsignal(signal.SIGTERM)
     action, libc = ctypes.create_string_buffer(ACTION_BYTES), ctypes.CDLL(None)
@@ -242,6 +243,11 @@ def _keep_signals() -> Iterator[None]:
     keeping.start()
     try:
         yield
+    except SystemExit as error:
+        if error.code != signal.SIGTERM or not callable(before):
+            raise
+        before(signal.SIGTERM, None)
+        raise Unavailable("SIGTERM has come while Ray was starting") from None
     finally:
         over.set()
         keeping.join()

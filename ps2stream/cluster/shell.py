@@ -69,6 +69,9 @@ class PingAnswer(NamedTuple):
 class ActorShell(abc.ABC):
     """An actor around one machine. It transports bytes, and holds no logic."""
 
+    name = ""
+    """Role and index, `worker-0`. Ray reads it also of an actor whose constructor has raised."""
+
     def __init__(self, address: Address, epoch: int) -> None:
         self.address = address
         self.epoch = epoch

@@ -87,7 +87,7 @@ class CommandOutput:
         """Returns the keyword arguments of a client, which is made with its target besides."""
         given = dict(self.access)
         if (file := given.pop("token_file", None)) is not None:
-            given["token"] = Path(file).read_text("utf-8").strip()
+            given["token"] = _read_token(file)
         return {"timeout": max(self.timeout, patience), **given}
 
     def print_line(self, line: str) -> None:
@@ -139,6 +139,14 @@ class FiniteRange(click.FloatRange):
 def printable(text: str) -> str:
     """Puts text of unknown origin on one line, with control characters replaced by spaces."""
     return _CONTROL.sub(" ", text)
+
+
+def _read_token(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise errors.invalid("--token-file", f"{file}: {why}") from None
 
 
 @contextmanager
@@ -302,9 +310,21 @@ class CommandGroup(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # click ends quietly when the reader of a pipe goes away
+            _drop_output()
             ctx.exit(output.report_error(errors.Ps2StreamError(str(error))))
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _drop_output() -> None:
+    """Drops what standard output still holds and cannot take, as on a full disk: Python would write
+    it once more when it ends, complain, and replace the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _argument_error(problem: str) -> errors.InvalidArgument:

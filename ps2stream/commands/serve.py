@@ -112,23 +112,6 @@ def serve(
     as_json = output.json or settings.log_format == "json"
     log.configure(logging.DEBUG if verbose else logging.INFO, as_json=as_json)
     progress = StartProgress(output.progress_console(), as_json)
-    progress.begin("loading the program")
-    choose_folder(os.environ)
-    from ps2stream.cluster.running_service import place_of
-    from ps2stream.cluster.service import start
-
-    where = {"data_dir": str(settings.data_dir)}
-    if settings.database_url is not None:
-        ledger = settings.model_copy(update={"log_url": None})
-        where = {"database": str(place_of(ledger))}
-    if settings.log_url is not None:
-        where["logs"] = settings.log_url
-    kept = ", logs in ".join(where.values())
-    single_copy = place_of(settings).find_single_copy()
-    if single_copy and settings.database_url is not None:
-        logging.getLogger("ps2stream.cluster").warning(
-            "what is acknowledged as durable is on one disk: %s", single_copy
-        )
     done = threading.Event()
     overdue = threading.Timer(END_S, _end_at_once)
     overdue.daemon = True
@@ -138,30 +121,39 @@ def serve(
         if overdue.ident is None:
             overdue.start()
 
+    def begin_stage(stage: str) -> None:
+        if done.is_set():
+            raise Unavailable("the start was interrupted")
+        progress.begin(stage)
+
     failure = ""
     try:
-        with (
-            on_interrupt(end),
-            start(
-                settings, stopping=done, accept_loss=accept_loss, begin_stage=progress.begin
-            ) as service,
-        ):
-            progress.begin("")
-            output.emit(
-                {
-                    "event": "ready",
-                    "version": __version__,
-                    "targets": service.targets,
-                    **where,
-                    "runtime": settings.runtime,
-                    "single_copy": single_copy,
-                },
-                f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
-                f"queries are kept in {kept}; stop it with Ctrl-C",
-            )
-            wait_for_interrupt(done)
-            end()  # `done` may have been set by the service itself
-            failure = service.failure
+        # Also while modules load: Python drops a KeyboardInterrupt that a finalizer receives.
+        with on_interrupt(end):
+            progress.begin("loading the program")
+            choose_folder(os.environ)
+            from ps2stream.cluster.service import start
+
+            where, single_copy = _describe_storage(settings)
+            with start(
+                settings, stopping=done, accept_loss=accept_loss, begin_stage=begin_stage
+            ) as service:
+                progress.begin("")
+                output.emit(
+                    {
+                        "event": "ready",
+                        "version": __version__,
+                        "targets": service.targets,
+                        **where,
+                        "runtime": settings.runtime,
+                        "single_copy": single_copy,
+                    },
+                    f"ps2stream {__version__} listens on {', '.join(service.targets)}; queries "
+                    f"are kept in {', logs in '.join(where.values())}; stop it with Ctrl-C",
+                )
+                wait_for_interrupt(done)
+                end()  # `done` may have been set by the service itself
+                failure = service.failure
     except Unavailable:
         if not done.is_set():  # otherwise the start was interrupted
             raise
@@ -170,6 +162,25 @@ def serve(
     if failure:
         raise Unavailable(failure)
     output.emit({"event": "stopped"}, "stopped")
+
+
+def _describe_storage(settings: config.Settings) -> tuple[dict[str, str], str]:
+    """Returns where the ledger and the logs are, and, if what is acknowledged as durable is on one
+    disk, why; of a database this is logged."""
+    from ps2stream.cluster.running_service import place_of
+
+    where = {"data_dir": str(settings.data_dir)}
+    if settings.database_url is not None:
+        ledger = settings.model_copy(update={"log_url": None})
+        where = {"database": str(place_of(ledger))}
+    if settings.log_url is not None:
+        where["logs"] = settings.log_url
+    single_copy = place_of(settings).find_single_copy()
+    if single_copy and settings.database_url is not None:
+        logging.getLogger("ps2stream.cluster").warning(
+            "what is acknowledged as durable is on one disk: %s", single_copy
+        )
+    return where, single_copy
 
 
 def _end_at_once() -> None:

@@ -151,6 +151,11 @@ class Store(Protocol):
         then nothing of the call counts."""
         ...
 
+    def replace(self, batch: LedgerBatch) -> None:
+        """Puts a batch in the place of those whose LSNs it covers, durably, or changes nothing.
+        Raises Unavailable."""
+        ...
+
     def tokens(self) -> Sequence[Token]:
         """Returns all tokens."""
         ...

@@ -136,7 +136,8 @@ class OsFile:
         start, self._uncached = self._uncached, max(self._uncached, end - end % mmap.PAGESIZE)
         if start < self._uncached:
             size = self._uncached - start
-            os.posix_fadvise(self._fd, start, size, os.POSIX_FADV_DONTNEED)
+            with contextlib.suppress(OSError):  # of a file system that takes no advice
+                os.posix_fadvise(self._fd, start, size, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -19,6 +19,7 @@ from typing import BinaryIO, ClassVar, Self
 import apsw
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
+from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, LogNote
 from ps2stream.store.compaction import compact_log, find_outlived
 from ps2stream.store.database import connect, translate_ledger_errors
@@ -171,6 +172,12 @@ class Ledger(FileTokens, LedgerTables):
         self._watermark = max(self._watermark, change.watermark)
         rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
         self._grow_extent(LedgerExtent(rows, len(change.sessions), 0))
+
+    def replace(self, batch: LedgerBatch) -> None:
+        with self._run_transaction():
+            span = batch.lsn_from, batch.lsn_to
+            self._db.execute("DELETE FROM log WHERE lsn_from BETWEEN ? AND ?", span)
+            self._insert_row("log", log_row(batch))
 
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
         with self._run_transaction():

@@ -35,8 +35,7 @@ class MemoryStore:
         return sorted(self._sessions.items())
 
     def replay(self, after: int = 0) -> Iterator[LedgerBatch]:
-        batches = map(LedgerBatch.decode, list(self._log))
-        return (batch for batch in batches if batch.lsn_to > after)
+        return map(LedgerBatch.decode, self._log[self._find_batch(after + 1) :])
 
     def requests(self) -> Iterator[NamedUpdates]:
         return (NamedUpdates.decode(blob) for _, blob in list(self._requests))
@@ -83,6 +82,15 @@ class MemoryStore:
         self._answers.update((answer[:3], answer) for answer in change.answers)
         self._watermark = max(self._watermark, change.watermark)
         self._pending = self._pending if change.pending is None else change.pending
+
+    def replace(self, batch: LedgerBatch) -> None:
+        self._check_writable()
+        span = slice(self._find_batch(batch.lsn_from), self._find_batch(batch.lsn_to) + 1)
+        self._log[span] = [batch.encode()]
+
+    def _find_batch(self, lsn: int) -> int:
+        """Returns the index of the first batch that ends at this LSN or above it."""
+        return bisect_left(self._log, lsn, key=lambda blob: LedgerBatch.decode(blob).lsn_to)
 
     def tokens(self) -> Sequence[Token]:
         return self._tokens

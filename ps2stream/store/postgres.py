@@ -14,6 +14,7 @@ from itertools import islice
 from typing import ClassVar, LiteralString, Self
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
+from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, LogNote
 from ps2stream.store import postgres_schema
 from ps2stream.store.compaction import compact_log, find_outlived
@@ -41,6 +42,7 @@ EPOCH: LiteralString = (
     "INSERT INTO epochs VALUES (%s, %s, %s, %s) ON CONFLICT (role, number) DO UPDATE "
     "SET epoch = excluded.epoch, crc32 = excluded.crc32"
 )
+LOG: LiteralString = "INSERT INTO log VALUES (%s, %s, %s, %b)"
 ANSWER: LiteralString = (
     "INSERT INTO answers VALUES (%s, %s, %s, %s, %s, %b) ON CONFLICT (dispatcher, epoch, seq) "
     "DO UPDATE SET settled = excluded.settled, crc32 = excluded.crc32, blob = excluded.blob"
@@ -138,6 +140,10 @@ class PostgresLedger(PostgresTokens, LedgerTables):
         [(lsn,)] = self._select_rows("SELECT coalesce(max(lsn_to), 0) FROM log")
         return int(lsn)
 
+    def replace(self, batch: LedgerBatch) -> None:
+        gone = "DELETE FROM log WHERE lsn_from BETWEEN %s AND %s", (batch.lsn_from, batch.lsn_to)
+        self._owner.write([gone, (LOG, log_row(batch))])
+
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
         self._owner.write([(META, notes_row(notes))])
 
@@ -151,7 +157,7 @@ class PostgresLedger(PostgresTokens, LedgerTables):
         for number, name in change.sessions:
             yield "INSERT INTO sessions VALUES (%s, %b, %s)", session_row(number, name)
         if change.batch is not None:
-            yield "INSERT INTO log VALUES (%s, %s, %s, %b)", log_row(change.batch)
+            yield LOG, log_row(change.batch)
         if change.requests is not None:
             yield "DELETE FROM requests WHERE lsn_to < %s", (change.forget,)
             yield "INSERT INTO requests VALUES (%s, %s, %b)", requests_row(change.requests)

@@ -179,6 +179,7 @@ def _write_array(file: DiskFile, at: int, array: Array) -> int:
         crc = zlib.crc32(part, crc)
         file.pwritev([part], at + start)
         file.sync()
+        file.uncache(at + start)
     return crc
 
 

@@ -363,3 +363,17 @@ def test_compaction_drops_what_is_dead_below_the_watermark(
         assert lsns(store)[-1] == 351
     with PostgresLedger.open(database, ANALYSIS) as store:
         assert lsns(store)[-1] == 351
+
+
+def test_batches_are_replaced_by_one_and_only_by_the_owner(database: PostgresDatabase) -> None:
+    joined = LedgerBatch(2, 3, 0, 0, 3, packed(query_rows([insert("q3")], 3)))
+    with PostgresLedger.open(database, ANALYSIS) as store:
+        for lsn in range(1, 5):
+            store.commit(change(lsn))
+        with PostgresLedger.open(database, ANALYSIS, take_over=True) as owner:
+            with pytest.raises(StoreFailed):
+                store.replace(joined)
+            assert lsns(owner) == [1, 2, 3, 4]
+            owner.replace(joined)
+            assert lsns(owner) == [1, 3, 4]
+            assert [ids_of(rows_of(batch)) for batch in owner.replay(1)] == [["q3"], ["q4"]]

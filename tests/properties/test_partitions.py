@@ -143,7 +143,7 @@ def learnt(name: str, rng: random.Random, analysis: Analysis) -> RoutingPlan:
     return RoutingPlan.from_dict(json.loads(json.dumps(plan.to_dict())), analysis)
 
 
-@seeds(4)
+@seeds(2)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_object_and_a_query_that_it_matches_meet(
     name: str, seed: int, analysis: Analysis
@@ -192,7 +192,7 @@ def cells_of(grid: Grid, lon: Any, lat: Any) -> Any:
     return np.stack([grid.cells(lon, lat, level) for level in range(grid.levels)], axis=1)
 
 
-@seeds(4)
+@seeds(2)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_pipeline_delivers_what_brute_force_finds(
     name: str, seed: int, analysis: Analysis
@@ -218,7 +218,7 @@ def adjusted(plan: RoutingPlan, rng: random.Random, analyzer: Analyzer) -> Routi
     return RoutingPlan.from_dict(json.loads(json.dumps(plan.to_dict())), analyzer.analysis)
 
 
-@seeds(12)
+@seeds(6)
 def test_the_pipeline_delivers_the_same_under_adjusted_plans(seed: int, analysis: Analysis) -> None:
     analyzer = Analyzer(analysis)
 

@@ -1,15 +1,20 @@
-"""A Ray that does not start in its own time is started again, and nothing of the first stays."""
+"""Starts that fail: a Ray that is too slow, and a data directory that cannot be used."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from pathlib import Path
 
 import pytest
 
 from ps2stream.cluster.private_folder import PrivateFolder, find_children
 from ps2stream.cluster.ray_instance import RayInstance
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.errors import DataDirectoryError
 from ps2stream.observability.process import is_running
+from ps2stream.store.directory import lock_directory
 
 pytestmark = pytest.mark.ray
 LIMIT = "RAY_gcs_server_port_wait_time_s"
@@ -40,3 +45,13 @@ def test_a_gcs_that_was_too_slow(
         finally:
             instance.close()
     gc.collect()
+
+
+def test_a_data_directory_in_use_is_named(tmp_path: Path) -> None:
+    """The sequencer finds it in its constructor, of which Ray brings back text alone."""
+    settings = Settings(port=0, workers=1, data_dir=tmp_path)
+    with (
+        contextlib.closing(lock_directory(tmp_path)),
+        pytest.raises(DataDirectoryError, match=f"^{tmp_path} is in use by process"),
+    ):
+        start(settings)

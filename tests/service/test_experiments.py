@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.commands.experiment import NAMES
-from ps2stream.experiments import f14, f15, hot, worlds
+from ps2stream.experiments import f7, f12, f14, f15, hot, scale, worlds
 from ps2stream.experiments.plans import ExperimentSettings
+from ps2stream.experiments.scaling.measuring import MeasureSize
 from ps2stream.experiments.worlds import StreamSize
 
 
@@ -23,27 +25,43 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 SUBSCRIPTIONS = ("w0", "w1", "w2", "clusters", "updates", "memory")
 """Those of Le Subscribe, which have no stream and no workers."""
-KEYED = tuple(name for name in NAMES if name.startswith(("pkg-", "fish-")))
-"""Those on keyed streams, with the shared ones if there are any."""
-ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS, *KEYED}
+KEYED = ("pkg-imbalance", "fish-time")
+"""Two of those on keyed streams, with the shared ones if there are any. tests/unit/experiments runs
+all of them, and those of S3-TM, to the same end."""
+RUN_THERE = ("pkg-", "fish-", "salb-", "shed-")
+ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS}
 """f13 is f12 with more queries; f14 and f15 have real actors; the others are below."""
+S3TM = ("salb-spread", "shed-accuracy")
+HERE = [n for n in NAMES if n not in ELSEWHERE and (n in S3TM or not n.startswith(RUN_THERE))]
 
 QUICK = "f9"
 """The one that runs at the size of the command."""
 SMALLER = StreamSize(3_000, 1_000, 1_500, 2)
 ENOUGH = {"f12": StreamSize(8_000, 2_000, 4_000, 2)}
 """With fewer updates a load that it divides by is nothing."""
+FEWER: dict[ModuleType, dict[str, Any]] = {
+    f7: {"SEEDS": f7.SEEDS[:1]},
+    f12: {"RUNS": 3, "TRIED": 12},
+    hot: {"CALM_S": 2, "JUMPED_S": 5, "STATIONARY_S": 50, "QUERIES": 2_000, "QUERIES_THERE": 400},
+    scale: {
+        "WORLD": StreamSize(4_000, 4_000, 20_000, 1),
+        "SMALL": MeasureSize((2, 4), (256, 1_024), 4, (1, 2, 4)),
+        "EVENTS": 1_000,
+    },
+}
+"""Of what an experiment repeats, so much that each path is taken."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
+@pytest.mark.parametrize("name", HERE)
 def test_an_experiment_prints_rows_and_verdicts_and_draws(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name != QUICK:
         monkeypatch.setattr(worlds, "QUICK", ENOUGH.get(name, SMALLER))
-    for seconds, few in {"CALM_S": 2, "JUMPED_S": 5, "STATIONARY_S": 50}.items():
-        monkeypatch.setattr(hot, seconds, few)
+    for module, names in FEWER.items():
+        for number, few in names.items():
+            monkeypatch.setattr(module, number, few)
     workers = "4,8" if name in ("f11", "salb") else "4"
     code, out, err = run(
         name, "--posts", "none", "--workers", workers, "--out", str(tmp_path), "--json"

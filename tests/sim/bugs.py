@@ -74,6 +74,7 @@ from ps2stream.sequencer import (
     decide_kernels,
     feed,
     followers,
+    log_compaction,
     migration,
     query_ends,
     registry,
@@ -643,6 +644,32 @@ def half_a_replacement_is_taken_for_all() -> Iterator[None]:
         return find_left_out(dataclasses.replace(batch, until=0), rows)
 
     with patch(sequencer_machine, "find_left_out", blind):
+        yield
+
+
+@bug
+def who_lags_goes_on_with_a_log_that_was_compacted() -> Iterator[None]:
+    """The sequencer forgets what its compaction has left out while actors follow."""
+    with patch(feed.FetchAnswers, "note_left_out", lambda *_: None):
+        yield
+
+
+@bug
+def compaction_goes_beyond_the_watermark() -> Iterator[None]:
+    """What was deleted lately is left out of the log, though objects are still matched as of LSNs
+    below."""
+
+    def find_last(self: Any, _watermark: int) -> tuple[int, int]:
+        return self._store.lsn, self._store.lsn
+
+    with patch(log_compaction.LogCompaction, "_raise_marks", find_last):
+        yield
+
+
+@bug
+def half_a_pass_of_compaction_is_taken_for_damage() -> Iterator[None]:
+    """A sequencer that starts cannot bear deletes of queries whose inserts are gone."""
+    with patch(sequencer_machine, "leave_orphans_out", lambda rows, *_: rows):
         yield
 
 

@@ -3,8 +3,9 @@ that it was ever told."""
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,12 +54,21 @@ class Ledger(MemoryStore):
             raise StoreFailed("the ledger takes nothing: it failed, or another has taken it over")
 
     def commit(self, change: LedgerChange) -> None:
+        with self._write():
+            self._watch(change)
+            super().commit(change)
+
+    def replace(self, batch: LedgerBatch) -> None:
+        with self._write():
+            super().replace(batch)
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[None]:
         if self.failing:
             self._owner = None
             if self._rng.random() < 0.5:
                 raise StoreFailed("an I/O error, before anything was written")
-        self._watch(change)
-        super().commit(change)
+        yield
         if self.failing:
             raise StoreFailed("an I/O error, after all was written")
 
@@ -119,3 +129,7 @@ class Held:
     def commit(self, change: LedgerChange) -> None:
         self._ledger.check(self)
         self._ledger.commit(change)
+
+    def replace(self, batch: LedgerBatch) -> None:
+        self._ledger.check(self)
+        self._ledger.replace(batch)

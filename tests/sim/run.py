@@ -12,7 +12,7 @@ from unittest import mock
 
 from ps2stream.cluster import snapshots
 from ps2stream.dispatcher import object_log, producers, retro_queue, valid_log, valid_objects
-from ps2stream.sequencer import feed, plan_changes
+from ps2stream.sequencer import feed, log_compaction, plan_changes
 from ps2stream.workers.radix import arrays as radix_arrays
 from tests.history.record import Recorder
 from tests.sim.bugs import planted
@@ -57,6 +57,14 @@ def play(
         recorder,
         mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
         mock.patch.object(plan_changes, "TRANSFER_ROWS", script.feed_rows),
+        mock.patch.multiple(
+            log_compaction,
+            STEP_ROWS=script.feed_rows,
+            KEPT_TICKS=1 + script.feed_rows % 5,
+            KEPT_ROWS=0,
+            WORTH=1,
+            DEAD_PER_LIVE=0,
+        ),
         mock.patch.object(snapshots, "WORTH", 1),
         mock.patch.object(producers, "PRODUCER_WINDOW", WINDOW),
         mock.patch.object(object_log, "WINDOWS_BYTES", 600),

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.sim.interleavings import run
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_delivered_set_is_the_oracles(seed: int) -> None:
     run(seed, 120)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(1000, 2**32))
 def test_delivered_set_is_the_oracles_on_any_seed(seed: int) -> None:
     run(seed, 60)

@@ -51,9 +51,9 @@ def with_a_move(seed: int, apart: bool) -> Scenario:
 def test_a_death_at_every_step(role: str, apart: bool) -> None:
     moved = 0
     script = with_a_move(a_seed(), apart)
-    for step, delay in itertools.product(STEPS[apart], (0, 40)):
-        count = {"dispatcher": 2, "worker": script.topology.most_workers}.get(role, 1)
-        for index in range(count):
+    count = {"dispatcher": 2, "worker": script.topology.most_workers}.get(role, 1)
+    for step, index in itertools.product(STEPS[apart], range(count)):
+        for delay in (0, 40) if count == 1 else (40 * (index % 2),):
             violations, steps = killed(script, step, role, index, delay)
             assert not violations, (step, delay, index)
             moved += PlanStep.FINISH in steps
@@ -61,17 +61,19 @@ def test_a_death_at_every_step(role: str, apart: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bug", "figure"),
+    ("bug", "figure", "first"),
     [
-        ("", ""),
-        ("part_of_what_moves_is_not_loaded", "missing"),
-        ("updates_go_to_the_present_owner_alone", "missing"),
-        ("old_owners_keep_what_they_had", "surplus"),
+        ("", "", 1000),
+        ("part_of_what_moves_is_not_loaded", "missing", 1001),
+        ("updates_go_to_the_present_owner_alone", "missing", 1006),
+        ("old_owners_keep_what_they_had", "surplus", 1000),
     ],
 )
-def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str) -> None:
+def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str, first: int) -> None:
+    """Each bug in the first seed that shows it; should a change of the code shift it, others are
+    tried."""
     found = Counter[str]()
-    for seed in range(1000, 1100 if bug else 1020):
+    for seed in (first, *range(1000, 1100)) if bug else range(first, first + 8):
         worlds: list[Any] = []
         with worlds_of(worlds):
             run(seed, bug)
@@ -80,7 +82,7 @@ def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str) ->
             found.update({name: move.get(name, 0) for name in ("missing", "surplus")})
         if found[figure]:
             break
-    assert found["counted"] > 15 or bug
+    assert found["counted"] > 8 or bug
     wrong = {name for name in ("missing", "surplus") if found[name]}
     assert figure in wrong if bug else not wrong
 
@@ -169,8 +171,8 @@ def test_the_controller_ends_the_old_plan_among_faults() -> None:
     moves = ((seed, e) for seed in itertools.count(1000) for e in scenario(seed).events)
     alone = (seed for seed, e in moves if e.what == "move" and e.args[2] < 0)
     sunsets = 0
-    for seed in itertools.islice(alone, 14):
+    for seed in itertools.islice(alone, 6):
         found = run(seed)
         assert not found.violations, seed
         sunsets += found.events["sunsets"]
-    assert sunsets > 2
+    assert sunsets > 1

@@ -12,7 +12,7 @@ from tests.sim.scenario import UNCONTROLLED
 HALF = int(os.environ.get("SIM_SEEDS", "1000")) // 2
 SEEDS = range(UNCONTROLLED - HALF, UNCONTROLLED + HALF)
 """Half of them have no controller."""
-PART = 50
+PART = 30
 
 
 @pytest.mark.parametrize(

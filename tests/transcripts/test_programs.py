@@ -32,6 +32,24 @@ def _hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def test_an_interrupt_ends_a_start(tmp_path: Path) -> None:
+    """Also one that comes while modules load, where Python may drop a KeyboardInterrupt."""
+    command = ["serve", "--runtime", "local", "--port", "0", "--data-dir", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ps2stream.cli", *command],
+        preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it only sets a signal
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert process.stderr is not None
+    assert "loading the program" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "stopped\n")
+
+
 def program(target: str, *arguments: str) -> subprocess.Popen[str]:
     """It hears SIGINT even if these tests run in the background of a shell, where that is ignored
     and a child inherits it."""

@@ -1,24 +1,31 @@
-"""The shell of a merger: who syncs its log, and that nothing leaves before."""
+"""The shell of a merger: who syncs its log, and that nothing leaves before. The shell of the first
+sequencer: what it raises of a ledger that it cannot open."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ps2stream.cluster.actor_shells import MergerShell
+from ps2stream.cluster.actor_shells import MergerShell, SequencerShell
+from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.shell import GROUP
 from ps2stream.cluster.topology import Topology
+from ps2stream.errors import DataDirectoryError
 from ps2stream.language.analyzer import Analysis
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.messages.objects import ReleasesKept
 from ps2stream.protocol.messages.updates import LedgerTip
 from ps2stream.routing.plan import text_plan
 from ps2stream.space.grid import Grid
+from ps2stream.store.directory import lock_directory
+from ps2stream.store.places import DataDirectory
 from tests.support.memory_log import MemoryLog
 
 TOPOLOGY = Topology(text_plan(Analysis(salt=1), Grid(), 1))
@@ -115,3 +122,15 @@ def test_a_merger_writes_at_its_end_unless_another_may_have_its_log(
     merger.shell.stop()
     done = [what for what, _ in merger.done]
     assert ("ended" in done, done[-1]) == (not lapsed, "synced")
+
+
+def test_the_first_sequencer_raises_with_its_first_call(tmp_path: Path) -> None:
+    place = DataDirectory(tmp_path)
+    with contextlib.closing(lock_directory(tmp_path)):
+        shell = SequencerShell(SEQUENCER, place, TOPOLOGY, True)
+        assert repr(shell) == ""  # which Ray shows
+        with pytest.raises(DataDirectoryError, match="in use by process"):
+            shell.pair_logs(ServiceLogs(place), accept_loss=False)
+        shell.stop()
+        with pytest.raises(DataDirectoryError, match="in use by process"):
+            SequencerShell(SEQUENCER, place, TOPOLOGY, False)

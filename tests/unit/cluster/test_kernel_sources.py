@@ -95,7 +95,7 @@ def test_code_is_removed_when_what_it_was_made_from_has_changed(
         "import ps2stream.inprocess",
         "import ps2stream.experiments",
         "import ps2stream.benchmarks",
-        "from ps2stream.cli import main; main(['plan', '--objects', 'posts.jsonl'])",
+        "from ps2stream.cli import main; main('plan --engine numpy --objects posts.jsonl'.split())",
         "from ps2stream.cli import main; main(['match', '--queries', 'a.csv', '--objects', 'b'])",
     ],
 )

@@ -49,6 +49,29 @@ def test_sigterm_reaches_its_handler_also_while_ray_ends() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_sigterm_that_ray_makes_an_exit_reaches_its_handler() -> None:
+    """ray.init sets such a handler on the main thread, and goes on for seconds."""
+    got: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+
+    def start_ray() -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+    try:
+        with pytest.raises(Unavailable, match="SIGTERM"), _keep_signals():
+            start_ray()
+        assert got == [signal.SIGTERM]
+        with pytest.raises(SystemExit, match="7"), _keep_signals():
+            sys.exit(7)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with pytest.raises(SystemExit, match="15"), _keep_signals():
+            sys.exit(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class SlowRay:
     """A Ray whose starts end with these errors, one after the other; then one succeeds. Each leaves
     a daemon, which has opened no file yet, and whose name tells of the folder."""

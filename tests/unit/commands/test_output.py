@@ -90,3 +90,21 @@ def test_grpcs_own_complaints_are_printed_on_request(
     )  # fmt: skip
     assert ("JSON" in done.stderr) is printed
     assert printed or not done.stderr
+
+
+def test_output_that_a_full_disk_refuses_is_one_line_and_failure(root: Path) -> None:
+    command = [sys.executable, "-m", "ps2stream.cli", "plan", "show", "examples/plan-text.json"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=buffered,
+            cwd=root,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr.splitlines() == ["ps2stream: [Errno 28] No space left on device"]
+    assert done.returncode == 1

@@ -19,6 +19,7 @@ from ps2stream.sequencer.feed import IDLE_TICKS
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.compaction import compact_log
 from ps2stream.store.memory import MemoryStore
+from tests.support.compaction import compact_often
 from tests.support.updates import Row, delete, ids_of, insert, replace, update
 
 DISPATCHERS = [Address("dispatcher", 0), Address("dispatcher", 1)]
@@ -187,6 +188,7 @@ class World:
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed, "FEED_ROWS", 3)
+        compact_often(patch)
         yield
 
 
@@ -256,6 +258,10 @@ def fetched(machine: SequencerMachine, after: int, state: int = 0) -> list[Ledge
     return [send.frame for send in sends if isinstance(send.frame, LedgerBatch)]
 
 
+def encoded(pieces: list[LedgerBatch]) -> list[bytes]:
+    return [piece.encode() for piece in pieces]
+
+
 def ready(rows: int) -> SequencerMachine:
     machine = SequencerMachine([*DISPATCHERS[:1], WORKER], MemoryStore(), epoch=7)
     machine.append([update([insert(str(i)) for i in range(rows)])])
@@ -267,19 +273,18 @@ def test_a_state_comes_whole_while_updates_go_on() -> None:
     machine = ready(10)
     machine.append([update([delete("1"), delete("9")], 2)])
     machine.on(AppliedReport(0, 12, 11))  # the delete of "1" is passed, that of "9" is not
-    [piece] = fetched(machine, 0)
-    assert (piece.lsn_from, piece.until, piece.owner) == (1, 12, -1)
-    assert piece.state == (7 << 32) + 1
-    assert fetched(machine, 0)[0].encode() == piece.encode()  # a repeat: no second state
-    pieces = [piece]
+    pieces = fetched(machine, 0)
+    assert (pieces[0].lsn_from, pieces[0].until, pieces[0].owner) == (1, 12, -1)
+    assert pieces[0].state == (7 << 32) + 1
+    assert encoded(fetched(machine, 0)) == encoded(pieces)  # a repeat: no second state
     for seq in itertools.count(3):
         machine.append([update([insert(f"new {seq}"), delete("2")], seq)])
         machine.on(AppliedReport(0, machine.lsn, machine.lsn))
         if pieces[-1].lsn_to == 12:
             break
-        [piece] = fetched(machine, pieces[-1].lsn_to, pieces[-1].state)
-        assert piece.encode() == fetched(machine, pieces[-1].lsn_to, piece.state)[0].encode()
-        pieces.append(piece)
+        before = pieces[-2].lsn_to  # the last piece is on its way already
+        pieces += fetched(machine, before, pieces[0].state)
+        assert encoded(fetched(machine, before, pieces[0].state)) == encoded(pieces[-2:])
     assert len(pieces) > 2
     assert {(p.state, p.until) for p in pieces} == {(pieces[0].state, 12)}
     rows = QueryRows.concat([QueryRows.decode(p.rows.data) for p in pieces])
@@ -337,7 +342,7 @@ def test_a_state_has_both_halves_of_a_replacement_in_one_piece() -> None:
     machine.append([update([replace(str(i), "other") for i in range(10)], 2)])
     pieces = fetched(machine, 0)
     while pieces[-1].lsn_to < machine.lsn:
-        pieces += fetched(machine, pieces[-1].lsn_to, pieces[-1].state)
+        pieces += fetched(machine, pieces[-2].lsn_to, pieces[0].state)
     assert len(pieces) > 3
     for piece in pieces:
         rows = QueryRows.decode(piece.rows.data)
@@ -359,12 +364,25 @@ def test_an_empty_ledger_has_no_state_and_one_without_queries_has() -> None:
 @pytest.mark.usefixtures("small")
 def test_a_state_that_nobody_asks_for_is_not_kept() -> None:
     machine = ready(10)
-    [first] = fetched(machine, 0)
+    first, _ = fetched(machine, 0)
     for _ in range(IDLE_TICKS - 1):
         machine.tick()
     assert fetched(machine, first.lsn_to, first.state)[0].state == first.state
     for _ in range(IDLE_TICKS):
         machine.tick()
     assert not machine._feeds
-    [again] = fetched(machine, first.lsn_to, first.state)
+    again, _ = fetched(machine, first.lsn_to, first.state)
     assert (again.lsn_from, again.state) == (1, first.state + 1)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_next_piece_of_a_state_is_sent_while_one_is_applied() -> None:
+    machine = ready(10)
+    first, second = fetched(machine, 0)
+    assert second.lsn_from == first.lsn_to + 1
+    [third] = fetched(machine, first.lsn_to, first.state)
+    assert third.lsn_from == second.lsn_to + 1
+    [last] = fetched(machine, second.lsn_to, first.state)
+    assert last.lsn_to == first.until
+    assert fetched(machine, third.lsn_to, first.state) == []
+    assert encoded(fetched(machine, third.lsn_to, first.state)) == encoded([last])  # it was lost

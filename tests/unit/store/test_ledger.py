@@ -326,3 +326,24 @@ def test_a_full_disk_leaves_the_log_as_it_was(
         assert [b.encode() for b in store.replay()] == before
         store._db.pragma("max_page_count", 1_000_000)
         assert store.compact()
+
+
+def test_batches_are_replaced_by_one_at_once(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        for lsn in range(1, 7):
+            store.commit(LedgerChange(applied([insert(f"q{lsn}")], lsn)))
+        left = query_rows([insert("q3")], 3)
+        joined = LedgerBatch(2, 4, 0, 0, 4, packed(left))
+        store._db.pragma("query_only", 1)
+        with pytest.raises(StoreFailed):
+            store.replace(joined)
+        store._db.pragma("query_only", 0)
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        assert [batch.lsn_to for batch in store.replay()] == [1, 2, 3, 4, 5, 6]
+        store.replace(joined)
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        assert [(b.lsn_from, b.lsn_to, b.until) for b in store.replay()] == [
+            (1, 1, 0), (2, 4, 4), (5, 5, 0), (6, 6, 0),
+        ]  # fmt: skip
+        assert [ids_of(rows_of(b)) for b in store.replay(2)] == [["q3"], ["q5"], ["q6"]]
+        assert store.lsn == 6

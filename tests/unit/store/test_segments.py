@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import mmap
 import os
 import random
 import resource
@@ -18,6 +20,7 @@ import pytest
 from ps2stream.benchmarks.log import run_log
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.protocol.ports import Log
+from ps2stream.store import segments
 from ps2stream.store.disk import DiskFile, OsDisk
 from ps2stream.store.segments import SegmentLog
 
@@ -79,6 +82,31 @@ def test_positions_that_hold_no_record(tmp_path: Path) -> None:
         with pytest.raises(KeyError):
             log.read(at[0])
         assert log.read(at[1]) == b"a" * 60
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_is_durable_leaves_the_page_cache_but_for_its_end(
+    refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[tuple[int, int]] = []
+
+    def advise(_fd: int, start: int, size: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_DONTNEED
+        freed.append((start, size))
+        if refuses:
+            raise OSError(errno.EINVAL, "it takes no advice")
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    with SegmentLog.open(tmp_path / "log") as log:
+        for i in range(30):
+            log.append(bytes([i]) * 100_000)
+            log.sync()
+        log.append(b"not synced" * 100_000)
+        ends = [start + size for start, size in freed]
+        assert [start for start, _ in freed] == [0, *ends[:-1]]
+        assert all(end % mmap.PAGESIZE == 0 for end in ends)
+        assert 0 <= log.synced - ends[-1] - segments._CACHED < 200_000
+        assert [record[0] for _, record in log.scan()][:30] == list(range(30))
 
 
 def test_trimming_forgets_whole_segments_and_keeps_positions(tmp_path: Path) -> None:
