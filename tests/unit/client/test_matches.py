@@ -88,7 +88,8 @@ def test_pairs_are_skipped_twice() -> None:
 
 
 def make_gap(first: int, last: int, count: int) -> bytes:
-    gap = delivery_pb2.Gap(to=last, count=count, **{"from": first})
+    begin: dict[str, Any] = {"from": first}  # a keyword of Python's
+    gap = delivery_pb2.Gap(**begin, to=last, count=count)
     batch = delivery_pb2.DeliverBatch(session_seq=last + 1, gap=gap)
     return delivery_pb2.DeliverResponse(batch=batch).SerializeToString()
 
