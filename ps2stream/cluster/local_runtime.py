@@ -265,7 +265,7 @@ class LocalRuntime:
 
     def _figures_of(self, peer: Address, machine: object) -> dict[str, Any]:
         meter, log = self._meters.get(peer), self._logs.get(peer)
-        found = {} if meter is None else {"stages": meter.stages}
+        found: dict[str, Any] = {} if meter is None else {"stages": meter.stages}
         if log is not None:
             found |= {"log_bytes": log.bytes, "log_problem": getattr(machine, "log_problem", "")}
         return found | counters_of(machine)
