@@ -176,7 +176,8 @@ class MergerShell(ActorShell):
         self._log.close()
 
     def status(self) -> dict[str, Any]:
-        return super().status() | {"log_bytes": self._log.bytes} | counters_of(self.machine)
+        of_log = {"log_bytes": self._log.bytes, "log_problem": self.machine.log_problem}
+        return super().status() | of_log | counters_of(self.machine)
 
     @property
     def unsynced(self) -> bool:

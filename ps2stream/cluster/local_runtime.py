@@ -298,5 +298,7 @@ class LocalRuntime:
 
     def _figures_of(self, peer: Address, machine: object) -> dict[str, Any]:
         meter, log = self._meters.get(peer), self._logs.get(peer)
-        stages = {} if meter is None else {"stages": meter.stages}
-        return stages | ({} if log is None else {"log_bytes": log.bytes}) | counters_of(machine)
+        found: dict[str, Any] = {} if meter is None else {"stages": meter.stages}
+        if log is not None:
+            found |= {"log_bytes": log.bytes, "log_problem": getattr(machine, "log_problem", "")}
+        return found | counters_of(machine)

@@ -61,7 +61,7 @@ class ServiceCensus(NamedTuple):
     changes for hot units since the controller started; hot_balance: of the copies of objects, most
     over mean, 0 while unknown. archive: None if there is none. caveat: what the place of the data
     does not promise; empty if it promises all. single_copy: which durable data is on one disk only,
-    and why; empty if none is.
+    and why; empty if none is. log_problems: why mergers cannot write, each after its name.
     """
 
     taken_ms: int
@@ -83,6 +83,7 @@ class ServiceCensus(NamedTuple):
     archive: ArchiveStatus | None
     caveat: str
     single_copy: str
+    log_problems: tuple[str, ...] = ()
 
 
 class _SeenActor(NamedTuple):
@@ -155,6 +156,11 @@ class CensusTaker:
             archive=_archive_status(statuses),
             caveat=_first_text(statuses, "caveat"),
             single_copy=_first_text(statuses, "single_copy"),
+            log_problems=tuple(
+                f"{name} cannot write its log: {status['log_problem']}"
+                for name, status in statuses.items()
+                if status.get("log_problem")
+            ),
         )
 
     def _count_actor(
@@ -230,6 +236,7 @@ def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
     if census.disk_free_bytes < min(FREE_SHARE * census.disk_bytes, FREE_BYTES):
         share = census.disk_free_bytes / census.disk_bytes
         problems.append(f"the disk of the data directory is nearly full: {share:.1%} is free")
+    problems += census.log_problems
     if census.largest_backlog_matches > LAG_MATCHES:
         problems.append(
             f"a session has {census.largest_backlog_matches:,} unacknowledged matches, the oldest "

@@ -123,7 +123,7 @@ class AdminService:
 def _census_to_proto(census: ServiceCensus) -> admin_pb2.Census:
     actors = [admin_pb2.ActorStatus(**dataclasses.asdict(actor)) for actor in census.actors]
     archive, values = census.archive, census._asdict()
-    del values["caveat"]  # which the problems name
+    del values["caveat"], values["log_problems"]  # which the problems name
     return admin_pb2.Census(
         **values
         | {

@@ -29,10 +29,12 @@ def explain_denial(path: Path, error: OSError) -> str:
         existing = path.absolute()
         while (found := _stat_path(existing)) is None:
             existing = existing.parent
+        is_owner = found.st_uid == os.geteuid()
+        advice = "run as its owner, or chown the whole directory"
         return (
             f"{error.strerror}: user {os.geteuid()} may not read and write {existing} (owner "
-            f"{found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); run as its owner, or chown "
-            "the whole directory"
+            f"{found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); "
+            f"{'run chmod u+rwX on it' if is_owner else advice}"
         )
     return error.strerror or str(error)
 

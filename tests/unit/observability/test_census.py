@@ -97,6 +97,10 @@ def test_disk_lag_and_silence_are_problems() -> None:
     assert find_problems(large._replace(disk_free_bytes=19 * 10**9), NOW_MS) == [
         "the disk of the data directory is nearly full: 1.9% is free"
     ]
+    statuses_of_full = statuses() | {"merger-0": {"up": 1, "log_problem": "there is no space"}}
+    assert find_problems(taken(statuses_of_full), NOW_MS) == [
+        "merger-0 cannot write its log: there is no space"
+    ]
     behind = well._replace(largest_backlog_matches=100_001, backlog_age_s=70.0)
     assert find_problems(behind, NOW_MS) == [
         "a session has 100,001 unacknowledged matches, the oldest found 70 s ago"

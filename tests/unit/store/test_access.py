@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 from ps2stream.errors import DataDirectoryError
 from ps2stream.store import ledger, places
+from ps2stream.store.access import explain_denial
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.segments import SegmentLog
@@ -107,6 +109,14 @@ def test_a_directory_that_others_use_is_refused(tmp_path: Path) -> None:
         Ledger.open(tmp_path, ANALYSIS)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_an_owner_is_advised_to_change_the_mode(tmp_path: Path) -> None:
+    denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    assert explain_denial(tmp_path, denied).endswith("; run chmod u+rwX on it")
+    if os.geteuid() == 0:
+        with another_user():
+            assert "; run as its owner, or chown" in explain_denial(tmp_path, denied)
 
 
 @pytest.mark.parametrize("closed", [0o000, 0o500])
