@@ -259,20 +259,6 @@ def every_suspect_is_blamed() -> Iterator[None]:
 
 
 @bug
-def attempts_are_mixed() -> Iterator[None]:
-    """A dispatcher counts the answers of all attempts at a batch together."""
-    take = open_batches.OpenBatches.take_answer
-
-    def mixing(self: Any, frame: Any, *rest: Any) -> Any:
-        if (open_ := self._open.get(frame.batch)) is not None:
-            frame = dataclasses.replace(frame, attempt=open_.attempt)
-        return take(self, frame, *rest)
-
-    with patch(open_batches.OpenBatches, "take_answer", mixing):
-        yield
-
-
-@bug
 def one_answer_less() -> Iterator[None]:
     """A dispatcher does not wait for the last worker's answer."""
     take = open_batches.OpenBatches.take_answer

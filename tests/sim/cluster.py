@@ -287,7 +287,6 @@ class Cluster:
             others = [a for a in self.topology.addresses() if a != SEQUENCER]
             sequencer = made[0].shell
             assert isinstance(sequencer, SequencerShell)
-            sequencer.pair_logs(_Logs(self), self.accept_loss)  # type: ignore[arg-type]
             epochs = sequencer.admit(others)
             made += [self._make(a, e) for a, e in zip(others, epochs, strict=True)]
         except (Unavailable, PowerCut) as error:
@@ -384,6 +383,8 @@ class Cluster:
         match address.role:
             case "sequencer":
                 shell = SequencerShell(address, place, self.topology, first)
+                if first:
+                    shell.pair_logs(logs, self.accept_loss)  # type: ignore[arg-type]
                 shell.workers(self.topology.most_workers)
                 shell.mergers(max(self.topology.most_mergers, self.topology.mergers))
             case "worker":
