@@ -426,6 +426,8 @@ class RouterMachine:
         an idle dispatcher does not keep deleted queries in their memory."""
         out: list[Out] = []
         out += self._stream.tick()
+        if self.ready:  # until then nobody waits for memory, but for the dispatcher
+            self.gridt.trim()
         self._ticks += 1
         again = self._ticks % REPEAT_TICKS == 0
         if again:
@@ -579,8 +581,6 @@ class RouterMachine:
         out: list[Out] = []
         while (ready := self._stream.next()) is not None:
             out += self._apply_updates(ready)
-        if not self._stream.amid:
-            self.gridt.trim()
         # A repeat is acknowledged again: its first acknowledgement may be what got lost.
         out += self._send_applied()
         if frame.owner < 0:
