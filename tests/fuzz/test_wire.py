@@ -23,6 +23,7 @@ from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.protocol.arrow_ipc import to_ipc
+from ps2stream.protocol.session_map import MAX_MERGERS
 from ps2stream.routing.plan import MAX_WORKERS
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 from tests.fuzz.conftest import EXAMPLES
@@ -96,14 +97,17 @@ def requests(method: MethodDescriptor) -> st.SearchStrategy[list[bytes]]:
     return st.lists(one, min_size=1, max_size=3 if method.client_streaming else 1)
 
 
-def many_workers(method: MethodDescriptor, data: list[bytes]) -> bool:
-    """Whether it asks for more workers than one wants to start here."""
-    if method.name != "ScaleWorkers":
-        return False
+def many_actors(method: MethodDescriptor, data: list[bytes]) -> bool:
+    """Whether it asks for more workers or mergers than one wants to start here."""
     try:
-        return 4 < admin_pb2.ScaleWorkersRequest.FromString(data[0]).workers <= MAX_WORKERS
+        match method.name:
+            case "ScaleWorkers":
+                return 4 < admin_pb2.ScaleWorkersRequest.FromString(data[0]).workers <= MAX_WORKERS
+            case "ScaleMergers":
+                return 4 < admin_pb2.ScaleMergersRequest.FromString(data[0]).mergers <= MAX_MERGERS
     except DecodeError:
-        return False
+        pass
+    return False
 
 
 def works(service: RunningService) -> None:
@@ -125,9 +129,10 @@ def test_every_method(
     def run(data: st.DataObject) -> None:
         method = data.draw(st.sampled_from(METHODS))
         sent = data.draw(requests(method))
-        assume(not many_workers(method, sent))
+        assume(not many_actors(method, sent))
         code = call(method, sent)
-        starting = {Code.UNAVAILABLE} if method.name == "ScaleWorkers" else set()
+        scales = method.name in ("ScaleWorkers", "ScaleMergers")
+        starting = {Code.UNAVAILABLE} if scales else set()
         assert code in ALLOWED | starting, (method.full_name, code)
 
     with caplog.at_level(logging.ERROR, logger="ps2stream"):
