@@ -77,25 +77,27 @@ class LogCompaction:
 
     def _list_deleted(self) -> int:
         assert self._deleted is not None
-        for batch in (batches := self._read_step()):
+        if (batches := self._read_step()) is None:
+            handles = np.sort(np.concatenate([np.zeros(0, np.int64), *self._deleted]))
+            self._gone, self._deleted, self._after = handles if len(handles) else None, None, 0
+            return 0
+        for batch in batches:
             rows = QueryRows.decode(batch.rows.data)
             is_dead = (rows.kind == UpdateKind.DELETE) & (rows.lsn <= self._cutoff)
             self._deleted.append(rows.handle[is_dead])
-        if not batches:
-            handles = np.sort(np.concatenate([np.zeros(0, np.int64), *self._deleted]))
-            self._gone, self._deleted, self._after = handles, None, 0
         return 0
 
     def _leave_out(self, gone: I64) -> int:
         """Replaces the next batches by one without the rows of these handles, if it has any."""
         before = self._after
-        batches = self._read_step()
-        if not batches:
+        if (batches := self._read_step()) is None:
             self._gone = None
             return 0
+        if not batches:
+            return 0
         rows = QueryRows.concat([QueryRows.decode(batch.rows.data) for batch in batches])
-        at = np.minimum(np.searchsorted(gone, rows.handle), max(len(gone) - 1, 0))
-        is_left_out = gone[at] == rows.handle if len(gone) else np.zeros(len(rows), np.bool_)
+        at = np.minimum(np.searchsorted(gone, rows.handle), len(gone) - 1)
+        is_left_out = gone[at] == rows.handle
         if not is_left_out.any():
             return 0
         left_out = int(rows.lsn[is_left_out].max())
@@ -113,9 +115,9 @@ class LogCompaction:
         self.rows -= int(np.count_nonzero(is_left_out))
         return left_out
 
-    def _read_step(self) -> list[LedgerBatch]:
-        """Reads the next batches up to the cutoff, of which none changes the plans or the tables of
-        sessions; none are left at the end."""
+    def _read_step(self) -> list[LedgerBatch] | None:
+        """Reads the next batches up to the cutoff without those that change the plans or the tables
+        of sessions, between which there may be none; None at the end."""
         found: list[LedgerBatch] = []
         count, after = 0, self._after
         for batch in itertools.islice(self._store.replay(after), STEP_BATCHES):
@@ -127,8 +129,8 @@ class LogCompaction:
             elif found:
                 break
             after = batch.lsn_to
-        self._after = after
-        return found
+        is_over, self._after = after == self._after, after
+        return None if is_over else found
 
 
 def leave_orphans_out(rows: QueryRows, live: QueryRegistry, horizon: int) -> QueryRows:

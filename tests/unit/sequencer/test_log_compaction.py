@@ -6,20 +6,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.messages.handover import MergersRequest, SessionsHeld
 from ps2stream.protocol.messages.updates import AppliedReport, LedgerBatch, NamesKept
-from ps2stream.protocol.ports import Store
-from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.protocol.ports import LedgerChange, Store
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import log_compaction
+from ps2stream.sequencer.log_compaction import LogCompaction
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore
 from tests.support.compaction import compact_often
-from tests.support.updates import Row, delete, ids_of, insert, replace, update
+from tests.support.updates import (
+    Row,
+    applied,
+    delete,
+    ids_of,
+    insert,
+    packed,
+    query_rows,
+    replace,
+    update,
+)
 
 DISPATCHER = Address("dispatcher", 0)
 
@@ -204,3 +216,19 @@ def test_a_store_that_cannot_be_read_loses_nothing(monkeypatch: pytest.MonkeyPat
                 churn.machine.tick()
     churn.start()
     churn.check()
+
+
+def test_many_changes_of_the_plan_in_a_row_end_no_pass() -> None:
+    store = MemoryStore()
+    plan = np.frombuffer(b"plan", np.uint8)
+    for lsn in range(1, 11):
+        store.commit(LedgerChange(LedgerBatch(lsn, lsn, 0, 0, 0, packed(no_queries()), plan)))
+    store.commit(LedgerChange(applied([insert(str(i)) for i in range(4)], 11)))
+    gone = query_rows([delete(str(i)) for i in range(4)], 15).replace(handle=np.arange(11, 15))
+    store.commit(LedgerChange(LedgerBatch(15, 18, 0, 0, 0, packed(gone)), watermark=18))
+    compaction = LogCompaction(store, rows=8)
+    left_out = [compaction.tick(lsn=18, live=0) for _ in range(30)]
+    assert max(left_out) == 18
+    assert compaction.rows == 0
+    assert sum(len(QueryRows.decode(batch.rows.data)) for batch in store.replay()) == 0
+    assert sum(len(batch.strategy) > 0 for batch in store.replay()) == 10
