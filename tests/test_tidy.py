@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
+import gc
 import re
 import subprocess
 from collections.abc import Iterator
@@ -60,8 +62,24 @@ def definitions(root: Path) -> list[Definition]:
     return [each for path in modules(root) for each in definitions_of(path, root)]
 
 
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Parse without a garbage collection amid it, whose finalizers may run any Python.
+
+    One that parses too makes CPython before 3.11.8 raise "AST constructor recursion depth
+    mismatch" (its issue 106905).
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def definitions_of(path: Path, root: Path) -> Iterator[Definition]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    with without_collection():
+        tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             kind = "class"
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
