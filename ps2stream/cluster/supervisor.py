@@ -15,6 +15,7 @@ one host a process is always killed before its successor is created.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -28,6 +29,7 @@ from typing import Any
 from ps2stream.cluster.death_witnesses import DeathWitnesses
 from ps2stream.cluster.intervals import JOIN_S, REPLACE_S
 from ps2stream.cluster.lease_rules import LATE_S, ActorSilence, ReplacementPace
+from ps2stream.cluster.process_exits import ProcessExits
 from ps2stream.cluster.shell import PingAnswer
 from ps2stream.errors import Unavailable
 from ps2stream.observability.process import read_cpu_delays_s
@@ -77,6 +79,8 @@ class ActorSupervisor:
         self._pace: dict[Address, ReplacementPace] = {}
         self._expired: dict[Address, Any] = {}  # actors whose leases have run out
         self._replacements: dict[Address, threading.Thread] = {}
+        self._exits: ProcessExits | None = None  # from the start on
+        self._ended: set[int] = set()  # processes of actors that are not forgotten yet
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch_actors, daemon=True, name="supervisor")
 
@@ -86,24 +90,37 @@ class ActorSupervisor:
         now = time.monotonic()
         for address, call in pings.items():
             self._pings[address], self._pinged_at[address] = (call, self._actors[address]), now
+        self._exits = ProcessExits()
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the watch: no actor is replaced any more."""
         self._stopping.set()
+        if self._exits is not None:
+            self._exits.wake()
         deadline = time.monotonic() + JOIN_S
         for thread in (self._thread, *self._replacements.values()):
             if thread.is_alive():
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _watch_actors(self) -> None:
-        while not self._stopping.wait(PING_S):
-            try:
-                for address, actor in self._find_dead_actors():
-                    if self._may_replace(address):
-                        self._handle_death(address, actor)
-            except Exception:
-                log.exception("the supervisor continues after an error")
+        assert self._exits is not None
+        with contextlib.closing(self._exits) as exits:
+            while not self._stopping.is_set():
+                try:
+                    self._watch_processes(exits)
+                    for address, actor in self._find_dead_actors():
+                        if self._may_replace(address):
+                            self._handle_death(address, actor)
+                except Exception:
+                    log.exception("the supervisor continues after an error")
+
+    def _watch_processes(self, exits: ProcessExits) -> None:
+        """Waits until the next pings are due, or the process of an actor on this host ends."""
+        pids = {pulse.pid for pulse in self._pulse.values()} if self._near else set()
+        self._ended &= pids
+        exits.watch(pids - self._ended)
+        self._ended |= exits.wait(PING_S)
 
     def silent_s(self, address: Address) -> float:
         """Returns the seconds since an actor last answered; inf: it never did. From any thread."""
@@ -144,8 +161,10 @@ class ActorSupervisor:
             else:
                 self._pings.pop(address, None)
                 self._pulse.pop(address, None)
-            if address not in self._pings:
-                pulse = self._pulse.get(address)
+            pulse = self._pulse.get(address)
+            if pulse is not None and pulse.pid in self._ended:
+                dead.append((address, actor))
+            elif address not in self._pings:
                 last = None if pulse is None else pulse.clock
                 lease_s = self._lease_s + self._slow_answer_s.get(address, 0.0)
                 self._pings[address] = (actor.ping.remote(lease_s, last), actor)

@@ -427,3 +427,31 @@ def test_a_process_that_waits_for_a_processor_is_told_from_one_that_is_stopped()
             hog.kill()
             hog.wait()
     assert read_cpu_delays_s(first) == {}
+
+
+def test_a_process_that_ends_is_noticed_before_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next ping is due in a minute, and Ray says nothing at all."""
+    gone, replaced = threading.Event(), threading.Event()
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    ray = SimpleNamespace(**vars(RAY))
+    ray.get = lambda call: PingAnswer(sleeper.pid, time.monotonic())
+    actors = {HERE: Actor()}
+
+    def replace(address: Address) -> None:
+        assert gone.is_set()
+        assert address == HERE
+        replaced.set()
+
+    supervisor = ActorSupervisor(ray, actors, threading.RLock(), replace, 600.0)
+    for _ in range(2):
+        assert supervisor._find_dead_actors() == []
+    monkeypatch.setattr("ps2stream.cluster.supervisor.PING_S", 60.0)
+    supervisor.start()
+    try:
+        assert not replaced.wait(0.2)
+        gone.set()
+        sleeper.kill()
+        sleeper.wait()
+        assert replaced.wait(30)
+    finally:
+        supervisor.stop()
