@@ -85,6 +85,10 @@ class Gridt:
         """Removes all queries. Many come next, until `trim`."""
         self._h2 = H2(fills=True)
 
+    def expect(self, share: float) -> None:
+        """Notes that the queries up to the next ones inserted are this share of all that come."""
+        self._h2.expect(share)
+
     def trim(self) -> None:
         """Gives memory back that was taken so that many queries could be inserted fast."""
         self._h2.trim()

@@ -34,6 +34,9 @@ from ps2stream.routing.unit_kernels import empty_table
 
 _GROWTH = 1.13
 _FILLING_GROWTH = 2.0
+_NEW_UNITS = 0.9
+"""The exponent of the growth of units with queries: later queries have fewer units that are new."""
+_SPARE = 20  # one bucket in so many may be needless when filling ends
 _FIT = 1.06 / (SLOTS * FULL / 100)  # buckets a unit of a part that is made to fit
 _SPARSE = 2  # units a bucket; a part with fewer is made smaller
 _LARGE = 32 << 20  # bytes reserved from which pages are large
@@ -68,6 +71,7 @@ class H2:
     twice the memory and half the time."""
 
     def __init__(self, fills: bool = False) -> None:
+        self._fills = fills
         self._growth = _FILLING_GROWTH if fills else _GROWTH
         parts = np.zeros((1 << PART_BITS, 3), np.int64)
         parts[:, BUCKETS] = 1
@@ -131,11 +135,19 @@ class H2:
         self._shrink(np.flatnonzero(sparse & (parts[:, BUCKETS] > STRIP)))
         return None if failed == NONE else failed
 
+    def expect(self, share: float) -> None:
+        """Notes that the units up to the next `add` are those of this share of all queries that
+        come, above 0 to 1, so that a part that grows grows once."""
+        if len(self):
+            self._growth = max(share**-_NEW_UNITS, _GROWTH)
+
     def trim(self) -> None:
-        """Ends filling: gives memory back that the units do not need."""
-        if self._growth != _GROWTH:
-            self._growth = _GROWTH
-            self._shrink(np.arange(len(self.arrays[0])))
+        """Ends filling: gives memory back that the units do not need, if that is much."""
+        if self._fills:
+            self._fills, self._growth = False, _GROWTH
+            parts, *_ = self.arrays
+            wasted = parts[:, BUCKETS] - _FIT * parts[:, UNITS]
+            self._shrink(np.flatnonzero(wasted > parts[:, BUCKETS] / _SPARE))
 
     def _shrink(self, some: I64) -> None:
         """Makes these parts fit their units, if they become smaller by that."""

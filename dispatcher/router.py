@@ -145,6 +145,7 @@ class RouterMachine:
         self._stream: LedgerFollower[LedgerBatch] = LedgerFollower("dispatcher", index)
         self._visible = 0
         self._ready_at: int | None = None
+        self._state_rows = 0  # of the state that is being received, up to the last frame applied
         self._sent_applied = (0, 0)  # applied and watermark as last sent to the sequencer
         self._offset = offset
         self._workers_concern, self._mergers_concern = ReceiverConcerns(), ReceiverConcerns()
@@ -618,6 +619,9 @@ class RouterMachine:
             while self._replay and self._open.is_known_complete(self._replay[0].lsn):
                 self._replay.popleft()
         rows = QueryRows.decode(frame.rows.data)
+        if frame.total:
+            self._state_rows = len(rows) + (self._state_rows if frame.lsn_from > 1 else 0)
+            self.gridt.expect(max(self._state_rows, 1) / frame.total)
         whole = frame.lsn_from == self._stream.before + 1
         if not whole:  # the batch repeats updates that are already applied
             rows = rows.take(np.flatnonzero(rows.lsn > self._stream.before))

@@ -33,6 +33,7 @@ class StateFeed:
         self.idle = 0  # ticks since the last request
         self._pieces = pieces
         self._starts = [0, *(piece.last for piece in pieces[:-1])]
+        self._total = sum(len(piece.at) + piece.end - piece.first for piece in pieces)
         self._asked = -1  # the piece requested last
         self._sent = 0  # pieces sent
 
@@ -58,7 +59,8 @@ class StateFeed:
         if number == 0:
             records = self._strategy, self._sessions
         span = self._starts[number] + 1, ends[number]
-        return LedgerBatch(*span, -1, self.number, self.until, packed(rows), *records)
+        counts = self.number, self.until
+        return LedgerBatch(*span, -1, *counts, packed(rows), *records, self._total)
 
 
 class FetchAnswers:

@@ -75,7 +75,7 @@ class LedgerBatch(Frame):
     ledger's log, or the number of a state: the queries that live as of the LSN `until` and the
     lately deleted with their deletes, in frames that run from 1 to `until`. A state is taken
     whole: with its first frame the receiver drops all it had, and until its last nothing else
-    counts. Later states have higher numbers.
+    counts. Later states have higher numbers. `total`: the rows of all frames of the state.
 
     `strategy`: a record that changes the plans (routing/plan_changes.py), which has its LSN for
     itself; in the first frame of a state, the plans as of `until`. `sessions`: likewise a record
@@ -83,7 +83,7 @@ class LedgerBatch(Frame):
     """
 
     KIND = 12
-    ADDED = 1
+    ADDED = 2
     lsn_from: int
     lsn_to: int
     owner: int
@@ -92,6 +92,7 @@ class LedgerBatch(Frame):
     rows: U8
     strategy: U8 = dataclasses.field(default_factory=nothing)
     sessions: U8 = dataclasses.field(default_factory=nothing)
+    total: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,36 @@ def test_a_table_that_was_filled_is_trimmed_and_then_grows_by_less() -> None:
     assert list_counts(counts) == held
     assert counts.nbytes <= 16 * len(counts) < filled
     counts.add(*draw(rng, 60_000))
+    assert counts.nbytes <= 16 * len(counts)
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_part_grows_seldom_where_it_is_known_what_comes(
+    repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`repeats`: the same units come so often, so that fewer are new than expected."""
+    counts, rng, pieces = H2(fills=True), np.random.default_rng(5), 60
+    cell, term = draw(rng, 600_000 // repeats)
+    order = np.tile(np.arange(len(cell)), repeats)
+    cell, term = cell[order], term[order]
+    resized: list[int] = []
+    resize = counts._resize
+
+    def count_resizes(part: int, size: int) -> None:
+        resized.append(part)
+        resize(part, size)
+
+    parts = np.array_split(np.arange(len(cell)), pieces)
+    for number, rows in enumerate(parts, 1):
+        counts.expect(number / pieces)
+        counts.add(cell[rows], term[rows])
+        if number == 1:
+            monkeypatch.setattr(counts, "_resize", count_resizes)
+    held = Counter(zip(cell.tolist(), term.tolist(), strict=True))
+    assert list_counts(counts) == held
+    assert len(resized) <= 4 * len(counts.arrays[0])  # 6 by doubling
+    counts.trim()
+    assert list_counts(counts) == held
     assert counts.nbytes <= 16 * len(counts)
 
 

@@ -62,6 +62,7 @@ class Reader:
     def __init__(self, at: Address, applied: int = 0, life: Life | None = None) -> None:
         self.stream: LedgerFollower[LedgerBatch] = LedgerFollower(at.role, at.index, applied)
         self.life: Life = dict(life or {})
+        self.rows = 0  # of the state that is read
 
     def on(self, frame: LedgerBatch | LedgerTip) -> list[Send]:
         if isinstance(frame, LedgerTip):
@@ -71,7 +72,12 @@ class Reader:
         elif self.stream.fetched(frame):
             self.life.clear()
         while (ready := self.stream.next()) is not None:
-            learn(self.life, QueryRows.decode(ready.rows.data), self.stream.before)
+            rows = QueryRows.decode(ready.rows.data)
+            learn(self.life, rows, self.stream.before)
+            self.rows = len(rows) + (self.rows if ready.lsn_from > 1 else 0)
+            if ready.state and ready.lsn_to == ready.until:
+                assert ready.total == self.rows
+            assert bool(ready.total) == bool(ready.state and self.rows)
         return self.stream.ask() if frame.owner < 0 else []
 
 

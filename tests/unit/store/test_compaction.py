@@ -25,8 +25,8 @@ def make_batch(
     ]
     encoded = np.frombuffer(query_rows(rows).encode(), np.uint8)
     end = first + max(len(updates), 1) - 1
-    records = (np.frombuffer(record, np.uint8) for record in (strategy, sessions))
-    return LedgerBatch(first, end, 0, 0, 0, encoded, *records)
+    plan, tables = np.frombuffer(strategy, np.uint8), np.frombuffer(sessions, np.uint8)
+    return LedgerBatch(first, end, 0, 0, 0, encoded, plan, tables)
 
 
 def is_change(batch: LedgerBatch) -> bool:
