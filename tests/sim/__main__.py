@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from ps2stream.cluster.kernel_cache import KernelCache
 from tests.sim.many import CHUNK, play_all
 from tests.sim.run import run
 
@@ -45,6 +46,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=0.0, help="play as many as fit into them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     given = parser.parse_args()
+    KernelCache(()).discard_stale()  # else kernels of an earlier version play with today's frames
     if given.seed is None:
         seeds = given.seeds or (ENDLESS if given.hours else 100)
         return _many(given.first, seeds, given.jobs, given.bug, given.hours or math.inf)
