@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.sim.many import play_all
+from tests.sim.moving import SEEDS as COUNT
 from tests.sim.scenario import UNCONTROLLED
 
-HALF = int(os.environ.get("SIM_SEEDS", "1000")) // 2
-SEEDS = range(UNCONTROLLED - HALF, UNCONTROLLED + HALF)
+SEEDS = range(UNCONTROLLED - COUNT // 2, UNCONTROLLED + COUNT // 2)
 """Half of them have no controller."""
 PART = 30
 
