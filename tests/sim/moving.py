@@ -3,6 +3,7 @@ is alike is played."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def choose_combinations(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+@functools.cache
 def a_seed() -> int:
     """Of a schedule without poison in which much is published."""
     return next(
