@@ -12,7 +12,7 @@ import pytest
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from tests.support.spark_options import DAEMON, SETTINGS, submit_options
+from tests.support.spark_options import SETTINGS, SHARED, submit_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ def spark() -> Iterator[SparkSession]:
     from ps2stream.planner.spark_session import session
 
     with pytest.MonkeyPatch.context() as patch:
-        words = [*submit_options(SETTINGS | DAEMON), "pyspark-shell"]
+        words = [*submit_options(SETTINGS | SHARED), "pyspark-shell"]
         patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join(words))
         with session() as found:
             yield found

@@ -9,7 +9,12 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-DAEMON = {"spark.python.daemon.module": "tests.support.spark_daemon"}
+SHARED = {
+    "spark.python.daemon.module": "tests.support.spark_daemon",
+    # With it each stage is a job of its own, planned anew. tests/spark/test_submit.py has it.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Further ones of the session that most tests share."""
 
 
 def submit_options(settings: dict[str, str]) -> list[str]:
