@@ -137,7 +137,7 @@ def test_the_controller_splits_cells_among_faults() -> None:
     assert splits > 3
 
 
-@pytest.mark.parametrize(("change", "first"), [("merge", 1065), ("split", 1347)])
+@pytest.mark.parametrize(("change", "first"), [("merge", 1068), ("split", 1347)])
 def test_a_death_amid_a_change_of_phase_one(change: str, first: int) -> None:
     """Whoever dies after the controller has joined or divided parts, among other faults; should a
     change of the code shift the seed in which it does, others are tried."""
