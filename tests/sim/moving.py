@@ -22,7 +22,8 @@ SEEDS = int(os.environ.get("SIM_SEEDS", WHOLE))
 
 def choose_combinations(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Returns all combinations of these values; or, where fewer seeds than WHOLE are played, those
-    on the white squares of a chessboard: of three axes, each two values of any two still meet."""
+    on the white squares of a chessboard: each value of an axis stays, and each pair of values of
+    two axes where there is a third one of several."""
     places = itertools.product(*(range(len(axis)) for axis in axes))
     return [
         tuple(axis[i] for axis, i in zip(axes, place, strict=True))
