@@ -66,7 +66,7 @@ def test_a_death_at_every_step(role: str, apart: bool) -> None:
     [
         ("", "", 1000),
         ("part_of_what_moves_is_not_loaded", "missing", 1001),
-        ("updates_go_to_the_present_owner_alone", "missing", 1006),
+        ("updates_go_to_the_present_owner_alone", "missing", 1008),
         ("old_owners_keep_what_they_had", "surplus", 1000),
     ],
 )
