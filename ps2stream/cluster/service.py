@@ -21,6 +21,7 @@ from ps2stream.cluster.archive_writer import check_folder
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running_service import RunningService, place_of
+from ps2stream.cluster.start_checks import check_start
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import compile_kernels, load_kernels
 from ps2stream.config import Settings
@@ -58,6 +59,7 @@ def start(
     topology = dataclasses.replace(topology_of(settings, plan), mergers=fitted_mergers(settings))
     if topology.archive is not None and settings.ray_address is None:
         check_folder(topology.archive.path)  # with an address, dispatchers may be on other hosts
+    check_start(settings)
     begin_stage("preparing kernels (the first start on a machine compiles them)")
     compile_kernels(topology)
     if settings.runtime == "local":

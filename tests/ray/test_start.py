@@ -47,8 +47,11 @@ def test_a_gcs_that_was_too_slow(
     gc.collect()
 
 
-def test_a_data_directory_in_use_is_named(tmp_path: Path) -> None:
+def test_a_data_directory_that_another_took_during_the_start_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sequencer finds it in its constructor, of which Ray brings back text alone."""
+    monkeypatch.setattr("ps2stream.cluster.service.check_start", lambda _: None)
     settings = Settings(port=0, workers=1, data_dir=tmp_path)
     with (
         contextlib.closing(lock_directory(tmp_path)),
