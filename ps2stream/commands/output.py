@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ps2stream import errors
+from ps2stream.commands.presence import check_presence
 from ps2stream.extras import COMMAND_EXTRAS, explain_missing_package
 
 if TYPE_CHECKING:
@@ -70,15 +72,22 @@ class CommandOutput:
     def __init__(self) -> None:
         self.json = False
         self.timeout = 10.0
+        self.waits = False
+        """Whether the first connection is tried for the whole timeout, as the user, or a program
+        that runs for long, asks. Otherwise a service that is not there is an error at once."""
         self.access: dict[str, Any] = {}
 
     def connect(self, server: str, patience: float = 0.0) -> Client:
         """Returns a client of the service with the timeout, token and TLS that the options name;
-        the timeout is at least `patience` seconds."""
+        the timeout is at least `patience` seconds. Raises Unavailable if nothing listens there,
+        unless it `waits`."""
         # A program that ends may close what a thread of gRPC still reads, of which gRPC then
         # complains. What matters to the user comes as an error of the call.
         if os.environ.get("GRPC_VERBOSITY") == "ERROR":
             os.environ["GRPC_VERBOSITY"] = "NONE"
+        if not self.waits and math.isfinite(patience):
+            check_presence(server)
+            self.waits = True  # later connections of a command come through a restart
         from ps2stream.client.client import Client
 
         return Client(server, **self.client_parameters(patience))
@@ -252,8 +261,10 @@ def access_options(command: F) -> F:
 def timeout_option(command: F) -> F:
     """Adds --timeout and the options of ACCESS, which are kept in the Output."""
 
-    def keep(ctx: click.Context, _: click.Parameter, value: float) -> None:
-        ctx.find_root().ensure_object(CommandOutput).timeout = value
+    def keep(ctx: click.Context, param: click.Parameter, value: float) -> None:
+        output = ctx.find_root().ensure_object(CommandOutput)
+        output.timeout = value
+        output.waits = ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT
 
     return click.option(
         "--timeout",
@@ -262,7 +273,7 @@ def timeout_option(command: F) -> F:
         show_default=True,
         expose_value=False,
         callback=keep,
-        help="Seconds to wait for an answer.",
+        help="Seconds to wait for an answer; if given, also for a service that is not there yet.",
     )(access_options(command))
 
 

@@ -69,7 +69,9 @@ COMPLAINT = """
 import contextlib
 from ps2stream.commands.output import CommandOutput
 
-with CommandOutput().connect("127.0.0.1:1"):
+output = CommandOutput()
+output.waits = True
+with output.connect("127.0.0.1:1"):
     import grpc
 
     channel = grpc.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", "{not JSON")])
