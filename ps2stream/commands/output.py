@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -125,13 +125,14 @@ class CommandOutput:
             (FAILED, "failed"),
         )
         message = printable(" ".join(str(error).split()))
+        line = f"ps2stream: {message}"
         if self.json:
             body: dict[str, Any] = {"code": name, "message": message}
             if isinstance(error, errors.InvalidArgument):
                 body["violations"] = [v._asdict() for v in error.violations]
-            click.echo(json.dumps({"error": body}, ensure_ascii=False), err=True)
-        else:
-            click.echo(f"ps2stream: {message}", err=True)
+            line = json.dumps({"error": body}, ensure_ascii=False)
+        with suppress(OSError):  # where not even this can be written, the code tells
+            click.echo(line, err=True)
         return code
 
 
@@ -294,6 +295,21 @@ def server_option(command: F) -> F:
 class CommandGroup(click.Group):
     """A group of commands that turns the package's errors into one line and an exit code."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Makes the context as click does, which prints --help and --version."""
+        output = CommandOutput()
+        output.json = "--json" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except OSError as error:
+            raise click.exceptions.Exit(_report_write_error(output, error)) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         output = ctx.ensure_object(CommandOutput)
         # Click finds wrong arguments before it reads a command's own --json.
@@ -319,12 +335,18 @@ class CommandGroup(click.Group):
             found = errors.Unavailable(str(error) or "the service did not answer in time")
             ctx.exit(output.report_error(found))
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # click ends quietly when the reader of a pipe goes away
-            _drop_output()
-            ctx.exit(output.report_error(errors.Ps2StreamError(str(error))))
+            ctx.exit(_report_write_error(output, error))
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _report_write_error(output: CommandOutput, error: OSError) -> int:
+    """Prints on one line why output could not be written; returns the exit code. Raises the error
+    again where the reader of a pipe went away, with which click ends quietly."""
+    if error.errno == errno.EPIPE:
+        raise error
+    _drop_output()
+    return output.report_error(errors.Ps2StreamError(str(error)))
 
 
 def _drop_output() -> None:
