@@ -19,6 +19,7 @@ import click
 from click.core import ParameterSource
 
 from ps2stream import errors
+from ps2stream.commands.option_names import suggest_option
 from ps2stream.commands.presence import check_presence
 from ps2stream.extras import COMMAND_EXTRAS, explain_missing_package
 
@@ -316,9 +317,10 @@ class CommandGroup(click.Group):
         as_json = output.json or "--json" in ctx.args
         try:
             return super().invoke(ctx)
-        except click.UsageError as error:
+        except click.UsageError as found_error:
+            error = suggest_option(found_error)
             if not as_json:
-                raise
+                raise error from None
             output.json = True
             ctx.exit(output.report_error(_argument_error(error.format_message())))
         except UnicodeEncodeError as error:
