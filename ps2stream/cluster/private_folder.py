@@ -68,6 +68,18 @@ def end_abandoned(*, holds_sockets: bool) -> bool:
     return _remove_abandoned(_choose_base(holds_sockets))
 
 
+def end_own_folders() -> None:
+    """Kills what runs in the folders of this process and removes them: for a process that ends
+    itself at once, without the end of its `with` blocks."""
+    for base in {_choose_base(holds_sockets=False), _choose_base(holds_sockets=True)}:
+        for owner in base.glob(f"{PREFIX}*/{OWNER}"):
+            with contextlib.suppress(OSError):  # another user's
+                if owner.read_text() == f"{os.getpid()}\n":
+                    end_processes(find_children(owner.parent))
+                    end_writers(owner.parent)
+                    shutil.rmtree(owner.parent, ignore_errors=True)
+
+
 def find_writers(folder: Path) -> set[int]:
     """Returns the other processes that have a file in `folder` open for writing.
 
