@@ -33,6 +33,9 @@ OPEN = PortSecurity()
 """The security of a loopback address: no TLS, and no identities."""
 REGISTERED = ("DeleteQuery",)
 LOOKAHEAD_BYTES = 1 << 19
+HANDSHAKE_S = 20.0
+"""Seconds within which a connection must have spoken TLS and HTTP/2. A client does so at once,
+whatever its language; a busy one, or one far away, takes a second or two."""
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
     # Above batch_bytes, so that a slightly larger batch gets our error, which names the limit.
@@ -42,6 +45,8 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     ("grpc.max_metadata_size", 16 << 10),
+    # Also until the client's preface and settings are there; gRPC's default is two minutes.
+    ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
