@@ -27,9 +27,20 @@ need_venv_module() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package"
 }
 
-install() { # ps2stream with extras; Python compiles a module when it is first imported
+install() { # packages, as pinned; Python compiles a module when it is first imported
     PIP_CONSTRAINT=requirements.txt "$venv/bin/python" -m pip install --quiet \
-        --disable-pip-version-check --no-compile --editable "$1"
+        --disable-pip-version-check --no-compile "$@"
+}
+
+packages_of() { # what the extra $1 adds to others of the ps2stream that is installed
+    "$venv/bin/python" - "$1" <<'EOF'
+import re, sys
+from importlib.metadata import requires
+
+ours = re.compile(rf"extra == .{sys.argv[1]}\W")
+found = [text for text in requires("ps2stream") or () if ours.search(text)]
+print(*(text.partition(";")[0] for text in found if not text.startswith("ps2stream")), sep="\n")
+EOF
 }
 
 if ! "$venv/bin/python" -c '' 2>/dev/null; then
@@ -40,11 +51,12 @@ if ! "$venv/bin/python" -c '' 2>/dev/null; then
 fi
 if [ "$extra" = server ]; then
     say "installing what a service needs into $venv (860 MB with Ray)"
-    install '.[local]'
-    say "installing Ray, and compiling the kernels meanwhile (less than a minute)"
+    install --editable '.[local]'
+    say "installing Ray, and compiling the kernels meanwhile (a minute on two idle cores)"
     "$venv/bin/python" -m ps2stream.cluster.warm &
     kernels=$!
-    install '.[server]'
+    packages_of server >"$venv/server.txt" # ps2stream itself is not built a second time
+    install --requirement "$venv/server.txt"
     wait "$kernels"
 else
     say "installing the packages of [$extra] into $venv"
@@ -55,5 +67,5 @@ else
             --no-deps --requirement "$venv/half-$half.txt" || true &
     done
     wait
-    install ".[$extra]"
+    install --editable ".[$extra]"
 fi

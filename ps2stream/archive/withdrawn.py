@@ -10,9 +10,10 @@ line of the file is `[n]`, the number of the next one.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,17 +37,19 @@ from ps2stream.errors import invalid
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.id_sets import hash_ids
 
+log = logging.getLogger("ps2stream.archive")
 NEEDED = ("partition", "series", "offset", "id")
 """Columns by which withdrawn objects are recognised."""
 _ATTEMPTS = 100
 
 
 class WithdrawnLine(NamedTuple):
-    """A line of a file: its number, its last byte's successor, and what it says; the id is None for
-    one that a crash has cut off, which counts for nothing."""
+    """A line of a file: its number, its last byte's successor, its bytes, and what it says; the id
+    is None for one that a crash has cut off or that is damaged, which counts for nothing."""
 
     number: int
     end: int
+    data: bytes
     point: ArchivePoint
     id: str | None
 
@@ -123,8 +126,8 @@ def read_archive(path: str | Path) -> tuple[ArchiveSnapshot, WithdrawnObjects]:
 
 
 def read_withdrawn(snapshot: ArchiveSnapshot) -> WithdrawnObjects:
-    """Returns what is withdrawn of the files of an archive, while nobody compacts it. Raises
-    InvalidArgument."""
+    """Returns what is withdrawn of the files of an archive, while nobody compacts it. Logs lines
+    that are damaged. Raises InvalidArgument."""
     numbers: tuple[array[int], ...] = array("q"), array("q"), array("q")
     ids: list[str] = []
     counts: dict[int, int] = {}
@@ -132,12 +135,16 @@ def read_withdrawn(snapshot: ArchiveSnapshot) -> WithdrawnObjects:
         raw = (RawFile.parse(path.name) for at, path in snapshot.raw if at == mark.partition)
         needed = find_needed(snapshot.manifest, mark.partition, [f for f in raw if f is not None])
         path = dispatcher_folder(snapshot.path, mark.partition) / WITHDRAWN
+        is_damaged = False
         for line in read_lines(path):
             counts[mark.partition] = line.number + 1
+            is_damaged |= line.id is None
             if line.id is not None and needed.has(line):
                 for column, value in zip(numbers, (mark.partition, *line.point), strict=True):
                     column.append(value)
                 ids.append(line.id)
+        if is_damaged and (unread := find_damaged(path)):
+            log.warning("%s", describe_damage(path, unread))
     names = pa.array(ids, pa.string())
     hashes = _hash_names(names)
     order = np.argsort(hashes, kind="stable")
@@ -195,6 +202,30 @@ def remove_lines(path: Path, number: int, end: int, replace: Callable[[Path, byt
         replace(path, b"[%d]\n" % number + file.read())
 
 
+def find_damaged(path: Path) -> list[int]:
+    """Returns the numbers of whole lines of a file that cannot be read, so that what they withdrew
+    is not withdrawn. The beginning of a line that a killed writer left is none of them: the writer
+    wrote it again behind. Raises InvalidArgument."""
+    unread: dict[int, bytes] = {}
+    for line in read_lines(path):
+        if line.id is None:
+            unread[line.number] = line.data.rstrip(b"\n\0")  # a power cut may leave zeros
+        elif unread:
+            again = [n for n, begin in unread.items() if line.data.startswith(begin)]
+            for number in again:
+                del unread[number]
+    return [*unread]
+
+
+def describe_damage(path: Path, numbers: Sequence[int]) -> str:
+    """Returns what damaged lines of a file mean, and what to do."""
+    which = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
+    return (
+        f"{path}: {len(numbers)} damaged, number {which} (from 0), so what they withdrew is read "
+        "again; restore the file, or withdraw these ids once more"
+    )
+
+
 def read_lines(path: Path) -> Iterator[WithdrawnLine]:
     """Yields the whole lines of a file; none where there is no file. Raises InvalidArgument."""
     number = end = 0
@@ -206,12 +237,12 @@ def read_lines(path: Path) -> Iterator[WithdrawnLine]:
                 is_first, end = not end, end + len(data)
                 match _parse_line(data):
                     case [int() as series, int() as offset, str() as id]:
-                        yield WithdrawnLine(number, end, ArchivePoint(series, offset), id)
+                        yield WithdrawnLine(number, end, data, ArchivePoint(series, offset), id)
                     case [int() as begins] if is_first:
                         number = begins
                         continue
-                    case _:  # of a writer that was killed, which writes it again
-                        yield WithdrawnLine(number, end, ArchivePoint(0, 0), None)
+                    case _:  # of a writer that was killed, which writes it again; or damaged
+                        yield WithdrawnLine(number, end, data, ArchivePoint(0, 0), None)
                 number += 1
     except FileNotFoundError:
         return

@@ -51,6 +51,7 @@ class ActorReturns:
         self._first: set[str] = set()  # hosts that were there at the start
         self._since: dict[str, float] = {}  # when each of the others was first seen
         self._calm_since = 0.0
+        self._warned: set[str] = set()  # kinds of errors
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch_hosts, daemon=True, name="returns")
 
@@ -70,7 +71,16 @@ class ActorReturns:
             try:
                 self.look()
             except Exception as error:  # noqa: BLE001  Ray's, also when it dies meanwhile
-                log.debug("the hosts cannot be seen now: %s", error)
+                if not self._stopping.is_set():
+                    self._warn_once(error)
+
+    def _warn_once(self, error: Exception) -> None:
+        """Logs an error of a look, the first one of its kind: the next look may come a second
+        later, and fail in the same way."""
+        kind = type(error).__name__
+        if kind not in self._warned:
+            self._warned.add(kind)
+            log.warning("no actor goes to hosts that have joined: %s: %s", kind, error)
 
     def look(self) -> None:
         """Has one actor go, if one should."""

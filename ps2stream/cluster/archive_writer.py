@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ps2stream.archive.layout import (
-    COMPACTED,
     HEAD,
     MARK,
-    WITHDRAWN,
     ArchiveLimits,
     ArchiveMark,
     RawFile,
@@ -26,9 +24,9 @@ from ps2stream.archive.layout import (
     dispatcher_folder,
     encode_head,
     list_raw,
-    read_manifest,
     read_mark,
 )
+from ps2stream.cluster.withdrawal_upkeep import WithdrawalUpkeep
 from ps2stream.errors import DataDirectoryError, Ps2StreamError
 from ps2stream.observability.process import wall_clock_ms
 from ps2stream.protocol.frame import column_to_strings, decode
@@ -46,7 +44,6 @@ delay."""
 LAG_BYTES = 256 << 20
 """The most that the log may keep for an archive that cannot be written; then objects are lost to
 the archive, and counted."""
-PRUNE_S = 60.0
 """How often lines of withdrawals are removed that no file needs any more."""
 RESERVE_BYTES = 256 << 20
 """Space on the disk that the archive leaves to others: four segments of a log."""
@@ -115,7 +112,7 @@ class ArchiveWriter:
         self._sizes: dict[RawFile, tuple[int, int]] = {}  # bytes, and Unix ms when written
         self._held: Any = None
         self._removed = 0
-        self._pruned_ms = 0
+        self._withdrawals = WithdrawalUpkeep(limits.path, self.folder, partition, clock_ms)
 
     # --- from outside ---------------------------------------------------------
 
@@ -130,7 +127,7 @@ class ArchiveWriter:
                 self._write_due(is_last=False)
             self._write_due(is_last)
             self._remove_old()
-            self._prune_withdrawn()
+            self._look_after_withdrawals()
             self._note_problem("")
         except (OSError, Ps2StreamError) as error:
             self._note_problem(str(error))
@@ -153,6 +150,7 @@ class ArchiveWriter:
             "archive_lag_bytes": behind if self._waiting or self.problem else 0,
             "archive_problem": self.problem,
             "archive_failing": int(bool(self.problem)),
+            "archive_damaged_withdrawals": self._withdrawals.damaged,
         }
 
     # --- opening --------------------------------------------------------------
@@ -317,29 +315,9 @@ class ArchiveWriter:
             total -= size
             self._removed += 1
 
-    def _prune_withdrawn(self) -> None:
-        """Removes the lines of withdrawals that no file needs any more, now and then, while nobody
-        compacts the archive: what is being compacted may need them."""
-        now, path = self._clock_ms(), self.folder / WITHDRAWN
-        if 0 <= now - self._pruned_ms < PRUNE_S * 1000 or not path.exists():
-            return
-        self._pruned_ms = now
-        from ps2stream.archive import withdrawn
-
-        def find_needless() -> tuple[int, int]:
-            waiting = [RawFile(self._mark.series, batch.offset, 1 << 62) for batch in self._waiting]
-            manifest = read_manifest(self._limits.path)
-            files = [*self._files, *waiting[:1]]
-            needed = withdrawn.find_needed(manifest, self._mark.partition, files)
-            return withdrawn.find_needless(path, needed)
-
-        with contextlib.suppress(Ps2StreamError):  # it is compacted just now, or damaged
-            if find_needless() == (0, 0):
-                return
-            with contextlib.closing(lock_directory(self._limits.path / COMPACTED)):
-                number, end = find_needless()
-                if end:
-                    withdrawn.remove_lines(path, number, end, replace_file)
+    def _look_after_withdrawals(self) -> None:
+        waiting = [RawFile(self._mark.series, batch.offset, 1 << 62) for batch in self._waiting[:1]]
+        self._withdrawals.look([*self._files, *waiting])
 
     def _give_up_late(self) -> None:
         """Counts as lost what could not be written, once the log would have to keep too much: so

@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from ps2stream.errors import (
     Unavailable,
 )
 from ps2stream.extras import describe_install, name_missing_extra
+from ps2stream.service.endpoint_checks import try_binding
 from ps2stream.store.access import find_foreign, find_obstacle
 from ps2stream.store.inspection import inspect
 from ps2stream.store.ledger import Ledger
@@ -141,16 +141,11 @@ def check_shared_memory(folder: Path) -> CheckFinding:
 
 def check_port(host: str, port: int, runs: bool) -> CheckFinding:
     """Checks whether the port is free; with `runs` the service itself may have it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if runs:
-                return CheckFinding("ok", f"port {port}", "in use, and the service runs")
-            advice = "stop the program that uses it (ss -ltnp lists it), or set another port"
-            return CheckFinding("fail", f"port {port}", f"{host}: {error.strerror}", advice)
+    if (error := try_binding(host, port)) is not None:
+        if runs:
+            return CheckFinding("ok", f"port {port}", "in use, and the service runs")
+        advice = "stop the program that uses it (ss -ltnp lists it), or set another port"
+        return CheckFinding("fail", f"port {port}", f"{host}: {error.strerror}", advice)
     return CheckFinding("ok", f"port {port}", "free")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 E = TypeVar("E")
@@ -19,10 +20,17 @@ MOST = 256
 
 class EventQueue(Generic[E]):
     """Events for `handle`, which is called by one thread at a time and never within itself. While
-    it returns True it is called again, also without events."""
+    it returns True it is called again, also without events. `refuse` is called for each event that
+    comes after the end, on any thread."""
 
-    def __init__(self, handle: Callable[[list[E]], bool]) -> None:
+    def __init__(
+        self,
+        handle: Callable[[list[E]], bool],
+        refuse: Callable[[E], object] = lambda _: None,
+    ) -> None:
         self._handle = handle
+        self._refuse = refuse
+        self._has_ended = False
         self._events: deque[E] = deque()
         self._at_work = threading.Lock()
 
@@ -36,13 +44,24 @@ class EventQueue(Generic[E]):
                 self._handle_all()
             finally:
                 self._at_work.release()
+        if self._has_ended:
+            self._refuse_all()
 
     def end(self, *events: E) -> None:
         """Handles these events and all that came before, waiting for a thread that is at work.
-        Afterwards nothing is handled any more, and `put` does nothing."""
+        Afterwards nothing is handled any more, and `put` refuses."""
         self._events.extend(events)
         self._at_work.acquire()  # and never released: later events find somebody at work
-        self._handle_all()
+        try:
+            self._handle_all()
+        finally:
+            self._has_ended = True
+            self._refuse_all()  # what came after the last look, and before `put` could know
+
+    def _refuse_all(self) -> None:
+        with suppress(IndexError):  # another thread has taken the last one
+            while self._events:
+                self._refuse(self._events.popleft())
 
     def _handle_all(self) -> None:
         more = True

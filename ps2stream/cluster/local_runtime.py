@@ -56,7 +56,7 @@ class LocalRuntime:
         meter: Callable[[], StageMeter] = StageMeter,
         make_log: Callable[[Address], None] = lambda _: None,
     ) -> None:
-        self._events: EventQueue[RuntimeEvent] = EventQueue(self._handle_events)
+        self._events: EventQueue[RuntimeEvent] = EventQueue(self._handle_events, _refuse_event)
         epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
         self._topology = topology
         self._store = store
@@ -91,7 +91,8 @@ class LocalRuntime:
         self._events.put(TickPassed())
 
     def status(self) -> dict[str, Any]:
-        """Returns the counters of every machine, by name (`worker-0`)."""
+        """Returns the counters of every machine, by name (`worker-0`). Raises Unavailable after
+        `close`."""
         found = {Address("dispatcher", i): edge.status() for i, edge in enumerate(self.edges)}
         call = begin_call()
         self._events.put(StatusRequested(call))
@@ -100,8 +101,8 @@ class LocalRuntime:
         return {f"{p.role}-{p.index}": common[p] | status for p, status in found.items()}
 
     def close(self) -> None:
-        """Closes the logs, of which those of dispatchers tell then how far objects are complete;
-        `status` may not be called afterwards."""
+        """Closes the logs, of which those of dispatchers tell then how far objects are complete.
+        Calls that come afterwards end with Unavailable."""
         dispatchers = [Address("dispatcher", i) for i in range(len(self._drivers))]
         with ExitStack() as ends:  # all logs, also after something that fails
             for log in self._logs.values():
@@ -302,3 +303,11 @@ class LocalRuntime:
         if log is not None:
             found |= {"log_bytes": log.bytes, "log_problem": getattr(machine, "log_problem", "")}
         return found | counters_of(machine)
+
+
+def _refuse_event(event: RuntimeEvent) -> None:
+    """Answers a call that came after the end, which would wait for ever; a machine's message to
+    another one needs no answer."""
+    what: Any = event if isinstance(event, TickPassed | StatusRequested) else event[1]
+    if (call := getattr(what, "call", None)) is not None:
+        call.set_exception(Unavailable("the service has stopped"))

@@ -41,8 +41,7 @@ class PrivateFolder:
 
     def __init__(self, base: Path | None = None, *, holds_sockets: bool = False) -> None:
         base = _choose_base(holds_sockets) if base is None else base
-        for path in base.glob(f"{PREFIX}*"):
-            _remove_if_abandoned(path)
+        _remove_abandoned(base)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
         # On the folder itself: systemd-tmpfiles also spares folders that are locked.
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -61,6 +60,24 @@ class PrivateFolder:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
+
+
+def end_abandoned(*, holds_sockets: bool) -> bool:
+    """Removes this user's folders whose owners were killed, and kills what still runs in them, as
+    the next PrivateFolder would; returns whether there were any."""
+    return _remove_abandoned(_choose_base(holds_sockets))
+
+
+def end_own_folders() -> None:
+    """Kills what runs in the folders of this process and removes them: for a process that ends
+    itself at once, without the end of its `with` blocks."""
+    for base in {_choose_base(holds_sockets=False), _choose_base(holds_sockets=True)}:
+        for owner in base.glob(f"{PREFIX}*/{OWNER}"):
+            with contextlib.suppress(OSError):  # another user's
+                if owner.read_text() == f"{os.getpid()}\n":
+                    end_processes(find_children(owner.parent))
+                    end_writers(owner.parent)
+                    shutil.rmtree(owner.parent, ignore_errors=True)
 
 
 def find_writers(folder: Path) -> set[int]:
@@ -113,20 +130,26 @@ def _choose_base(holds_sockets: bool) -> Path:
     return base
 
 
-def _remove_if_abandoned(path: Path) -> None:
+def _remove_abandoned(base: Path) -> bool:
+    return sum(map(_remove_if_abandoned, base.glob(f"{PREFIX}*"))) > 0
+
+
+def _remove_if_abandoned(path: Path) -> bool:
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        return  # another user's folder, or no folder
+        return False  # another user's folder, or no folder
     try:
         if os.fstat(folder).st_uid == os.geteuid() and (path / OWNER).is_file():
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             end_writers(path)
             shutil.rmtree(path, ignore_errors=True)
+            return True
     except OSError:
-        return  # locked: its owner lives
+        pass  # locked: its owner lives
     finally:
         os.close(folder)
+    return False
 
 
 def _list_processes() -> Iterator[int]:

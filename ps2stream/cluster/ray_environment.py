@@ -26,9 +26,14 @@ NICENESS = "RAY_worker_niceness"
 """Read by the raylet, which starts the actors' processes. Ray's own default is 15, with which an
 actor gets 3 % of a core that another program wants."""
 
+DEATH = "Raylet is terminated"
 SETTINGS = {
     "RAY_task_events_report_interval_ms": "0",  # task events grow the GCS without bound
-    "RAY_DEDUP_LOGS": "0",
+    # When a raylet dies, each of its agents sends its last 20 lines here. What dies is logged by
+    # the service; all other lines are printed as they come, and none is held back.
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": f"^{DEATH}",
+    "RAY_DEDUP_LOGS_ALLOW_REGEX": f"^(?!{DEATH})",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "MALLOC_ARENA_MAX": "4",  # otherwise memory that many threads free is kept (allocator.py)

@@ -30,6 +30,7 @@ from ps2stream.cluster.replanning import PeriodicReplanning
 from ps2stream.cluster.running_service import RunningService, place_of, ports, target
 from ps2stream.cluster.shell import ActorIncarnation
 from ps2stream.cluster.shell_types import find_shell
+from ps2stream.cluster.start_stages import StartStage
 from ps2stream.cluster.supervisor import ActorSupervisor
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
@@ -50,9 +51,9 @@ class RayService(RunningService):
         topology: Topology,
         stopping: threading.Event,
         accept_loss: bool = False,
-        begin_stage: Callable[[str], None] = lambda _: None,
+        begin_stage: Callable[[StartStage], None] = lambda _: None,
     ) -> None:
-        begin_stage("starting Ray")
+        begin_stage(StartStage.RAY)
         self._place = place_of(settings)
         self._folder = PrivateFolder(holds_sockets=True)
         try:
@@ -67,8 +68,7 @@ class RayService(RunningService):
         self._logs = ServiceLogs(self._place)
         self._log_receiver = LogReceiver(self._folder.path)
         self._tracing = tracing_of(settings)
-        self._stopping = stopping
-        self._ending = threading.Event()
+        self._stopping, self._ending = stopping, threading.Event()
         self._watching = threading.Thread(target=self._watch_ray, daemon=True, name="ray-watch")
         self._lock = threading.RLock()  # guards the two tables
         self._actors: dict[Address, Any] = {}
@@ -187,10 +187,10 @@ class RayService(RunningService):
 
     # --- starting ------------------------------------------------------------------
 
-    def _start_service(self, accept_loss: bool, begin_stage: Callable[[str], None]) -> None:
+    def _start_service(self, accept_loss: bool, begin_stage: Callable[[StartStage], None]) -> None:
         try:
             self._instance.placement.await_room(self._topology.addresses(), self._stopping)
-            begin_stage("starting actors, replaying ledger and logs")
+            begin_stage(StartStage.ACTORS)
             self._start_actors(self._topology.addresses(), first=True, accept_loss=accept_loss)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError) as error:
             raise Unavailable(f"an actor did not start: {error}") from error

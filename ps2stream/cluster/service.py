@@ -21,6 +21,8 @@ from ps2stream.cluster.archive_writer import check_folder
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running_service import RunningService, place_of
+from ps2stream.cluster.start_checks import check_start
+from ps2stream.cluster.start_stages import StartStage
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import compile_kernels, load_kernels
 from ps2stream.config import Settings
@@ -44,13 +46,13 @@ def start(
     plan: RoutingPlan | None = None,
     stopping: threading.Event | None = None,
     accept_loss: bool = False,
-    begin_stage: Callable[[str], None] = lambda _: None,
+    begin_stage: Callable[[StartStage], None] = lambda _: None,
 ) -> RunningService:
     """Starts everything, replays the ledger, and serves.
 
     `plan` overrides `settings.plan`; once `stopping` is set, hosts are not waited for;
     `accept_loss` goes on without what the data directory lacks, and announces gaps;
-    `begin_stage` is called with the name of each stage as it begins. Raises
+    `begin_stage` is called with each stage as it begins. Raises
     DataDirectoryError, PlanError, InvalidArgument (a port in use, a refused address) or
     Unavailable; what was started is stopped again.
     """
@@ -58,11 +60,12 @@ def start(
     topology = dataclasses.replace(topology_of(settings, plan), mergers=fitted_mergers(settings))
     if topology.archive is not None and settings.ray_address is None:
         check_folder(topology.archive.path)  # with an address, dispatchers may be on other hosts
-    begin_stage("preparing kernels (the first start on a machine compiles them)")
+    check_start(settings)
+    begin_stage(StartStage.KERNELS)
     compile_kernels(topology)
     if settings.runtime == "local":
         load_kernels(topology)
-        begin_stage("replaying ledger and logs")
+        begin_stage(StartStage.REPLAY)
         return LocalService(settings, topology, accept_loss)
     stopping = stopping or threading.Event()
     return RayService(settings, topology, stopping, accept_loss, begin_stage)

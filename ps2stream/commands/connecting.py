@@ -124,6 +124,7 @@ def run_connector(
 ) -> Iterator[ConnectorRun]:
     """Runs a connector within the block: signals set `stop`, and at the end the counts are
     reported a last time. `how` are the values of running_options."""
+    output.waits = True  # a service that starts together with the connector
     host = how.get("metrics_host", HOST)
     log.configure(logging.INFO, as_json=output.json or how["log_format"] == "json")
     counts = ConnectorCounts(*numbers)

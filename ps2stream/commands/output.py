@@ -11,13 +11,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ps2stream import errors
+from ps2stream.commands.option_names import suggest_option
+from ps2stream.commands.presence import check_presence
 from ps2stream.extras import COMMAND_EXTRAS, explain_missing_package
 
 if TYPE_CHECKING:
@@ -70,15 +73,22 @@ class CommandOutput:
     def __init__(self) -> None:
         self.json = False
         self.timeout = 10.0
+        self.waits = False
+        """Whether the first connection is tried for the whole timeout, as the user, or a program
+        that runs for long, asks. Otherwise a service that is not there is an error at once."""
         self.access: dict[str, Any] = {}
 
     def connect(self, server: str, patience: float = 0.0) -> Client:
         """Returns a client of the service with the timeout, token and TLS that the options name;
-        the timeout is at least `patience` seconds."""
+        the timeout is at least `patience` seconds. Raises Unavailable if nothing listens there,
+        unless it `waits`."""
         # A program that ends may close what a thread of gRPC still reads, of which gRPC then
         # complains. What matters to the user comes as an error of the call.
         if os.environ.get("GRPC_VERBOSITY") == "ERROR":
             os.environ["GRPC_VERBOSITY"] = "NONE"
+        if not self.waits and math.isfinite(patience):
+            check_presence(server)
+            self.waits = True  # later connections of a command come through a restart
         from ps2stream.client.client import Client
 
         return Client(server, **self.client_parameters(patience))
@@ -116,13 +126,14 @@ class CommandOutput:
             (FAILED, "failed"),
         )
         message = printable(" ".join(str(error).split()))
+        line = f"ps2stream: {message}"
         if self.json:
             body: dict[str, Any] = {"code": name, "message": message}
             if isinstance(error, errors.InvalidArgument):
                 body["violations"] = [v._asdict() for v in error.violations]
-            click.echo(json.dumps({"error": body}, ensure_ascii=False), err=True)
-        else:
-            click.echo(f"ps2stream: {message}", err=True)
+            line = json.dumps({"error": body}, ensure_ascii=False)
+        with suppress(OSError):  # where not even this can be written, the code tells
+            click.echo(line, err=True)
         return code
 
 
@@ -252,8 +263,10 @@ def access_options(command: F) -> F:
 def timeout_option(command: F) -> F:
     """Adds --timeout and the options of ACCESS, which are kept in the Output."""
 
-    def keep(ctx: click.Context, _: click.Parameter, value: float) -> None:
-        ctx.find_root().ensure_object(CommandOutput).timeout = value
+    def keep(ctx: click.Context, param: click.Parameter, value: float) -> None:
+        output = ctx.find_root().ensure_object(CommandOutput)
+        output.timeout = value
+        output.waits = ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT
 
     return click.option(
         "--timeout",
@@ -262,7 +275,7 @@ def timeout_option(command: F) -> F:
         show_default=True,
         expose_value=False,
         callback=keep,
-        help="Seconds to wait for an answer.",
+        help="Seconds to wait for an answer; if given, also for a service that is not there yet.",
     )(access_options(command))
 
 
@@ -283,15 +296,31 @@ def server_option(command: F) -> F:
 class CommandGroup(click.Group):
     """A group of commands that turns the package's errors into one line and an exit code."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Makes the context as click does, which prints --help and --version."""
+        output = CommandOutput()
+        output.json = "--json" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except OSError as error:
+            raise click.exceptions.Exit(_report_write_error(output, error)) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         output = ctx.ensure_object(CommandOutput)
         # Click finds wrong arguments before it reads a command's own --json.
         as_json = output.json or "--json" in ctx.args
         try:
             return super().invoke(ctx)
-        except click.UsageError as error:
+        except click.UsageError as found_error:
+            error = suggest_option(found_error)
             if not as_json:
-                raise
+                raise error from None
             output.json = True
             ctx.exit(output.report_error(_argument_error(error.format_message())))
         except UnicodeEncodeError as error:
@@ -308,12 +337,18 @@ class CommandGroup(click.Group):
             found = errors.Unavailable(str(error) or "the service did not answer in time")
             ctx.exit(output.report_error(found))
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # click ends quietly when the reader of a pipe goes away
-            _drop_output()
-            ctx.exit(output.report_error(errors.Ps2StreamError(str(error))))
+            ctx.exit(_report_write_error(output, error))
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _report_write_error(output: CommandOutput, error: OSError) -> int:
+    """Prints on one line why output could not be written; returns the exit code. Raises the error
+    again where the reader of a pipe went away, with which click ends quietly."""
+    if error.errno == errno.EPIPE:
+        raise error
+    _drop_output()
+    return output.report_error(errors.Ps2StreamError(str(error)))
 
 
 def _drop_output() -> None:

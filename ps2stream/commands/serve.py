@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -16,6 +17,8 @@ from rich.console import Console
 
 from ps2stream import __version__, config, log
 from ps2stream.cluster.kernel_cache import choose_folder
+from ps2stream.cluster.private_folder import end_own_folders
+from ps2stream.cluster.start_stages import StartStage
 from ps2stream.commands.output import (
     CommandOutput,
     json_option,
@@ -113,24 +116,29 @@ def serve(
     log.configure(logging.DEBUG if verbose else logging.INFO, as_json=as_json)
     progress = StartProgress(output.progress_console(), as_json)
     done = threading.Event()
+    stage = StartStage.LOAD
     overdue = threading.Timer(END_S, _end_at_once)
     overdue.daemon = True
 
     def end() -> None:
         done.set()
+        if not stage.holds_data:
+            _end_start(output)
         if overdue.ident is None:
             overdue.start()
 
-    def begin_stage(stage: str) -> None:
+    def begin_stage(begun: StartStage) -> None:
+        nonlocal stage
         if done.is_set():
             raise Unavailable("the start was interrupted")
+        stage = begun
         progress.begin(stage)
 
     failure = ""
     try:
         # Also while modules load: Python drops a KeyboardInterrupt that a finalizer receives.
         with on_interrupt(end):
-            progress.begin("loading the program")
+            progress.begin(stage)
             choose_folder(os.environ)
             from ps2stream.cluster.service import start
 
@@ -181,6 +189,15 @@ def _describe_storage(settings: config.Settings) -> tuple[dict[str, str], str]:
             "what is acknowledged as durable is on one disk: %s", single_copy
         )
     return where, single_copy
+
+
+def _end_start(output: CommandOutput) -> None:
+    """Ends the process in the midst of a start that has opened nothing yet. Imports, compilers and
+    Ray would take seconds to come back, each in its own way."""
+    end_own_folders()
+    with suppress(RuntimeError):  # the signal came while a line was printed
+        output.emit({"event": "stopped"}, "stopped")
+    os._exit(0)
 
 
 def _end_at_once() -> None:

@@ -235,6 +235,8 @@ METRICS: tuple[MetricDefinition, ...] = (
            _of("dispatcher", "archive_bytes")),
     _gauge("archive_lag_bytes", "Bytes of an object log that are not yet in the archive",
            _of("dispatcher", "archive_lag_bytes")),
+    _gauge("archive_damaged_withdrawals", "Withdrawals of the archive that cannot be read any more",
+           _of("dispatcher", "archive_damaged_withdrawals")),
     _gauge("archive_problem", "Dispatcher that cannot write to the archive: 1, otherwise 0",
            _of("dispatcher", "archive_failing")),
     _gauge("snapshot_lsn", "LSN of a worker's last snapshot", _of("worker", "snapshot.lsn")),

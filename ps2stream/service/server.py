@@ -8,10 +8,7 @@ server.stop(1.0)
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
-import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,9 +18,10 @@ import grpc.aio
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import invalid
 from ps2stream.limits import BATCH_BYTES
-from ps2stream.security import PortSecurity, is_loopback
-from ps2stream.service import admin, pubsub, tls
+from ps2stream.security import PortSecurity
+from ps2stream.service import admin, pubsub
 from ps2stream.service.auth import CallGuard
+from ps2stream.service.endpoint_checks import check_endpoint
 from ps2stream.service.lanes import CallLanes
 from ps2stream.service.service_loop import service_loop
 from ps2stream.service.standard_calls import HEALTH, HealthCalls, reflection_methods
@@ -35,6 +33,9 @@ OPEN = PortSecurity()
 """The security of a loopback address: no TLS, and no identities."""
 REGISTERED = ("DeleteQuery",)
 LOOKAHEAD_BYTES = 1 << 19
+HANDSHAKE_S = 20.0
+"""Seconds within which a connection must have spoken TLS and HTTP/2. A client does so at once,
+whatever its language; a busy one, or one far away, takes a second or two."""
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
     # Above batch_bytes, so that a slightly larger batch gets our error, which names the limit.
@@ -44,6 +45,8 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     ("grpc.max_metadata_size", 16 << 10),
+    # Also until the client's preface and settings are there; gRPC's default is two minutes.
+    ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -136,37 +139,11 @@ def serve_privately(gateway: DispatcherGateway, path: Path) -> GrpcServer:
 def _bind_port(server: grpc.aio.Server, host: str, port: int, security: PortSecurity) -> int:
     if host.startswith("unix:"):
         return server.add_insecure_port(host)
-    trust = tls.credentials(security)
-    host, family = _resolve_address(host, trust is not None)
-    with socket.socket(family, socket.SOCK_STREAM) as probe:  # gRPC's own error does not say why
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise invalid("port", f"{port} on {host} is in use") from None
-            raise invalid("port", f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
-    address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+    host, trust = check_endpoint(host, port, security)  # gRPC's own error does not say why
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if trust is not None:
             return server.add_secure_port(address, trust)
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise invalid("port", f"{port} on {host} cannot be opened: {error}") from None
-
-
-def _resolve_address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
-    """Returns the address and its family. An address that other machines can reach is refused
-    unless TLS keeps what passes there `secret`."""
-    try:
-        plain = is_loopback(host)
-    except ValueError:
-        raise invalid("host", f"{host!r} is not an IP address or localhost") from None
-    if not (plain or secret):
-        raise invalid(
-            "host",
-            f"{host} is not a loopback address, which needs TLS; set tls_cert and tls_key",
-        )
-    if host == "localhost":
-        host = "127.0.0.1"
-    return host, socket.AF_INET6 if ":" in host else socket.AF_INET

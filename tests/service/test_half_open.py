@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +17,11 @@ import pytest
 
 from ps2stream.client.client import Client
 from ps2stream.errors import ResourceExhausted
-from ps2stream.service import auth, half_open
+from ps2stream.security import PortSecurity
+from ps2stream.service import auth, half_open, server
 from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
-from tests.support.gateways import running
+from tests.support.certificates import Authority
+from tests.support.gateways import GATEWAY, running
 
 Code = grpc.StatusCode
 FLOOD = 330
@@ -194,3 +198,50 @@ def test_a_half_open_call_ends_in_time_whatever_came_before() -> None:
 
 def test_the_documented_limit_is_the_one_that_holds() -> None:
     assert half_open.HALF_OPEN_S == 5.0
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def lives_s(connection: socket.socket) -> float:
+    """How long the service keeps a connection, which reads whatever it is sent."""
+    begun = time.monotonic()
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(4096):
+            pass
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE, b"\x16\x03\x01"])
+@pytest.mark.parametrize("secret", [False, True], ids=["plaintext", "TLS"])
+def test_a_connection_that_does_not_speak_is_closed(
+    said: bytes, secret: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the option is gRPC's, which ignores one that it does not know."""
+    assert dict(server.OPTIONS)["grpc.server_handshake_timeout_ms"] <= 30_000
+    options = dict(server.OPTIONS) | {"grpc.server_handshake_timeout_ms": 1000}
+    monkeypatch.setattr(server, "OPTIONS", [*options.items()])
+    security = server.OPEN
+    if secret:
+        pair = Authority(tmp_path).issue("server")
+        security = PortSecurity(tls_cert=pair.cert, tls_key=pair.key)
+    serving = server.serve(GATEWAY, "127.0.0.1", 0, security)
+    try:
+        with socket.create_connection(("127.0.0.1", serving.port), timeout=60) as connection:
+            connection.sendall(said)
+            assert lives_s(connection) < 30
+    finally:
+        serving.stop(0)
+
+
+def test_a_connection_that_has_spoken_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = dict(server.OPTIONS) | {"grpc.server_handshake_timeout_ms": 1000}
+    monkeypatch.setattr(server, "OPTIONS", [*options.items()])
+    serving = server.serve(GATEWAY, "127.0.0.1", 0)
+    try:
+        with socket.create_connection(("127.0.0.1", serving.port), timeout=3) as connection:
+            connection.sendall(PREFACE + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # empty settings
+            with pytest.raises(TimeoutError):
+                lives_s(connection)
+    finally:
+        serving.stop(0)

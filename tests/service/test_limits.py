@@ -15,7 +15,7 @@ from ps2stream.client.client import Client
 from ps2stream.dispatcher import watchers
 from ps2stream.protocol import tokens
 from ps2stream.protocol.messages.updates import UpdateStatus
-from ps2stream.service import deliver_streams, half_open, lanes
+from ps2stream.service import deliver_streams, half_open, lanes, server
 from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
 
@@ -46,6 +46,7 @@ LIMITS = {
     "peer_delete_calls": LANES.deletes.shares.limits.connection,
     "peer_inquiry_calls": LANES.inquiries.shares.limits.connection,
     "peer_streams": lanes.CONNECTION_STREAMS,
+    "handshake_s": int(server.HANDSHAKE_S),
     "half_open_s": int(half_open.HALF_OPEN_S),
     "half_open_calls": half_open.HALF_OPEN_CALLS,
     "waiting_updates": limits.WAITING_UPDATES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,35 @@ def test_tests_complete_the_environment_of_a_demo(root: Path, tmp_path: Path) ->
         (tmp_path / "venv" / stamp).touch()
     assert commands_of(root, tmp_path, "setup")[-1].startswith("make: Nothing to be done")
     assert len(commands_of(root, tmp_path, "demo")) == 1
+
+
+PYTHON = """#!/bin/sh
+case "$*" in
+"-m pip "*) printf '%s\\n' "$*" >>"$LOG"
+    while [ $# -gt 0 ] && [ "$1" != --requirement ]; do shift; done
+    [ $# = 0 ] || cat "$2" >>"$LOG" ;;
+"-m ps2stream.cluster.warm") ;;
+*) exec "$REAL" "$@" ;;
+esac
+"""
+
+
+def test_a_service_is_built_once_and_ray_installed_beside_it(root: Path, tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    log = tmp_path / "log"
+    subprocess.run(
+        ["sh", str(root / "scripts" / "setup.sh"), str(tmp_path / "venv"), "server"],
+        env={**os.environ, "LOG": str(log), "REAL": sys.executable}, check=True,
+    )  # fmt: skip
+    local, server, ray = log.read_text().splitlines()
+    assert local.endswith(" --editable .[local]")
+    assert "--editable" not in server
+    assert server.endswith(f" --requirement {tmp_path}/venv/server.txt")
+    assert ray.startswith("ray[default]")
+    assert ray.count("ray") == 1
 
 
 @pytest.mark.parametrize(("ci", "code"), [("false", 0), ("true", 1)])

@@ -4,6 +4,7 @@ the same id are there."""
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from ps2stream.archive.layout import (
 from ps2stream.archive.reading import count_rows, read_batches
 from ps2stream.archive.withdrawn import (
     append_withdrawn,
+    find_damaged,
     find_needed,
     find_needless,
     read_archive,
@@ -36,7 +38,7 @@ from ps2stream.archive.withdrawn import (
     read_withdrawn,
     remove_lines,
 )
-from ps2stream.cluster import archive_writer
+from ps2stream.cluster import withdrawal_upkeep
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.log_records import WithdrawalRecord
 from ps2stream.store.directory import lock_directory, replace_file
@@ -132,6 +134,43 @@ def test_a_line_that_was_cut_off_counts_for_nothing(open_world: Open) -> None:
     assert (folder / "withdrawn.jsonl").stat().st_mode & 0o077 == 0
 
 
+def test_a_damaged_line_is_reported_by_readers_and_the_writer_and_stops_neither(
+    open_world: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The beginning of a line that a killed writer left, and wrote again, is no damage."""
+    monkeypatch.setattr(withdrawal_upkeep, "UPKEEP_S", 0.0)
+    world = open_world()
+    world.append(20)
+    world.sync()
+    world.look(is_last=True)
+    first, second, *others = sorted({post.id for _, _, (_, post) in world.logged})
+    point = ArchivePoint(0, 1 << 40)
+    path = world.writer.folder / WITHDRAWN
+    append_withdrawn(path.parent, point, [first])
+    path.write_bytes(path.read_bytes() + json.dumps([*point, second]).encode()[:-3] + b"\0\0")
+    append_withdrawn(path.parent, point, [second, *others])
+    assert find_damaged(path) == []
+    world.look(is_last=True)
+    assert read_keys(world.limits.path) == set()
+    assert (world.writer.status()["archive_damaged_withdrawals"], caplog.records) == (0, [])
+
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], b"\xff" + lines[-1][1:]]))
+    for _ in range(2):
+        world.look(is_last=True)
+    warned = (
+        f"{path}: 1 damaged, number {len(lines) - 1} (from 0), so what they withdrew is read again"
+    )
+    [of_writer] = [record.getMessage() for record in caplog.records]
+    assert warned in of_writer
+    assert world.writer.status()["archive_damaged_withdrawals"] == 1
+    assert not world.writer.problem
+    assert read_keys(world.limits.path) == {
+        key for _, key, (_, post) in world.logged if post.id == others[-1]
+    }
+    assert (caplog.records[-1].name, warned in caplog.messages[-1]) == ("ps2stream.archive", True)
+
+
 class Compaction:
     """What `archive compact` does, without Spark: it reads when it begins, and the manifest is
     replaced when it ends. `hours` of what retention keeps."""
@@ -177,7 +216,7 @@ class Killed(Exception):
 def test_lines_go_when_no_file_needs_them_whoever_is_killed(
     open_world: Open, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(archive_writer, "PRUNE_S", 0.0)
+    monkeypatch.setattr(withdrawal_upkeep, "UPKEEP_S", 0.0)
     rng = random.Random(seed)
     world = open_world(seed=seed, delay_s=1.0, hours=0.01 if seed % 3 == 0 else 100.0)
     path, gone = world.limits.path, list[tuple[int, set[Key]]]()
@@ -195,7 +234,7 @@ def test_lines_go_when_no_file_needs_them_whoever_is_killed(
         if rng.random() < 0.3:
             raise Killed
 
-    monkeypatch.setattr(archive_writer, "replace_file", die)
+    monkeypatch.setattr(withdrawal_upkeep, "replace_file", die)
 
     def check() -> None:
         """What is withdrawn never comes back, and nothing else is missing but by retention."""

@@ -148,3 +148,28 @@ def test_however_actors_lie_they_come_to_rest(seed: int) -> None:
     assert before <= len(cluster.peers)
     cluster.pass_time(60)
     assert len(cluster.killed) == before
+
+
+def test_a_look_that_fails_is_a_warning_once_for_each_kind_of_error(
+    crowded: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors: list[Exception] = [ConnectionError("a"), ConnectionError("b"), ValueError("c")]
+    calm = threading.Event()
+
+    def is_calm() -> bool:
+        if errors:
+            raise errors.pop(0)
+        calm.set()
+        return True
+
+    monkeypatch.setattr("ps2stream.cluster.actor_returns.RETURN_LOOK_S", 0.001)
+    monkeypatch.setattr(crowded.returns, "_is_calm", is_calm)
+    crowded.returns.start()
+    try:
+        assert calm.wait(60)  # it goes on
+    finally:
+        crowded.returns.stop()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "no actor goes to hosts that have joined: ConnectionError: a"),
+        ("WARNING", "no actor goes to hosts that have joined: ValueError: c"),
+    ]

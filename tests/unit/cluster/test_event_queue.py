@@ -153,3 +153,54 @@ def test_no_event_of_many_threads_is_lost_or_handled_twice() -> None:
     for thread in threads:
         thread.join(60)
     assert sorted(found) == [*range(4000)]
+
+
+def test_what_comes_after_the_end_is_refused() -> None:
+    refused: list[int] = []
+    events: EventQueue[int] = EventQueue(lambda _: False, refused.append)
+    events.end(1)
+    events.put(2, 3)
+    events.put(4)
+    assert refused == [2, 3, 4]
+
+
+def test_an_end_that_fails_is_an_end() -> None:
+    def handle(_: list[int]) -> bool:
+        raise ValueError("one")
+
+    refused: list[int] = []
+    events: EventQueue[int] = EventQueue(handle, refused.append)
+    with pytest.raises(ValueError, match="one"):
+        events.end(1)
+    events.put(2)
+    assert refused == [2]
+
+
+@pytest.mark.parametrize("_", range(20))
+def test_each_event_of_many_threads_is_handled_or_refused(_: int) -> None:
+    """Also one that comes exactly as the queue ends."""
+    handled: list[int] = []
+    refused: list[int] = []
+
+    def handle(taken: list[int]) -> bool:
+        handled.extend(taken)
+        return False
+
+    events: EventQueue[int] = EventQueue(handle, refused.append)
+    begun = threading.Barrier(5)
+
+    def put_each(numbers: range) -> None:
+        begun.wait(60)
+        for number in numbers:
+            events.put(number)
+
+    threads = [
+        threading.Thread(target=put_each, args=(range(i * 100, i * 100 + 100),)) for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    begun.wait(60)
+    events.end()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(handled + refused) == [*range(400)]

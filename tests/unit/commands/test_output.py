@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -69,7 +70,9 @@ COMPLAINT = """
 import contextlib
 from ps2stream.commands.output import CommandOutput
 
-with CommandOutput().connect("127.0.0.1:1"):
+output = CommandOutput()
+output.waits = True
+with output.connect("127.0.0.1:1"):
     import grpc
 
     channel = grpc.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", "{not JSON")])
@@ -92,19 +95,40 @@ def test_grpcs_own_complaints_are_printed_on_request(
     assert printed or not done.stderr
 
 
-def test_output_that_a_full_disk_refuses_is_one_line_and_failure(root: Path) -> None:
-    command = [sys.executable, "-m", "ps2stream.cli", "plan", "show", "examples/plan-text.json"]
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+def run_into(stdout: int | IO[str], root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs `ps2stream` with a standard output that Python buffers."""
+    return subprocess.run(
+        [sys.executable, "-m", "ps2stream.cli", *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        cwd=root,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["plan show examples/plan-text.json", "--help", "--version", "config --help", "list -h"],
+)
+def test_output_that_a_full_disk_refuses_is_one_line_and_failure(words: str, root: Path) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env=buffered,
-            cwd=root,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run_into(full, root, *words.split())
     assert done.stderr.splitlines() == ["ps2stream: [Errno 28] No space left on device"]
     assert done.returncode == 1
+
+
+def test_output_that_nobody_reads_ends_quietly(root: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run_into(writing, root, "--help")
+    os.close(writing)
+    assert not done.stderr
+
+
+def test_the_exit_code_tells_where_not_even_an_error_can_be_written(root: Path) -> None:
+    command = [sys.executable, "-m", "ps2stream.cli", "health", "--server", "127.0.0.1:1"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(command, stderr=full, cwd=root, check=False).returncode == 5

@@ -59,6 +59,7 @@ def test_every_metric_is_shown_or_watched() -> None:
     # For looking up, not for looking at.
     rare = {
         "routing_units",
+        "archive_damaged_withdrawals",
         "watched_literals",
         "snapshot_lsn",
         "workers",

@@ -1,0 +1,80 @@
+"""A service that is not there: an error at once, unless the user asked to wait for it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.commands.presence import HINT, check_presence
+from ps2stream.errors import Unavailable
+from ps2stream.service.server import GrpcServer, serve
+from tests.support.gateways import GATEWAY
+
+
+@pytest.fixture
+def free() -> int:
+    """A port that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("command", ["health", "status", "list", "insert q flood", "migrations"])
+def test_what_refuses_connections_is_an_error_at_once(command: str, free: int) -> None:
+    begun = time.monotonic()
+    found = CliRunner().invoke(main, [*command.split(), "--server", f"127.0.0.1:{free}"])
+    assert time.monotonic() - begun < 5  # of the 10 that an answer may take
+    assert found.exit_code == 5
+    assert (
+        found.stderr
+        == f"ps2stream: cannot connect to 127.0.0.1:{free}: Connection refused; {HINT}\n"
+    )
+
+
+def test_a_socket_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=f"{tmp_path}/none: No such file or directory; start"):
+        check_presence(f"unix:{tmp_path}/none")
+
+
+def test_a_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a resolver of this machine says of it."""
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    late = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    for error, match in ((unknown, "nobody:7077: Name or service not known; start"), (late, "")):
+
+        def look_up(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        if match:
+            with pytest.raises(Unavailable, match=match):
+                check_presence("nobody:7077")
+        else:
+            check_presence("nobody:7077")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_what_listens_is_left_alone(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as listener:
+        port = listener.getsockname()[1]
+        check_presence(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+
+
+def test_a_timeout_that_is_given_waits_for_the_service(free: int) -> None:
+    served: list[GrpcServer] = []
+    starting = threading.Timer(1.0, lambda: served.append(serve(GATEWAY, "127.0.0.1", free)))
+    starting.start()
+    try:
+        found = CliRunner().invoke(
+            main, ["health", "--server", f"127.0.0.1:{free}", "--timeout", "30"]
+        )
+    finally:
+        starting.join()
+        served[0].stop(0)
+    assert (found.exit_code, found.stdout) == (0, f"127.0.0.1:{free} serves\n")
