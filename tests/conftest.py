@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ps2stream.cluster.kernel_cache import KernelCache
 from tests.support.compiling import compile_each_kernel_once
 from tests.support.distribution import ScopeScheduling, rank_of, scope_of
 from tests.support.kafka_broker import Broker, broker
@@ -25,6 +26,8 @@ settings.load_profile("any machine")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     compile_each_kernel_once()
+else:  # the first process of a run; kernels of another version may expect other frames
+    KernelCache(()).discard_stale()
 
 ROOT = Path(__file__).resolve().parent.parent
 
