@@ -81,7 +81,7 @@ chaos: $(READY) ## MINUTES of kill -9, stops, restarts and plan changes under lo
 	@$(BIN)/python -m tests.chaos --kafka 3 --minutes $(MINUTES) --seed $(SEED)
 	@$(BIN)/python -m tests.chaos moves --seed $(SEED)
 	@$(BIN)/python -m tests.hosts cut "kill amid a move"
-	@$(BIN)/python -m tests.hosts disks
+	@$(BIN)/python -m tests.hosts disks --seed $(SEED)
 	@$(BIN)/python -m tests.chaos disk
 	@$(BIN)/python -m tests.chaos flips
 	@$(BIN)/python -m tests.chaos pipeline

@@ -56,6 +56,7 @@ class Hosts:
         self._options += [f"--tls-cert={pair.cert}", f"--tls-key={pair.key}"]
         self._roles = [f"--roles={each}" for each in roles]
         environ = {"HOME": str(folder), "RAY_raylet_start_wait_time_s": "180"}
+        environ["RAY_memory_monitor_refresh_ms"] = "0"  # else others' memory is a fault, too
         if is_cluster:
             environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "ray-token")}
         self.machines = [Machine(net, i, folder, environ) for i in range(count)]

@@ -89,6 +89,8 @@ class Brokers:
         self._brokers: dict[int, Broker] = {}
         for host in range(HOSTS):
             self._make(host)
+        for each in self._brokers.values():  # the first one listens once it knows of another
+            each.wait()
         self.await_replicas()
 
     def _make(self, host: int) -> None:
