@@ -32,7 +32,7 @@ from ps2stream.experiments.scaling.measuring import (
     MeasuredCosts,
     measure_service,
 )
-from ps2stream.experiments.scaling.runs import RealRun, run_service
+from ps2stream.experiments.scaling.runs import RealRun, count_request_bytes, run_service
 from ps2stream.experiments.scaling.shapes import make_plan, shape_routing
 from ps2stream.experiments.scaling.sizing import (
     CORES,
@@ -46,7 +46,6 @@ from ps2stream.experiments.scaling.timeline import Timeline, TimelineResult, Tim
 from ps2stream.experiments.scaling.verifying import (
     ANCHOR,
     compare,
-    mean_bytes,
     predict_run,
     set_scale,
 )
@@ -132,10 +131,10 @@ def verify(
         raise RuntimeError(f"{wrong} sampled objects differ from brute force")
     anchors, real = [runs[0], runs[-1]], runs[1:-1]
     near = set_scale(measured.near, shapes[ANCHOR], anchors)
-    text = mean_bytes(len(world.load.posts.text), len(world.load.posts.lon))
+    request = count_request_bytes(world.load, PUBLICATION)
     verdicts: list[ClaimVerdict] = []
     for each in real:
-        found = predict_run(near, shapes[each.workers], each.pairs, each.updates, text)
+        found = predict_run(near, shapes[each.workers], each, request)
         verdicts += compare(found, each)
     lines = [
         f"real run, {each.workers} workers: {each.tuples_per_second:,.0f} tuples/s beside what "
@@ -144,12 +143,14 @@ def verify(
         for each in runs
     ]
     scaled = dataclasses.replace(
-        measured.costs, scale=near.scale, client_us=near.client_us, clients_us=near.clients_us
-    )
+        measured.costs, scale=near.scale, client_us=near.client_us, clients_us=near.clients_us,
+        idle=near.idle,
+    )  # fmt: skip
     lines.append(
         "A process of its own takes, beyond its room and links: "
         + ", ".join(f"{role} {near.scale[role]:.2f}x" for role in ROLES)
-        + f"; a dispatcher {near.client_us:,.0f} us a message of a client."
+        + f"; a dispatcher {near.client_us:,.0f} us a message of a client. While nothing comes: "
+        + ", ".join(f"{role} {1e3 * near.idle[role]:.0f} ms a second" for role in ROLES)
     )
     return dataclasses.replace(measured, costs=scaled, near=near), verdicts, lines
 
@@ -300,7 +301,8 @@ def describe_costs(measured: MeasuredCosts) -> dict[str, Any]:
         "kept": costs.kept._asdict(), "link": costs.link._asdict(),
         "link_of_one_host": measured.near.link._asdict(), "session_us": costs.session_us,
         "sync_us": costs.sync_us, "scale": dict(costs.scale), "client_us": costs.client_us,
-        "pairs_per_object": measured.pairs, "growth_of_units": measured.growth,
+        "idle": dict(costs.idle), "pairs_per_object": measured.pairs,
+        "growth_of_units": measured.growth,
         "shapes": {
             n: {"copies": of.copies, "candidates": of.candidates, "holders": of.holders,
                 "receivers": {size: of.receivers(size) for size in of.batches}}

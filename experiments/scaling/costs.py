@@ -41,7 +41,7 @@ class ServiceCosts:
     and of a row by kind; scale: how much more a process of its own takes for the same, by role;
     client_us: of a message of a client, at the dispatcher; session_us: of another session that is
     sent matches, at the merger; sync_us: of a sync, on the clock; clients_us: of the publisher
-    and subscriber for a tuple."""
+    and subscriber for a tuple; idle: cores that a process takes whatever flows, by role."""
 
     factors: Mapping[Key, tuple[float, ...]]
     sizes: Mapping[str, tuple[float, float]]
@@ -54,6 +54,7 @@ class ServiceCosts:
     )
     client_us: float = 0.0
     clients_us: float = 0.0
+    idle: Mapping[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(ROLES, 0.0))
 
     def price(self, key: Key, flows: Flows, candidates: float = 0.0) -> float:
         """Returns the CPU microseconds of these flows for one kind of message at one role, without

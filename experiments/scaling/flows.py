@@ -34,7 +34,7 @@ queries live long."""
 DATA_PATH = "RoutedObjects", "MatchBatch", "MatchRelease", "ReleasesKept"
 """The kinds of messages that a batch of objects takes, whatever the sessions."""
 UPDATE_ROWS = 256
-"""Updates of a request, as in the benchmark of steps."""
+"""Updates of a request, as in the benchmark of steps: an assumption."""
 GROUPED = 64
 """Most messages that are handled together, before one sync (cluster/shell.py)."""
 SHARE = 0.5
@@ -51,7 +51,8 @@ class Design(NamedTuple):
     merger, which gets all texts of a batch, and updates go to everybody. local: clients publish
     to a dispatcher of their region, so that a batch concerns the workers of one. shards: of the
     ledger, each with a sequencer. by_region: a dispatcher applies the updates of one shard, not
-    of all. postgres: the logs are in one PostgreSQL, not in Kafka. updates: for each object."""
+    of all. postgres: the logs are in one PostgreSQL, not in Kafka. updates: for each object;
+    request: updates of a request."""
 
     to_all: bool = False
     local: bool = False
@@ -59,6 +60,7 @@ class Design(NamedTuple):
     by_region: bool = False
     postgres: bool = False
     updates: float = UPDATES_PER_OBJECT
+    request: float = UPDATE_ROWS
 
 
 class Deployment(NamedTuple):
@@ -76,6 +78,13 @@ class Deployment(NamedTuple):
     def regions(self) -> float:
         """How many regions of `shape` the workers make."""
         return self.workers / self.shape.workers
+
+
+def count_actors(at: Deployment, shards: int = 1) -> dict[str, int]:
+    """Returns the actors by role; shards: of the ledger."""
+    return {
+        DISPATCHER: at.dispatchers, WORKER: at.workers, MERGER: at.mergers, SEQUENCER: shards
+    }  # fmt: skip
 
 
 def expect_hit(places: float, draws: float) -> float:
@@ -116,7 +125,7 @@ def flow_updates(at: Deployment, design: Design, updates: float, commits: float)
     """Returns the flows of so many updates a second, which the sequencers commit in so many
     batches each."""
     shards = design.shards
-    requests = updates / UPDATE_ROWS
+    requests = updates / design.request
     batches = commits * shards
     rows = updates / max(batches, 1e-9)  # of a batch
     hears = at.dispatchers / shards if design.by_region else at.dispatchers
@@ -140,7 +149,7 @@ def choose_commits(costs: ServiceCosts, at: Deployment, design: Design, updates:
     """Returns how many batches of so many updates a second each sequencer commits in a second: one
     for each request, as long as the disk and half of a core allow that. Requests that come
     meanwhile go into the next one, up to GROUPED."""
-    requests = max(updates / UPDATE_ROWS / design.shards, 1e-9)
+    requests = max(updates / design.request / design.shards, 1e-9)
     none = price_flows(costs, flow_updates(at, design, updates, 0.0), 0.0)[SEQUENCER]
     one = price_flows(costs, flow_updates(at, design, updates, 1.0), 0.0)[SEQUENCER]
     room = (SHARE * 1e6 * design.shards - none) / max(one - none, 1e-9)
@@ -180,7 +189,8 @@ def price_messages(costs: ServiceCosts, flows: Flows) -> float:
 @dataclasses.dataclass(frozen=True)
 class FlowRates:
     """What flows in a second. cpu: cores by role; coordination: the part of them all that is not
-    for objects, candidates and matches; messages and bytes: between actors; most_bytes: sent and
+    for objects, candidates and matches: what messages take whatever is in them, the sequencer, and
+    idle processes; messages and bytes: between actors; most_bytes: sent and
     received by a dispatcher; log_bytes: into the logs of objects, matches and updates."""
 
     objects: float
@@ -216,6 +226,8 @@ def rate_flows(
     turns = rate * at.mergers / GROUPED
     further = expect_hit(at.sessions, at.pairs * batch) - each["MatchRelease"].messages
     streams = min(rate * max(further, 0.0), turns * at.sessions / at.mergers)
+    count = count_actors(at, design.shards)
+    idle = {role: costs.idle[role] * count[role] for role in ROLES}
     cpu = {role: (of_batch[role] * rate + of_updates[role]) / 1e6 for role in ROLES}
     cpu[MERGER] += streams * costs.session_us / 1e6
     sizes = {kind: costs.size(kind, each[kind]) * rate if kind in each else 0.0 for kind in ENDS}
@@ -229,17 +241,17 @@ def rate_flows(
     messages = sum(each[kind].messages for kind in ENDS if kind in each)
     on_path = sum(each[kind].messages for kind in DATA_PATH)
     of_changes = sum(changes[kind].messages for kind in ENDS if kind in changes)
-    alone = (price_messages(costs, each) * rate + price_messages(costs, changes)) / 1e6 + cpu[
-        SEQUENCER
-    ]
-    count = {DISPATCHER: at.dispatchers, WORKER: at.workers, MERGER: at.mergers,
-             SEQUENCER: design.shards}  # fmt: skip
+    alone = (price_messages(costs, each) * rate + price_messages(costs, changes)) / 1e6
+    alone += cpu[SEQUENCER] + sum(idle.values())
     logs = objects * (costs.kept.object_log + at.pairs * costs.kept.match_log) + sizes[
         "LedgerBatch"
     ] / max(at.dispatchers, 1)
     busiest = find_busiest(costs, at)
     busy = {f"{role} CPU": cpu[role] / count[role] for role in ROLES}
     busy[f"{WORKER} CPU"] *= busiest
+    for role in ROLES:
+        cpu[role] += idle[role]
+        busy[f"{role} CPU"] += costs.idle[role]
     busy["network of a dispatcher"] = ends[DISPATCHER] / at.dispatchers / 2 / NETWORK_BYTES
     busy["network of the sequencer"] = ends[SEQUENCER] / design.shards / NETWORK_BYTES
     if design.postgres:

@@ -23,7 +23,6 @@ from ps2stream.experiments.scaling.actors import BusyActor, DispatcherModel, Mer
 from ps2stream.experiments.scaling.costs import Flows, ServiceCosts
 from ps2stream.experiments.scaling.flows import (
     PUBLICATION,
-    UPDATE_ROWS,
     Deployment,
     Design,
     choose_commits,
@@ -178,7 +177,7 @@ class Timeline:
         sequencers commit."""
         accepted, pause = self.accepted, self.costs.sync_us
         updates = (accepted - before) * self.design.updates
-        if updates >= UPDATE_ROWS:
+        if updates >= self.design.request:
             flows = flow_updates(self.deployment, self.design, updates, 1.0)
             for kind, flow in flows.items():
                 if flow.messages and kind != UPDATE:

@@ -1,9 +1,11 @@
 """Whether the model predicts real runs: one run sets the scale, and others are predicted.
 
 The rooms run in one process, with all they touch in its caches. What a process of its own takes
-beyond that is measured once, with ANCHOR workers, as a factor for each role; for dispatchers, what
-the worker's factor does not explain is of the messages of clients. Runs with other numbers of
-workers are then predicted, before and after each of which the machine may be busier.
+beyond that is measured once, with ANCHOR workers: the cores that it takes while nothing comes, and
+a factor for each role; for dispatchers, what the worker's factor does not explain is of the
+messages of clients. Runs with other numbers of workers are then predicted. The objects of a batch
+and the tuples of a second depend on what else runs on the machine, too. So CPU time, messages and
+bytes are predicted for the batches that came, and the size of batches is a prediction of its own.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ps2stream.benchmarks.publisher import EVERY, UPDATED
+from ps2stream.client.window import SendWindow
 from ps2stream.experiments.report import ClaimVerdict
 from ps2stream.experiments.scaling.costs import ServiceCosts
 from ps2stream.experiments.scaling.flows import (
-    PUBLICATION,
     Deployment,
     Design,
+    count_actors,
     rate_flows,
 )
 from ps2stream.experiments.scaling.kinds import DISPATCHER, ROLES, WORKER
@@ -30,8 +34,8 @@ ANCHOR = 3
 """Workers of the run that sets the scale."""
 TOLERANCE = 0.2
 SECONDS = 2.0
-SMALL_BYTES, SMALL_WINDOW, WINDOW = 1 << 20, 64, 8
-"""How many publications a client has under way (client/window.py)."""
+REQUEST = EVERY * UPDATED / 10
+"""Updates of a request of the benchmark's publisher: inserts or deletes."""
 
 
 class Prediction(NamedTuple):
@@ -43,6 +47,7 @@ class Prediction(NamedTuple):
     frames: float
     bytes: float
     tuples_per_second: float
+    idle: Mapping[str, float]
 
 
 def deploy(shape: RoutingShape, pairs: float) -> Deployment:
@@ -63,7 +68,8 @@ def set_scale(costs: ServiceCosts, shape: RoutingShape, anchors: Sequence[RealRu
     def predict(costs: ServiceCosts) -> Mapping[str, float]:
         """Returns CPU microseconds of a tuple by role."""
         tuples = rate * (1 + updates)
-        cores = rate_flows(costs, at, Design(updates=updates), rate, batch).cpu
+        design = Design(updates=updates, request=REQUEST)
+        cores = rate_flows(costs, at, design, rate, batch).cpu
         return {role: 1e6 * cores[role] / tuples for role in ROLES}
 
     bare = predict(costs)
@@ -80,32 +86,49 @@ def set_scale(costs: ServiceCosts, shape: RoutingShape, anchors: Sequence[RealRu
     none = dataclasses.replace(found, client_us=0.0)
     left = mean[DISPATCHER] - predict(none)[DISPATCHER]
     one = predict(found)[DISPATCHER] - predict(none)[DISPATCHER]
-    return dataclasses.replace(found, client_us=max(left / one, 0.0))
+    idle = {
+        role: sum(run.idle[role] for run in anchors) / count / actors
+        for role, actors in count_actors(at).items()
+    }
+    return dataclasses.replace(found, client_us=max(left / one, 0.0), idle=idle)
 
 
 def predict_run(
-    costs: ServiceCosts, shape: RoutingShape, pairs: float, updates: float,
-    publication_bytes: float, seconds: float = SECONDS,
+    costs: ServiceCosts, shape: RoutingShape, real: RealRun, request_bytes: int,
+    seconds: float = SECONDS,
 ) -> Prediction:  # fmt: skip
-    """Returns what a run on this machine takes, by a simulation in which all share its cores."""
-    small = SMALL_BYTES // max(int(publication_bytes), 1)
+    """Returns what a run on this machine takes, for its rate and batches. How large the batches are
+    is simulated, with a client whose publications have so many bytes; all share the cores."""
+    cores = os.cpu_count() or 1
+    at, design = deploy(shape, real.pairs), Design(updates=real.updates, request=REQUEST)
     timing = Timing(
-        0.0, seconds, cores=os.cpu_count() or 1, window=min(max(small, WINDOW), SMALL_WINDOW),
-        way_us=0.0, bandwidth=1e9,
-    )  # fmt: skip
-    found = Timeline(costs, deploy(shape, pairs), Design(updates=updates), timing).run()
-    tuples = max(found.objects, 1) * (1 + updates)
-    cpu = {role: 1e6 * s / tuples for role, s in found.cpu_s.items()}
-    whole = sum(cpu.values()) + costs.clients_us / (1 + updates)
+        0.0, seconds, cores=cores, window=count_window(request_bytes), way_us=0.0, bandwidth=1e9
+    )
+    found = Timeline(costs, at, design, timing).run()
+    working = dataclasses.replace(costs, idle=dict.fromkeys(ROLES, 0.0))
+    tuples = real.tuples_per_second
+    objects = tuples / (1 + real.updates)
+    rates = rate_flows(working, at, design, objects, real.objects, found.releases)
+    cpu = {role: 1e6 * rates.cpu[role] / tuples for role in ROLES}
+    whole = sum(cpu.values()) + costs.clients_us / (1 + real.updates)
+    idle = {role: costs.idle[role] * count for role, count in count_actors(at).items()}
     return Prediction(
-        shape.workers, cpu, found.batch, sum(found.messages.values()) / max(found.batches, 1),
-        found.bytes / tuples, 1e6 * timing.cores / whole,
+        shape.workers, cpu, found.batch, rates.messages * real.objects / objects,
+        rates.bytes / tuples, 1e6 * max(cores - sum(idle.values()), 0.0) / whole, idle,
     )  # fmt: skip
+
+
+def count_window(request_bytes: int) -> int:
+    """Returns the publications of so many bytes that a client has under way."""
+    window = SendWindow()
+    while not window.is_full:
+        window.note_sent(request_bytes)
+    return len(window)
 
 
 def compare(predicted: Prediction, real: RealRun) -> list[ClaimVerdict]:
     """Returns verdicts on the quantities of a run."""
-    cores = os.cpu_count() or 1
+    free = (os.cpu_count() or 1) - sum(real.idle.values())
     whole = {
         "CPU of the service": (
             sum(predicted.cpu_us.values()), sum(real.cpu_us[role] for role in ROLES), "us a tuple"
@@ -117,7 +140,10 @@ def compare(predicted: Prediction, real: RealRun) -> list[ClaimVerdict]:
         "frames": (predicted.frames, sum(real.messages.values()), "a batch"),
         "bytes between actors": (predicted.bytes, real.bytes, "a tuple"),
         "rate by CPU time": (
-            predicted.tuples_per_second, 1e6 * cores / sum(real.cpu_us.values()), "tuples/s"
+            predicted.tuples_per_second, 1e6 * free / sum(real.cpu_us.values()), "tuples/s"
+        ),
+        "cores while nothing comes": (
+            sum(predicted.idle.values()), sum(real.idle.values()), "cores"
         ),
         "objects of a batch": (predicted.objects, real.objects, "objects"),
     }  # fmt: skip
@@ -133,8 +159,3 @@ def judge_prediction(what: str, predicted: float, measured: float, unit: str) ->
     word = "within 20%" if abs(ratio - 1) <= TOLERANCE else "off"
     text = f"{predicted:,.3g} {unit} predicted, {measured:,.3g} measured, {ratio:.2f}x"
     return ClaimVerdict(what, text, "our goal: within 20%", word)
-
-
-def mean_bytes(load_bytes: int, posts: int) -> float:
-    """Returns the bytes of a publication whose posts have these texts."""
-    return load_bytes / posts * PUBLICATION

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ps2stream.experiments.scaling.flows import (
@@ -48,6 +50,23 @@ def test_shards_by_region_spare_dispatchers_the_updates_of_others() -> None:
     own = flow_updates(AT, Design(shards=5, by_region=True), 10_000.0, 20.0)
     assert whole["LedgerBatch"].rows == 10 * 10_000
     assert own["LedgerBatch"].rows == 2 * 10_000
+
+
+def test_processes_that_do_nothing_take_cores_and_are_coordination() -> None:
+    idle = {"dispatcher": 0.02, "worker": 0.01, "merger": 0.03, "sequencer": 0.04}
+    bare = rate_flows(COSTS, AT, Design(), 1e5, 8_192)
+    found = rate_flows(dataclasses.replace(COSTS, idle=idle), AT, Design(), 1e5, 8_192)
+    assert found.cpu["worker"] - bare.cpu["worker"] == pytest.approx(64 * 0.01)
+    assert found.cpu["sequencer"] - bare.cpu["sequencer"] == pytest.approx(0.04)
+    assert found.busy["merger CPU"] - bare.busy["merger CPU"] == pytest.approx(0.03)
+    more = sum(found.cpu.values()) * found.coordination - sum(bare.cpu.values()) * bare.coordination
+    assert more == pytest.approx(10 * 0.02 + 64 * 0.01 + 8 * 0.03 + 0.04)
+
+
+def test_larger_requests_of_updates_are_fewer() -> None:
+    few, many = (flow_updates(AT, Design(request=n), 1_024.0, 1.0) for n in (512, 256))
+    assert [of["UpdateRequest"].messages for of in (few, many)] == [2, 4]
+    assert few["UpdateRequest"].rows == many["UpdateRequest"].rows
 
 
 def test_a_batch_is_priced_by_its_messages_and_rows() -> None:
