@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ps2stream.benchmarks.workload import make
 from ps2stream.experiments.plans import ExperimentSettings, Row
 from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ReportChart
 from ps2stream.experiments.scaling.costs import ServiceCosts
@@ -65,7 +66,10 @@ RACK = 16
 EVENTS, FULL_EVENTS = 10_000, 500_000
 """About as many as are simulated of each service."""
 SHORTEST_S = 0.04
+GROUP = "q1"
 VERIFY_S = 4.0
+RUN_UPDATES = 200_000
+"""Queries that a real run may insert: more than it comes to, else it ends without updates."""
 NOW = "now"
 SIMULATED = NOW, "calm", "local", "sharded", "sharded, calm"
 """Designs of which latency is simulated, and which are held against the targets."""
@@ -97,7 +101,7 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     source = next(iter(settings.sources.values()))
     name = next(iter(settings.sources))
     settings.progress(f"{name}: drawing the stream")
-    world = make_world(f"{name} Q1", source, "q1", FULL_WORLD if full else WORLD, settings.seed)
+    world = make_world(f"{name} Q1", source, GROUP, FULL_WORLD if full else WORLD, settings.seed)
     measured = measure_service(world, LARGE if full else SMALL, settings)
     notes: list[str] = []
     verdicts: list[ClaimVerdict] = []
@@ -119,26 +123,29 @@ def verify(
     """Predicts real runs with `settings.workers` workers; the scale is set by runs with ANCHOR
     workers before and after all of them. Returns what was measured at that scale, the verdicts,
     and a line about each run."""
+    load = make(
+        next(iter(settings.sources.values())), GROUP, world.load.start, RUN_UPDATES,
+        len(world.load.posts.lon), settings.seed, world.analyzer,
+    )  # fmt: skip
     plans = {n: make_plan(world, n, settings) for n in (ANCHOR, *settings.workers)}
     shapes = {n: shape_routing(world, plan) for n, plan in plans.items()}
     runs: list[RealRun] = []
     for workers in (ANCHOR, *settings.workers, ANCHOR):
         settings.progress(f"a real run with {workers} workers")
-        runs.append(
-            run_service(world.load, plans[workers], VERIFY_S, PUBLICATION, settings.runtime)
-        )
+        runs.append(run_service(load, plans[workers], VERIFY_S, PUBLICATION, settings.runtime))
     if wrong := sum(each.wrong for each in runs):
         raise RuntimeError(f"{wrong} sampled objects differ from brute force")
     anchors, real = [runs[0], runs[-1]], runs[1:-1]
     near = set_scale(measured.near, shapes[ANCHOR], anchors)
-    request = count_request_bytes(world.load, PUBLICATION)
+    request = count_request_bytes(load, PUBLICATION)
     verdicts: list[ClaimVerdict] = []
     for each in real:
         found = predict_run(near, shapes[each.workers], each, request)
         verdicts += compare(found, each)
     lines = [
         f"real run, {each.workers} workers: {each.tuples_per_second:,.0f} tuples/s beside what "
-        f"else ran (load average {each.loadavg:.1f}), latency at half of that "
+        f"else ran (load average {each.loadavg:.1f}), {each.updates:.2f} updates an object, "
+        "latency at half of that "
         + ", ".join(f"{name} {value:,.0f} ms" for name, value in each.latency_ms.items())
         for each in runs
     ]

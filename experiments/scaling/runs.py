@@ -117,7 +117,7 @@ def run_service(
     tuples = full["objects"] + full["inserts"] + full["deletes"]
     rest = counted.spend(2)
     spent = counted.spend(0).without(rest)
-    cpu = {role: 1e6 * spent[role][0] / tuples for role in ROLES}
+    cpu = {role: 1e6 * float(spent[role][0]) / tuples for role in ROLES}
     batches = _count(counted.readings[:2], "dispatcher-0", "batches")
     return RealRun(
         plan.workers,
