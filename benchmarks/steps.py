@@ -105,7 +105,7 @@ class StepwiseService:
         self._publications = TenantPublications(
             self._gateway,
             PublishGate(PortSecurity().intake_bytes),
-            PublishRates(TenantQuota(), 1, chain.edge.clock_ms()),
+            PublishRates(TenantQuota(), lambda: 1, chain.edge.clock_ms()),
         )
         self._context = cast(OpenCall, IdleContext())
         interests = load.interests

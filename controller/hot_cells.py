@@ -25,7 +25,7 @@ class HotCells:
     def __init__(self, epoch: int, dispatchers: int, wait_ticks: int) -> None:
         self._epoch, self._dispatchers, self._wait_ticks = epoch, dispatchers, wait_ticks
         self._request = (0, 0, 0)  # period, tick, route
-        self._waiting = False
+        self._waiting, self._asked = False, dispatchers
         self._reports: dict[int, SampleReport] = {}
         self._found: CellStatistics | None = None
 
@@ -34,6 +34,7 @@ class HotCells:
         self._request = number, ticks, route
         self._waiting = True
         self._reports, self._found = {}, None
+        self._asked = self._dispatchers
         request = SampleRequest(self._epoch, number, cell)
         return [Send(Address("dispatcher", i), request) for i in range(self._dispatchers)]
 
@@ -42,10 +43,11 @@ class HotCells:
         late, by another plan, or of a request of a former incarnation is ignored."""
         number, _, route = self._request
         is_answer = (self._epoch, number, route) == (report.epoch, report.number, report.route)
-        if not self._waiting or not is_answer or report.dispatcher >= self._dispatchers:
+        if not self._waiting or not is_answer or report.dispatcher >= self._asked:
             return False
         self._reports[report.dispatcher] = report
-        self._waiting = len(self._reports) < self._dispatchers
+        self._waiting = len(self._reports) < self._asked
+        self._dispatchers = max(self._dispatchers, report.dispatchers)  # for the next request
         return not self._waiting
 
     def late(self, ticks: int) -> bool:

@@ -49,6 +49,7 @@ class HotUnitWatch:
         self.balance = 0.0  # most over mean of the workers' loads, as last reported
         self.shares: dict[UnitKey, float] = {}  # of the hot units, as last reported
         self._epoch, self._dispatchers = epoch, dispatchers
+        self._asked = dispatchers
         self._number = 0
         self._reports: dict[int, HotUnitsReport] = {}
         self._imbalances = 0  # in a row
@@ -58,6 +59,7 @@ class HotUnitWatch:
     def request(self) -> list[Send]:
         """Requests a report of every dispatcher."""
         self._number += 1
+        self._asked = self._dispatchers
         self._reports.clear()
         weigh = int(self._imbalances > 0)  # the plan may change by the next reports
         request = HotUnitsRequest(self._epoch, self._number, weigh)
@@ -68,7 +70,9 @@ class HotUnitWatch:
         if (report.epoch, report.number) != (self._epoch, self._number):
             return False
         self._reports[report.dispatcher] = report
-        return len(self._reports) == self._dispatchers
+        whole = len(self._reports) == self._asked
+        self._dispatchers = max(self._dispatchers, report.dispatchers)  # for the next request
+        return whole
 
     def forget(self) -> None:
         """Begins anew, as after a change of the plan."""

@@ -14,7 +14,7 @@ from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.language.literals import LiteralView
 from ps2stream.protocol.frame import F64, I64, U32, U64
-from ps2stream.protocol.messages.handover import MergersReply
+from ps2stream.protocol.messages.handover import DispatchersReply, MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
@@ -223,6 +223,14 @@ class DispatcherGateway(Protocol):
 
     def mergers(self, mergers: int = 0) -> Future[MergersReply]:
         """Requests another number of mergers, or, if it is 0, only how many there are."""
+
+    @property
+    def sharers(self) -> int:
+        """The number of dispatchers, among which quotas are shared out."""
+        ...
+
+    def dispatchers(self, dispatchers: int = 0) -> Future[DispatchersReply]:
+        """Requests more dispatchers, or, if it is 0, only how many there are."""
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         """Requests the loads and, if an algorithm is named, what it would migrate now."""

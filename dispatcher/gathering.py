@@ -18,8 +18,9 @@ from ps2stream.protocol.session_map import SessionMap
 
 
 class ReleaseHead(NamedTuple):
-    """The integers of MatchRelease. All mergers have the same but for `release`, which counts on
-    from that of the first, and `answers` and `needs`."""
+    """The integers of MatchRelease, of which `dispatchers` is the last of its fields. All mergers
+    have the same but for `release`, which counts on from that of the first, and `answers` and
+    `needs`."""
 
     dispatcher: int
     batch: int
@@ -31,15 +32,18 @@ class ReleaseHead(NamedTuple):
     needs: int
     watermark: int
     oldest: int
+    dispatchers: int = 0
 
 
 class RoutingProgress(NamedTuple):
     """What mergers are informed of: every batch of a lower LSN than `watermark` or a lower offset
-    than `oldest` is complete; concern(merger) is the last update that concerns it."""
+    than `oldest` is complete; concern(merger) is the last update that concerns it; dispatchers: as
+    in RoutedObjects."""
 
     watermark: int
     oldest: int
     concern: Callable[[int], int]
+    dispatchers: int = 0
 
 
 class ShedShares(NamedTuple):
@@ -152,8 +156,8 @@ def _announce_missed(head: ReleaseHead, missed: I64) -> MatchRelease:
     off, none, text = np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
     place, row = np.zeros(0), np.zeros(0, np.uint32)
     return MatchRelease(
-        *head, row, off, text, none, place, place, off, text, no_offsets(), text, row, none, none,
-        missed=missed,
+        *head[:-1], row, off, text, none, place, place, off, text, no_offsets(), text, row, none,
+        none, missed=missed, dispatchers=head.dispatchers,
     )  # fmt: skip
 
 
@@ -181,6 +185,6 @@ def _gather_for_one(
         id_off, id_, text_off, text = rows.id_off, rows.id, rows.text_off, rows.text
         time, lon, lat = rows.time, rows.lon, rows.lat
     return MatchRelease(
-        *head, row, id_off, id_, time, lon, lat, text_off, text,
-        opaque[0], opaque[1], pair_row, handle, session,
+        *head[:-1], row, id_off, id_, time, lon, lat, text_off, text,
+        opaque[0], opaque[1], pair_row, handle, session, dispatchers=head.dispatchers,
     )  # fmt: skip

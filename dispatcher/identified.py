@@ -5,6 +5,7 @@ One dispatcher remembers a producer. The others forward its publications to that
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,10 @@ from ps2stream.dispatcher.events import PublishRequested
 from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
 from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall
 from ps2stream.dispatcher.intake import PublicationIntake, WaitingPublication
+from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.ports import PublishingRouter
-from ps2stream.dispatcher.producers import ProducerWindows, check_digest, find_owner
+from ps2stream.dispatcher.producers import check_digest, find_owner
+from ps2stream.dispatcher.window_moves import WindowMoves
 from ps2stream.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -70,12 +73,13 @@ class IdentifiedPublications:
     def __init__(
         self,
         router: PublishingRouter,
-        windows: ProducerWindows,
+        log: ObjectLog,
         intake: PublicationIntake,
         out: list[Instruction],
     ) -> None:
         self._router = router
-        self._windows = windows
+        self._windows = log.windows
+        self.moves = WindowMoves(router, log, lambda: self.open_producers, out)
         self._intake = intake
         self._out = out
         self._open: dict[Key, OpenPublication] = {}
@@ -86,6 +90,11 @@ class IdentifiedPublications:
 
     def __len__(self) -> int:
         return len(self._open) + len(self._forwarded)
+
+    @property
+    def open_producers(self) -> Collection[str]:
+        """The producers of which publications are taken in and not answered."""
+        return {producer for producer, _ in self._open}
 
     def add(self, event: PublishRequested, identity: PublicationIdentity) -> None:
         """Takes a client's publication in, answers it as a repeat, forwards or refuses it."""
@@ -174,6 +183,7 @@ class IdentifiedPublications:
     def tick(self) -> None:
         """Counts a tick, and gives up what was forwarded long ago."""
         self._ticks += 1
+        self.moves.tick()
         if self._forwarded:
             self._give_up([n for n, f in self._forwarded.items() if f.until <= self._ticks])
 
@@ -189,6 +199,9 @@ class IdentifiedPublications:
         key = identity.producer, identity.seq
         if self._failure is not None:
             self._refuse_one(caller, self._failure)
+            return
+        if problem := self.moves.describe_refusal(identity.producer):
+            self._refuse_one(caller, Unavailable(problem))
             return
         try:
             if (publication := self._open.get(key)) is not None:

@@ -7,6 +7,7 @@ its match log (docs/decisions/0013).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -60,11 +61,16 @@ from ps2stream.observability.process import counters_of
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
-from ps2stream.protocol.messages.handover import MergersReply
+from ps2stream.protocol.messages.handover import DispatchersReply, MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply, HotUnitsRequest, SampleRequest
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.plan import PlanChangeReply
-from ps2stream.protocol.messages.publications import PublishForward, PublishReply
+from ps2stream.protocol.messages.publications import (
+    PublishForward,
+    PublishReply,
+    WindowsReply,
+    WindowsRequest,
+)
 from ps2stream.protocol.messages.sessions import SessionGrant, StreamAttached, StreamDelivery
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from ps2stream.protocol.messages.watch import SeenMatches
@@ -74,7 +80,7 @@ from ps2stream.protocol.tokens import TokensReply
 
 ANSWERS = (
     UpdateDecision, SessionGrant, LookupReply, TokensReply, PlanChangeReply, AdjustReply,
-    MergersReply,
+    MergersReply, DispatchersReply,
 )  # fmt: skip
 PATIENCE = 8
 """The turns for which new queries with retro wait while there is something to send. Under a
@@ -149,6 +155,10 @@ class DispatcherMachine:
             MatchBatch: self._take_answer,
             PublishForward: lambda frame: self.publications.identified.receive(frame, self._now),
             PublishReply: self.publications.identified.settle,
+            WindowsRequest: self.publications.identified.moves.answer,
+            WindowsReply: lambda frame: self.publications.identified.moves.receive(
+                frame, self._now
+            ),
         }
 
     def handle(self, events: Iterable[Event], now: float, now_ms: int) -> list[Instruction]:
@@ -250,6 +260,7 @@ class DispatcherMachine:
 
     def _handle_frame(self, frame: Frame) -> None:
         self._take_out(self.router.on(frame))
+        self.publications.identified.moves.follow()
         if (maps := self.router.sessions) is not self.streams.maps:
             self.streams.follow(maps)
             self._watchers.mergers = maps.mergers
@@ -259,6 +270,7 @@ class DispatcherMachine:
 
     def _note_synced(self, event: LogSynced) -> None:
         self.publications.synced(event, self._now)
+        self.publications.identified.moves.synced(event.end)
         self._withdrawals.synced(event.end)
         if self._retro is not None:
             self._retro.synced(event.end)
@@ -276,6 +288,7 @@ class DispatcherMachine:
     def _report_cells(self, request: SampleRequest) -> None:
         router = self.router
         found = report(request, router.index, router.route, self.reservoir, router.gridt)
+        found = dataclasses.replace(found, dispatchers=router.dispatchers)
         self._out.append(Send(CONTROLLER, found))
 
     def _report_hot_units(self, request: HotUnitsRequest) -> None:

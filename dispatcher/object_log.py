@@ -150,6 +150,12 @@ class ObjectLog:
         self.windows.add_batch(record, self._partition, now)
         return position + 1
 
+    def append_window(self, record: ProducerRecord, now: float) -> None:
+        """Appends a window that another dispatcher had, and remembers it, `now` in monotonic
+        seconds. Raises Unavailable."""
+        self._keep_windows_from(self.log.append(record.encode()))
+        self.windows.merge(record, now)
+
     def append_withdrawal(self, ids: IdSet) -> int:
         """Appends that the objects with these stored ids are withdrawn. That is durable once the
         log is synced up to the returned position. Raises Unavailable."""

@@ -103,6 +103,13 @@ class OpenBatches:
         """Returns whether every open batch has a higher LSN."""
         return all(open_.lsn > lsn for open_ in self._open.values())
 
+    @property
+    def counted(self) -> int:
+        """The number of dispatchers, as messages with a watermark name it; 0 if it has not changed
+        since the service's start."""
+        producers = self.sessions.producers
+        return 0 if producers is None else producers.dispatchers
+
     def __contains__(self, batch: int) -> bool:
         return batch in self._open
 
@@ -175,7 +182,7 @@ class OpenBatches:
             share.worker: RoutedObjects(
                 self._index, batch, attempt, self.route, lsn, last, watermark, int(suspect),
                 share.row, share.lon, share.lat, share.term_off, share.term, share.chosen,
-                share.value_off, share.value,
+                share.value_off, share.value, self.counted,
             )
             for share, last in zip(shares, needs, strict=True)
         }  # fmt: skip
@@ -254,7 +261,7 @@ class OpenBatches:
         first, size = self._releases.next, max(len(open_.rows), 1)
         head = ReleaseHead(
             self._index, batch, size, int(whole), 0, first, open_.lsn, 0,
-            progress.watermark, progress.oldest,
+            progress.watermark, progress.oldest, progress.dispatchers,
         )  # fmt: skip
         sessions = self.sessions.at(open_.lsn)
         needs = [progress.concern(merger) for merger in range(sessions.mergers)]

@@ -18,6 +18,7 @@ from ps2stream.protocol.log_records import RetroRecord
 from ps2stream.protocol.messages.loads import HotUnitsRequest
 from ps2stream.protocol.messages.objects import MatchBatch
 from ps2stream.protocol.messages.updates import UpdateRequest
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.space.grid import Grid
@@ -27,11 +28,14 @@ class PublishingRouter(Protocol):
     """The port to `ps2stream.dispatcher.router.RouterMachine`, as publications need it."""
 
     index: int
-    dispatchers: int
     epoch: int
     max_in_flight: int
     shedding: LoadShedding
 
+    @property
+    def producers(self) -> ProducerMap: ...
+    @property
+    def dispatchers(self) -> int: ...
     @property
     def applied(self) -> int: ...
     @property

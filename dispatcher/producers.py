@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -166,19 +166,30 @@ class ProducerWindows:
             self.add(identity, AcceptedBatch(partition, offset, record.lsn), now)
             offset += int(record.count[i])
 
-    def merge(self, record: ProducerRecord) -> bool:
-        """Adds what a record tells of a producer; returns whether any of it is new."""
+    def merge(self, record: ProducerRecord, now: float = _NEVER) -> bool:
+        """Adds what a record tells of a producer, which counts as having published `now`; returns
+        whether any of it is new."""
         producer = record.producer.tobytes().decode()
         is_new = producer not in self._windows
         rows = record.entries.reshape(-1, FIELDS)
-        return self._window_of(producer).merge(int(record.floor[0]), rows) or is_new
+        window = self._window_of(producer)
+        window.touched = max(window.touched, now)
+        return window.merge(int(record.floor[0]), rows) or is_new
+
+    @property
+    def names(self) -> Collection[str]:
+        """The producers that are remembered."""
+        return self._windows.keys()
 
     def make_records(self) -> Iterator[ProducerRecord]:
         """Yields all windows as records of a log."""
-        for producer, window in self._windows.items():
-            name = np.frombuffer(producer.encode(), np.uint8)
-            floor = np.array([window.floor], np.uint64)
-            yield ProducerRecord(name, floor, window.rows.ravel())
+        return map(self.make_record, self._windows)
+
+    def make_record(self, producer: str) -> ProducerRecord:
+        """Returns the window of a producer that is remembered as a record of a log."""
+        window = self._windows[producer]
+        name = np.frombuffer(producer.encode(), np.uint8)
+        return ProducerRecord(name, np.array([window.floor], np.uint64), window.rows.ravel())
 
     def keep_owned(self, index: int, dispatchers: int) -> None:
         """Forgets the producers that another dispatcher remembers."""

@@ -81,7 +81,7 @@ class PublicationPipeline:
         retro: RetroMatching | None = None,
     ) -> None:
         self.intake = PublicationIntake(router.max_in_flight)
-        self.identified = IdentifiedPublications(router, log.windows, self.intake, out)
+        self.identified = IdentifiedPublications(router, log, self.intake, out)
         self._router = router
         self._log = log
         self._reservoir = reservoir

@@ -46,7 +46,7 @@ from ps2stream.protocol.log_records import (
     RetroRecord,
     SplitRecord,
 )
-from ps2stream.protocol.messages.handover import MergersReply
+from ps2stream.protocol.messages.handover import DispatchersReply, MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply, HotUnitsRequest
 from ps2stream.protocol.messages.objects import (
     MatchBatch,
@@ -69,6 +69,7 @@ from ps2stream.protocol.messages.updates import (
     WorkerUpdates,
 )
 from ps2stream.protocol.messages.watch import SeenMatches
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.rows import NEVER, ObjectRows, QueryRows, UpdateKind
 from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.protocol.ticks import NOTICE_TICKS, REPEAT_TICKS
@@ -132,7 +133,7 @@ class RouterMachine:
         shed: SheddingRank | None = None,
     ) -> None:
         self.index = index
-        self.dispatchers = dispatchers
+        self._first_producers = ProducerMap.first(dispatchers)
         self.workers = h1.workers
         self._strategist = strategist
         self.max_in_flight = max_in_flight
@@ -178,6 +179,16 @@ class RouterMachine:
         return self._open.sessions
 
     @property
+    def producers(self) -> ProducerMap:
+        """How many dispatchers there are."""
+        return self._open.sessions.producers or self._first_producers
+
+    @property
+    def dispatchers(self) -> int:
+        """The number of dispatchers, of which this one may be none yet."""
+        return self.producers.dispatchers
+
+    @property
     def plan_version(self) -> int:
         """The version of the plan by which objects are routed; 0 without a strategist."""
         strategist = self._strategist
@@ -210,8 +221,14 @@ class RouterMachine:
     @property
     def ready(self) -> bool:
         """Returns whether objects may be accepted: everything that was visible when this
-        incarnation started is applied."""
-        return self._ready_at is not None and self.applied >= self._ready_at
+        incarnation started is applied. A new dispatcher also counts by then, and all others know
+        that it does."""
+        if self._ready_at is None or self.applied < self._ready_at:
+            return False
+        producers = self.producers
+        if self.index < producers.before:
+            return True
+        return self.index < producers.dispatchers and self._visible >= producers.lsn
 
     @property
     def in_flight(self) -> int:
@@ -340,7 +357,9 @@ class RouterMachine:
                 return []
             case SessionGrant() | LookupReply() | TokensReply() | PlanChangeReply() | AdjustReply():
                 return [Reply(frame)]
-            case StreamDelivery() | StreamAttached() | SeenMatches() | MergersReply():
+            case StreamDelivery() | StreamAttached() | SeenMatches():
+                return [Reply(frame)]
+            case MergersReply() | DispatchersReply():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not accept {type(frame).__name__}")
 
@@ -377,6 +396,7 @@ class RouterMachine:
             request, self.index, self.route, self.workers, find_texts, self._analyzer, self.gridt,
             self._open.waits.take_busy(),
         )  # fmt: skip
+        found = dataclasses.replace(found, dispatchers=self.dispatchers)
         return Send(CONTROLLER, found)
 
     def list_lost_terms(self, find_texts: Callable[[], ObjectSample]) -> dict[str, int]:
@@ -391,7 +411,8 @@ class RouterMachine:
         return {f"capped_objects_term_{word or hex(term)}": n for word, term, n in named}
 
     def _describe_progress(self) -> RoutingProgress:
-        return RoutingProgress(self.watermark, self.oldest, self._mergers_concern.of)
+        concern, counted = self._mergers_concern.of, self._open.counted
+        return RoutingProgress(self.watermark, self.oldest, concern, counted)
 
     @property
     def answers_due(self) -> float:
@@ -458,12 +479,13 @@ class RouterMachine:
         self._noticed, self._noticed_at = (self.watermark, self.applied), self._ticks
         self._open.last_in_part = in_part if in_part >= self.oldest else -1
         head, lsn = (self.index, self.watermark, self.oldest), self.applied
+        counted = self._open.counted
         out: list[Out] = []
         for i in range(self.workers):
-            notice = WatermarkNotice(*head, self._workers_concern.of(i), lsn)
+            notice = WatermarkNotice(*head, self._workers_concern.of(i), lsn, counted)
             out.append(Send(Address("worker", i), notice))
         for i in range(self.sessions.mergers):
-            notice = WatermarkNotice(*head, self._mergers_concern.of(i), lsn)
+            notice = WatermarkNotice(*head, self._mergers_concern.of(i), lsn, counted)
             out.append(Send(Address("merger", i), notice))
         return out
 
@@ -586,7 +608,7 @@ class RouterMachine:
         out += self._send_applied()
         if frame.owner < 0:
             out += self._stream.ask()
-        if self.dispatchers == 1 and not self._stream.amid:
+        if self.dispatchers == 1 and not self.index and not self._stream.amid:
             self._visible = self.applied  # there is no other dispatcher
         return out + self._send_replay() + self._release_decisions()
 
@@ -674,7 +696,7 @@ class RouterMachine:
         is_plan_change = len(frame.strategy) > 0
         out: list[Out] = []
         if mine:
-            to, watermark = frame.lsn_to, self.watermark
+            to, watermark, counted = frame.lsn_to, self.watermark, self._open.counted
             none, blank = np.zeros(n + 1, np.int64), np.zeros(0, np.uint8)
             bare = rows.replace(id_off=none, id=blank, source_off=none, source=blank)
             for i, share in enumerate(self.gridt.split(tags)):
@@ -683,6 +705,7 @@ class RouterMachine:
                     update = WorkerUpdates(
                         workers.of(i) + 1, to, self.index, watermark,
                         _encode_rows(held), share.off, share.cell, share.term, frame.strategy,
+                        counted,
                     )  # fmt: skip
                     out.append(Send(Address("worker", i), update))
             concerned = (
@@ -693,6 +716,7 @@ class RouterMachine:
                 named = MergerQueries(
                     mergers.of(i) + 1, to, self.index, watermark,
                     own.kind, own.lsn, own.handle, own.session, own.id_off, own.id, frame.sessions,
+                    counted,
                 )  # fmt: skip
                 out.append(Send(Address("merger", i), named))
         if frame.state:

@@ -25,6 +25,7 @@ from ps2stream.merger.recovery import recover
 from ps2stream.merger.retention import LogRetention
 from ps2stream.merger.subscribers import MergerSessions
 from ps2stream.merger.watching import WatchedMatches
+from ps2stream.merger.windows import DispatcherWindows
 from ps2stream.protocol.addresses import SEQUENCER, Address, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.handover import (
@@ -90,7 +91,7 @@ class MergerMachine:
         self._index = index
         self._journal = MatchJournal(log)
         found = recover(log, self._journal)
-        self._windows = [found.windows[i] for i in range(dispatchers)]
+        self._windows = DispatcherWindows(dispatchers, found.windows)
         self._forgotten = found.forgotten
         maps = SessionMaps(SessionMap.first(mergers))
         self._names = FollowedNames(index, maps, self._forgotten)
@@ -140,11 +141,11 @@ class MergerMachine:
     @property
     def pending(self) -> int:
         """The number of releases that wait for names, or for room in the log."""
-        return sum(map(len, self._windows))
+        return self._windows.pending
 
     @property
     def _watermark(self) -> int:
-        return min(window.watermark for window in self._windows)
+        return self._windows.watermark
 
     @property
     def names(self) -> int:
@@ -184,17 +185,17 @@ class MergerMachine:
         for frame in frames:
             match frame:
                 case MatchRelease():
-                    window = self._windows[frame.dispatcher]
-                    out += self._take_release(window, frame, kept)
-                    window.advance(frame.watermark, min(frame.oldest, frame.batch))
+                    if (window := self._windows.find_sender(frame)) is not None:
+                        out += self._take_release(window, frame, kept)
+                        window.advance(frame.watermark, min(frame.oldest, frame.batch))
                 case MergerQueries() | LedgerBatch() | LedgerTip():
                     out += self._follow_ledger(frame, kept)
                     if isinstance(frame, MergerQueries):
-                        self._windows[frame.dispatcher].advance(frame.watermark)
+                        self._windows.note(frame)
                 case WatermarkNotice():
                     if self._names.skip(frame.after, frame.lsn):
                         out += self._go_on(kept)
-                    self._windows[frame.dispatcher].advance(frame.watermark, frame.oldest)
+                    self._windows.note(frame, frame.oldest)
                 case StreamAttach() | StreamCredit() | StreamDetach():
                     out += self._moving.on_stream(frame, self._has_all_names)
                 case HandoverRequest() | HandoverNumbers() | HandoverRecords() | HandoverDropped():
@@ -371,10 +372,7 @@ class MergerMachine:
         if self._moving.is_active:
             return
         end = self._journal.end
-        # A checkpoint cannot describe batches that are reported in part.
-        if self._retention.is_chapter_due(end, self._now) and not any(
-            w.in_part for w in self._windows
-        ):
+        if self._retention.is_chapter_due(end, self._now) and self._windows.can_be_described:
             position = self._journal.append(self._make_checkpoint())
             if position is not None:
                 self._retention.begin_chapter(position, self._now)
@@ -393,7 +391,6 @@ class MergerMachine:
 
     def _make_checkpoint(self) -> CheckpointRecord:
         """Returns a record of the sessions and of the offsets that are done."""
-        done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
-        ranges = np.array(done, np.int64).reshape(-1, 3).T
+        ranges = np.array(self._windows.done(), np.int64).reshape(-1, 3).T
         found = CheckpointRecord(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)
         return dataclasses.replace(found, table=self._moving.maps.now.lsn)

@@ -26,7 +26,7 @@ class FollowerProgress:
     def joined(self, peer: Address) -> None:
         """Takes in a new incarnation of a peer, which has applied nothing yet."""
         self._fenced.discard(peer)
-        if peer.role == "dispatcher":
+        if peer.role == "dispatcher" and peer.index in self._applied:
             self._applied[peer.index] = 0
 
     @property
@@ -40,12 +40,13 @@ class FollowerProgress:
 
     def apply(self, dispatcher: int, lsn: int) -> None:
         """Notes that a dispatcher has applied everything to `lsn`; a lower one changes nothing."""
-        self._applied[dispatcher] = max(self._applied[dispatcher], lsn)
+        if dispatcher in self._applied:  # otherwise it does not count yet
+            self._applied[dispatcher] = max(self._applied[dispatcher], lsn)
 
     def mark(self, peer: Address, lsn: int) -> bool:
         """Notes that a peer needs nothing that was deleted at or below `lsn`; returns whether the
         watermark has risen."""
-        if peer in self._marks:  # otherwise it has no sessions yet, or none any more
+        if peer in self._marks:  # otherwise it does not count yet, or not any more
             self._marks[peer] = max(self._marks[peer], lsn)
         before, self.watermark = self.watermark, max(self.watermark, min(self._marks.values()))
         return self.watermark > before
@@ -54,6 +55,15 @@ class FollowerProgress:
         """Follows so many mergers from now on; those that are new need what is not forgotten."""
         others = {peer: lsn for peer, lsn in self._marks.items() if peer.role != "merger"}
         names = [Address("merger", i) for i in range(mergers)]
+        self._marks = others | {peer: self._marks.get(peer, self.watermark) for peer in names}
+
+    def count_dispatchers(self, dispatchers: int) -> None:
+        """Follows so many dispatchers from now on. One that is new has applied nothing that counts,
+        and needs what is not forgotten."""
+        self._fenced -= {Address("dispatcher", i) for i in range(len(self._applied), dispatchers)}
+        self._applied = {i: self._applied.get(i, 0) for i in range(dispatchers)}
+        others = {peer: lsn for peer, lsn in self._marks.items() if peer.role != "dispatcher"}
+        names = [Address("dispatcher", i) for i in range(dispatchers)]
         self._marks = others | {peer: self._marks.get(peer, self.watermark) for peer in names}
 
     def see(self, end: int) -> bool:

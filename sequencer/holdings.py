@@ -50,7 +50,8 @@ class MigrationCheck:
         died; it is None while counts may still be received, or when none are expected."""
         if not self._lsn:
             return None
-        whole = len(self._wanted) == dispatchers and self._held.keys() >= set(range(workers))
+        whole = self._wanted.keys() >= set(range(dispatchers))
+        whole = whole and self._held.keys() >= set(range(workers))
         if not whole:
             return {} if self._ticks <= 0 else None
         off = [self._compare(wanted, workers) for wanted in self._wanted.values()]

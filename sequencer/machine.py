@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from ps2stream.errors import StoreFailed, Unavailable
-from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
+from ps2stream.protocol.addresses import ROLES, Address, Role, Send, nothing
 from ps2stream.protocol.frame import U8, Frame
-from ps2stream.protocol.messages.handover import MergersRequest, SessionsHeld
+from ps2stream.protocol.messages.handover import DispatchersRequest, MergersRequest, SessionsHeld
 from ps2stream.protocol.messages.plan import (
     PlanChangeRequest,
     PostingCounts,
     TransferDone,
     TransferRequest,
 )
+from ps2stream.protocol.messages.publications import WindowsHeld
 from ps2stream.protocol.messages.sessions import SessionRequest
 from ps2stream.protocol.messages.updates import (
     AppliedReport,
@@ -44,6 +45,7 @@ from ps2stream.security import NO_QUOTAS, QuotaTable
 from ps2stream.sequencer.columns import StringColumn
 from ps2stream.sequencer.committed import CommittedBatch, CommittedDecision
 from ps2stream.sequencer.decide import UpdateVerdict, decide
+from ps2stream.sequencer.dispatcher_growth import DispatcherGrowth
 from ps2stream.sequencer.feed import FetchAnswers, find_left_out, packed
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.log_compaction import LogCompaction, leave_orphans_out
@@ -53,7 +55,7 @@ from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.query_ends import QueryEnds
 from ps2stream.sequencer.registry import QueryRegistry, encode
 from ps2stream.sequencer.remembered import RememberedAnswers, RememberedUpdates, RequestKey
-from ps2stream.sequencer.session_moves import SessionMoves
+from ps2stream.sequencer.session_moves import SessionMoves, describe_change
 from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.taken_requests import take_requests
 from ps2stream.sequencer.tips import TipAnnouncer
@@ -68,7 +70,7 @@ class SequencerMachine:
     """The machine that owns the order, in its incarnation `epoch`. `peers` is everyone but itself;
     `store` holds what was committed; `recent` bounds the updates that are remembered by request id.
     `plan` is the one of the service's start, from which the ledger's plan changes follow;
-    `restarts` means that the service starts now; `mergers`: their first number."""
+    `restarts`: the service starts now; `mergers`, `dispatchers`: how many there are at first."""
 
     def __init__(
         self,
@@ -80,10 +82,10 @@ class SequencerMachine:
         plan: RoutingPlan | None = None,
         restarts: bool = False,
         mergers: int = 1,
+        dispatchers: int | None = None,
     ) -> None:
         self._store = store
         self._peers = list(peers)
-        self._dispatchers = [peer for peer in peers if peer.role == "dispatcher"]
         self._followers = FollowerProgress(peers, store.watermark)
         self._sessions = SessionRegistry(store, quotas, streams=epoch << 32)
         self._tokens = TokenTable(store)
@@ -97,6 +99,10 @@ class SequencerMachine:
             plan, self._peers, self._followers, self._live, self._record_plan_change, store
         )
         self._moves = SessionMoves(mergers, self._peers, self._followers, self._record_sessions)
+        self._growth = DispatcherGrowth(
+            dispatchers, self._peers, self._followers, self._plans, self._moves
+        )
+        self._dispatchers = self._growth.running
         for batch in store.replay():
             if len(batch.sessions):
                 self._moves.apply(batch.sessions)
@@ -128,14 +134,9 @@ class SequencerMachine:
         return self._followers.visible
 
     @property
-    def mergers(self) -> int:
-        """The number of mergers that have sessions, or had them before these began to move."""
-        return self._moves.maps.mergers
-
-    @property
-    def sessions_move(self) -> bool:
-        """True while sessions move between mergers."""
-        return self._moves.maps.before is not None
+    def tables(self) -> SessionMaps:
+        """The tables of sessions and the number of dispatchers, as the ledger has them."""
+        return self._moves.maps
 
     @property
     def strategy(self) -> PlanState:
@@ -161,16 +162,13 @@ class SequencerMachine:
     def counters(self) -> dict[str, Any]:
         """Totals since the start, and present sizes."""
         sizes = {"lsn": self._lsn, "live": self.live, "sessions": len(self._sessions)}
-        return sizes | self._totals.counters | self._plans.counters | self._moves.counters
+        moves = self._moves.counters | self._growth.counters
+        return sizes | self._totals.counters | self._plans.counters | moves
 
-    def run(self, workers: int) -> int:
-        """Takes the number of workers that run now, or will at once; returns how many should run.
-        A plan for more workers is refused until they run."""
-        return self._plans.run(workers)
-
-    def run_mergers(self, mergers: int) -> int:
-        """Takes the number of mergers that run now, or will at once; returns how many should."""
-        return self._moves.run(mergers)
+    def run_actors(self, role: Role, running: int) -> int:
+        """Takes how many actors of a role run now, or will at once; returns how many should."""
+        others = self._moves if role == "merger" else self._plans
+        return self._growth.run(running) if role == "dispatcher" else others.run(running)
 
     def note_time(self, now_ms: int) -> None:
         """Notes the time, Unix ms, which inserts with a validity are stamped with."""
@@ -183,7 +181,7 @@ class SequencerMachine:
         self._feeds.tick()
         self._feeds.note_left_out(self._compaction.tick(self._lsn, self.live))
         out = self._end_queries(now_ms)
-        out += self._plans.tick(now_ms) + self._moves.tick()
+        out += self._plans.tick(now_ms) + self._moves.tick() + self._growth.tick()
         return out + self._tips.tick(self._lsn)
 
     def fence(self, dispatcher: int) -> list[Send]:
@@ -229,6 +227,10 @@ class SequencerMachine:
                 return self._moves.note_held(frame)
             case MergersRequest():
                 return self._moves.answer(frame, self._dispatchers[frame.dispatcher], self._lsn)
+            case WindowsHeld():
+                return self._growth.note_held(frame)
+            case DispatchersRequest():
+                return self._growth.answer(frame, self._lsn)
             case PlanChangeRequest():
                 return self._plans.answer_request(frame, lambda: self._lsn)
         raise TypeError(f"the sequencer does not accept {type(frame).__name__}")
@@ -362,9 +364,7 @@ class SequencerMachine:
             plan, pending = self._plans.find_serving_plan(plans, lsn), find_pending(plans)
             change = LedgerChange(applied, watermark=watermark, plan=plan, pending=pending)
         else:
-            maps = SessionMaps.of_record(sessions)
-            moves = f"{lsn} moving" if maps.before is not None else str(lsn)
-            change = LedgerChange(applied, watermark=watermark, mergers=maps.mergers, moves=moves)
+            change = describe_change(applied, watermark)
         self._store.commit(change)
         self._lsn = lsn
         if len(plans):

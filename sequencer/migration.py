@@ -72,7 +72,7 @@ class PlanMigration:
 
     def __init__(self, plan: RoutingPlan, dispatchers: int = 1) -> None:
         self.strategy = PlanState(plan)
-        self._dispatchers = dispatchers
+        self.dispatchers = dispatchers
         self.changed = False  # whether the ledger has a record of a plan change
         self.moves: list[dict[str, int | str]] = []  # the plan changes that have ended
         self.totals = CounterTotals(MEASURED)  # of the dispatchers' counters
@@ -311,14 +311,14 @@ class PlanMigration:
         return self._hot.keys() >= set(range(self.strategy.workers))
 
     def _all_passed_switch(self) -> bool:
-        passed = [mark for mark in self._marks.values() if mark >= self.strategy.switched]
-        return len(passed) == self._dispatchers
+        marks = (self._marks.get(dispatcher, 0) for dispatcher in range(self.dispatchers))
+        return all(mark >= self.strategy.switched for mark in marks)
 
     def _all_counted_postings(self) -> bool:
         return self._compare_postings() is not None
 
     def _compare_postings(self) -> dict[str, int] | None:
-        return self._holdings.figures(self.strategy.workers, self._dispatchers)
+        return self._holdings.figures(self.strategy.workers, self.dispatchers)
 
     def _transfer_figures(self) -> dict[str, int]:
         """Returns how much all workers fetched."""

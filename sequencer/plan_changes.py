@@ -86,6 +86,11 @@ class PlanChangeDriver:
         self._migration.run(workers)
         return self._migration.wanted
 
+    def count_dispatchers(self, dispatchers: int) -> None:
+        """Takes the number of dispatchers that count from now on."""
+        if self._migration is not None:
+            self._migration.dispatchers = dispatchers
+
     def replay(self, record: U8, lsn: int) -> None:
         """Applies a record that the ledger had at the start."""
         if self._migration is not None:

@@ -13,11 +13,26 @@ from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import Address, Send, nothing
 from ps2stream.protocol.frame import U8
 from ps2stream.protocol.messages.handover import MergersReply, MergersRequest, SessionsHeld
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.sequencer.followers import FollowerProgress
 
 ASKED_TICKS = 300
 """Ticks after which mergers that were requested are no longer wanted."""
+
+
+def describe_change(batch: LedgerBatch, watermark: int) -> LedgerChange:
+    """Returns the change of the ledger with this batch, whose `sessions` are a record."""
+    maps, lsn = SessionMaps.of_record(batch.sessions), batch.lsn_to
+    producers = maps.producers
+    return LedgerChange(
+        batch,
+        watermark=watermark,
+        mergers=maps.mergers,
+        moves=f"{lsn} moving" if maps.is_changing else str(lsn),
+        dispatchers=None if producers is None else producers.summary,
+    )
 
 
 class SessionMoves:
@@ -34,9 +49,10 @@ class SessionMoves:
     ) -> None:
         self.maps = SessionMaps(SessionMap.first(mergers))
         self.changed = False  # whether the ledger has a record of a change
+        self.listeners: list[Callable[[], None]] = []  # called when the tables have changed
         self._peers = peers
         self._followers = followers
-        self._commit = commit
+        self.commit = commit
         self._running = sum(peer.role == "merger" for peer in peers)
         self._wanted = (0, 0)  # requested mergers, and for how many ticks they are wanted
         self._held: set[int] = set()  # mergers that hold what the table gives them
@@ -59,6 +75,8 @@ class SessionMoves:
         self._held.clear()
         self._followers.count_mergers(self.maps.mergers)
         self._list_peers()
+        for listener in self.listeners:
+            listener()
 
     def make_record(self) -> U8:
         """Returns the record of the tables in force; empty if the ledger has never changed them."""
@@ -101,6 +119,8 @@ class SessionMoves:
         if self._is_under_way:
             target = self.maps.now.mergers
             return f"mergers: sessions are still moving to {target} mergers; try again later", []
+        if self.maps.is_changing:
+            return "mergers: dispatchers are joining; try again later", []
         if mergers > self._running:
             self._wanted = (mergers, ASKED_TICKS)
             raise Unavailable(
@@ -109,7 +129,8 @@ class SessionMoves:
             )
         self._wanted = (0, 0)
         now = self.maps.now
-        return "", self._commit(SessionMaps(now.spread(mergers, lsn + 1), now).record(), owner)
+        maps = self.maps._replace(now=now.spread(mergers, lsn + 1), before=now)
+        return "", self.commit(maps.record(), owner)
 
     def _finish(self) -> list[Send]:
         """Ends the change if every merger that gains sessions holds them."""
@@ -119,7 +140,7 @@ class SessionMoves:
         if not self._held >= gaining:
             return []
         try:
-            return self._commit(self.maps.finished().record(), self._followers.first)
+            return self.commit(self.maps.finished().record(), self._followers.first)
         except StoreFailed:
             raise
         except Unavailable:

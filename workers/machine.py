@@ -152,10 +152,10 @@ class WorkerMachine:
         """Takes one frame in. Raises TypeError for a kind that is not for workers."""
         match frame:
             case RoutedObjects():
-                self._note_watermark(frame.dispatcher, frame.watermark)
+                self._note_watermark(frame)
                 return self._receive_objects(frame)
             case WorkerUpdates():
-                self._note_watermark(frame.dispatcher, frame.watermark)
+                self._note_watermark(frame)
                 self._stream.add(frame.lsn_from, frame.lsn_to, frame)
                 return self._apply_ready_updates()
             case LedgerBatch():
@@ -170,7 +170,7 @@ class WorkerMachine:
                     self._mergers = self._sessions.mergers
                 return []
             case WatermarkNotice():
-                self._note_watermark(frame.dispatcher, frame.watermark)
+                self._note_watermark(frame)
                 more = self._stream.skip(frame.after, frame.lsn)
                 return self._apply_ready_updates() if more else []
             case LoadRequest():
@@ -197,11 +197,14 @@ class WorkerMachine:
 
     # --- updates ---------------------------------------------------------------------
 
-    def _note_watermark(self, dispatcher: int, watermark: int) -> None:
+    def _note_watermark(self, frame: RoutedObjects | WorkerUpdates | WatermarkNotice) -> None:
         """Notes a dispatcher's watermark; it never falls, though messages may overtake each
-        other."""
-        before = self.watermark
-        self._watermarks[dispatcher] = max(self._watermarks[dispatcher], watermark)
+        other. A dispatcher that is new counts from the first message on whose watermark may be
+        above the LSN from which on it accepts objects (docs/decisions/0037)."""
+        before, marks, sender = self.watermark, self._watermarks, frame.dispatcher
+        marks += [before] * (frame.dispatchers - len(marks))
+        if sender < len(marks):  # otherwise it has accepted nothing yet
+            marks[sender] = max(marks[sender], frame.watermark)
         if self.watermark > before:
             self._store.purge(self.watermark)
 

@@ -73,7 +73,8 @@ class LedgerChange:
     replacing those that are settled; watermark: no actor needs queries deleted at or below this
     LSN; plan: the one that objects are routed by from now on (JSON); pending: the one that the
     service starts under next time (JSON), "" for none any more; mergers: how many run from now on;
-    moves: the LSN of the last change of the tables of sessions, with " moving" while they move.
+    moves: the LSN of the last change of the tables of sessions or of the number of dispatchers,
+    with " moving" while it is under way; dispatchers: ProducerMap.summary.
     """
 
     batch: LedgerBatch | None = None
@@ -86,6 +87,7 @@ class LedgerChange:
     pending: str | None = None
     mergers: int | None = None
     moves: str | None = None
+    dispatchers: str | None = None
 
 
 class Store(Protocol):

@@ -16,23 +16,31 @@ import numpy as np
 
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import I64, U8, Frame, sealed
+from ps2stream.protocol.producer_map import ProducerMap
 
 SLOTS = 1024
 """The slots of a table, at least: a multiple of the first number of mergers."""
 MAX_MERGERS = 64
 
 
+def _no_producers() -> I64:
+    return np.zeros(0, np.int64)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class SessionMapRecord(Frame):
     """The table from the LSN `lsn` on, which is that of the record or of an earlier one; `before`
     is the table until then, from the LSN `lsn_before` on, and empty once every session is where the
-    table says."""
+    table says. producers: the columns of the ProducerMap; empty if the number of dispatchers is
+    that of the service's start."""
 
     KIND = 94
+    ADDED = 1
     lsn: int
     lsn_before: int
     table: U8
     before: U8
+    producers: I64 = dataclasses.field(default_factory=_no_producers)
 
 
 class SessionMap(NamedTuple):
@@ -80,22 +88,26 @@ class SessionMap(NamedTuple):
 
 
 class SessionMaps(NamedTuple):
-    """The table in force, and the one before it while sessions move."""
+    """The table in force, and the one before it while sessions move; and the number of dispatchers,
+    None if it is that of the service's start."""
 
     now: SessionMap
     before: SessionMap | None = None
+    producers: ProducerMap | None = None
 
     @classmethod
     def of_record(cls, record: U8) -> SessionMaps:
         """Reads what a SessionMapRecord has."""
         found = SessionMapRecord.decode(record.tobytes())
         before = SessionMap(found.lsn_before, found.before) if len(found.before) else None
-        return cls(SessionMap(found.lsn, found.table), before)
+        producers = ProducerMap.of_column(found.producers)
+        return cls(SessionMap(found.lsn, found.table), before, producers)
 
     def record(self) -> U8:
         """Returns them as an encoded SessionMapRecord."""
         lsn, table = (0, nothing()) if self.before is None else self.before
-        frame = SessionMapRecord(self.now.lsn, lsn, self.now.table, table)
+        producers = _no_producers() if self.producers is None else self.producers.column
+        frame = SessionMapRecord(self.now.lsn, lsn, self.now.table, table, producers)
         return np.frombuffer(frame.encode(), np.uint8)
 
     @property
@@ -103,6 +115,11 @@ class SessionMaps(NamedTuple):
         """The number of mergers that run."""
         before = 0 if self.before is None else self.before.mergers
         return max(self.now.mergers, before)
+
+    @property
+    def is_changing(self) -> bool:
+        """True while sessions or producers move."""
+        return self.before is not None or (self.producers is not None and self.producers.is_moving)
 
     @property
     def complete_below(self) -> int:
@@ -149,4 +166,4 @@ class SessionMaps(NamedTuple):
 
     def finished(self) -> SessionMaps:
         """Returns them once every session is where the table says."""
-        return SessionMaps(self.now)
+        return self._replace(before=None)

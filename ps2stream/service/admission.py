@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ps2stream.errors import OverQuota
@@ -287,6 +287,10 @@ class TokenBucket:
         self._level = min(self._rate, self._level + self._rate * passed_ms / 1000)
         return 0 if self._level > 0 else 1 + math.ceil(-1000 * self._level / self._rate)
 
+    def change_rate(self, rate: float) -> None:
+        """Lets the bucket fill by another rate from now on."""
+        self._rate = rate
+
     def take(self, amount: int) -> None:
         """Takes an amount, after `wait_ms` has returned 0."""
         self._level -= amount
@@ -294,20 +298,25 @@ class TokenBucket:
 
 class PublishRates:
     """A tenant's quotas on what it publishes, as far as they are this dispatcher's: each of
-    `dispatchers` dispatchers grants an equal share."""
+    `dispatchers()` dispatchers grants an equal share."""
 
-    def __init__(self, quota: TenantQuota, dispatchers: int, now_ms: int) -> None:
+    def __init__(self, quota: TenantQuota, dispatchers: Callable[[], int], now_ms: int) -> None:
+        self._count, self._among = dispatchers, dispatchers()
         self._limits: Mapping[str, int] = {
             name: limit
             for name in ("objects_per_s", "bytes_per_s")
             if (limit := getattr(quota, name)) is not None
         }
         self._buckets = {
-            name: TokenBucket(limit / dispatchers, now_ms) for name, limit in self._limits.items()
+            name: TokenBucket(limit / self._among, now_ms) for name, limit in self._limits.items()
         }
 
     def check(self, now_ms: int) -> None:
         """Raises OverQuota, naming the quota, while nothing may pass."""
+        if (among := self._count()) != self._among:
+            self._among = among
+            for name, bucket in self._buckets.items():
+                bucket.change_rate(self._limits[name] / among)
         for name, bucket in self._buckets.items():
             if wait := bucket.wait_ms(now_ms):
                 problem = f"{self._limits[name]} is the tenant's quota ({name})"

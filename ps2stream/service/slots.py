@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ps2stream.errors import ResourceExhausted
@@ -12,10 +12,17 @@ from ps2stream.security import QUOTA_RETRY_MS
 
 class StreamSlots:
     """The slots of open streams: at most `limit` are taken at a time, and each also takes one of
-    `outer`. `name` is the name of the limit."""
+    `outer`. `name` is the name of the limit, which `among` divides, rounded up."""
 
-    def __init__(self, limit: int, name: str, outer: StreamSlots | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        name: str,
+        outer: StreamSlots | None = None,
+        among: Callable[[], int] = lambda: 1,
+    ) -> None:
         self._limit = limit
+        self._among = among
         self._name = name
         self._outer = outer
         self._used = 0
@@ -26,9 +33,10 @@ class StreamSlots:
         """Takes a slot for as long as the context lasts. Raises ResourceExhausted when all are
         taken."""
         with self._lock:
-            if self._used >= self._limit:
+            limit = -(-self._limit // self._among())
+            if self._used >= limit:
                 raise ResourceExhausted(
-                    f"{self._limit} streams are open, the limit ({self._name})", QUOTA_RETRY_MS
+                    f"{limit} streams are open, the limit ({self._name})", QUOTA_RETRY_MS
                 )
             self._used += 1
         try:

@@ -22,7 +22,7 @@ from ps2stream.dispatcher.gateway import (
 )
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
-from ps2stream.protocol.messages.handover import MergersReply
+from ps2stream.protocol.messages.handover import DispatchersReply, MergersReply
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
@@ -132,6 +132,13 @@ class TenantGateway:
 
     def mergers(self, mergers: int = 0) -> Future[MergersReply]:
         return self._gateway.mergers(mergers)
+
+    @property
+    def sharers(self) -> int:
+        return self._gateway.sharers
+
+    def dispatchers(self, dispatchers: int = 0) -> Future[DispatchersReply]:
+        return self._gateway.dispatchers(dispatchers)
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         return self._gateway.adjustment(algorithm)

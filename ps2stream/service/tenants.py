@@ -91,11 +91,15 @@ class TenantServices:
             return self._services[tenant]
 
     def _make_service(self, tenant: str) -> PubSub:
-        quota, among = self._security.quotas.of(tenant), self._security.dispatchers
+        quota = self._security.quotas.of(tenant)
+
+        def among() -> int:
+            return max(self._security.dispatchers, self._gateway.sharers)
+
         rates = PublishRates(quota, among, self._gateway.clock_ms())
         slots = self._streams
         if quota.streams is not None:
-            slots = StreamSlots(-(-quota.streams // among), "the tenant's quota streams", slots)
+            slots = StreamSlots(quota.streams, "the tenant's quota streams", slots, among)
         gateway = TenantGateway(self._gateway, tenant)
         return PubSub(
             gateway, slots, self._bulk, self._held, self._threads, self._puts, quota,

@@ -57,22 +57,23 @@ def back_up(source: Path, target: Path) -> BackupContents:
 
     Raises DataDirectoryError when something cannot be read or is damaged, FailedPrecondition
     when `target` holds something or lies in `source`, or the logs are elsewhere, or sessions have
-    moved between mergers meanwhile. The manifest is written last: a copy without one is no backup.
+    moved between mergers, or dispatchers joined, meanwhile. The manifest is written last: a copy
+    without one is no backup.
     """
     if not (source / LEDGER).exists():
         raise DataDirectoryError(f"{source}: has no ledger.db, so it is not a data directory")
     _prepare_target(target, beside=source)
     try:
+        moves = recorded(source, "moves")
         names = sorted(
             (path.name for path in source.iterdir() if _LOG.fullmatch(path.name)), reverse=True
         )  # objects before matches
-        moves = recorded(source, "moves")
         ends = {name: _copy_log(source / name, target / name) for name in names}
         lsn = _copy_ledger(source, target, ends)
         if recorded(target, "moves") != moves or (moves or "").endswith("moving"):
             raise FailedPrecondition(
-                f"{source}: sessions moved between mergers while it was copied; repeat the backup "
-                "when `ps2stream scale --mergers` is done"
+                f"{source}: sessions moved between mergers, or dispatchers joined, while it was "
+                "copied; repeat the backup when `ps2stream scale` is done"
             )
         if (source / tokens.NAME).exists():
             _write_file(target / tokens.NAME, (source / tokens.NAME).read_bytes())

@@ -169,6 +169,8 @@ class Ledger(FileTokens, LedgerTables):
                 self._put_row("meta", meta_row("mergers", str(change.mergers)))
             if change.moves is not None:
                 self._put_row("meta", meta_row("moves", change.moves))
+            if change.dispatchers is not None:
+                self._put_row("meta", meta_row("dispatchers", change.dispatchers))
         self._watermark = max(self._watermark, change.watermark)
         rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
         self._grow_extent(LedgerExtent(rows, len(change.sessions), 0))

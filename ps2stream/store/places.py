@@ -72,6 +72,11 @@ class StoragePlace(Protocol):
         """Returns how many mergers ran last; None if no service of this version ever ran."""
         ...
 
+    def recorded_dispatchers(self) -> str | None:
+        """Returns how many dispatchers there are since their number was last changed; see
+        ProducerMap.summary. None if it has only been set so far."""
+        ...
+
     def pending_plan(self) -> str | None:
         """Returns the plan that waits for the next start (JSON); None or "" without one."""
         ...
@@ -149,6 +154,9 @@ class DataDirectory:
 
     def recorded_mergers(self) -> str | None:
         return ledger.recorded(self.path, "mergers")
+
+    def recorded_dispatchers(self) -> str | None:
+        return ledger.recorded(self.path, "dispatchers")
 
     def pending_plan(self) -> str | None:
         return ledger.recorded(self.path, "pending_plan")
@@ -229,6 +237,11 @@ class PostgresSchema:
 
         return recorded(self.database, "mergers")
 
+    def recorded_dispatchers(self) -> str | None:
+        from ps2stream.store.postgres import recorded
+
+        return recorded(self.database, "dispatchers")
+
     def pending_plan(self) -> str | None:
         from ps2stream.store.postgres import recorded
 
@@ -305,6 +318,9 @@ class KafkaTopics:
 
     def recorded_mergers(self) -> str | None:
         return self.ledger.recorded_mergers()
+
+    def recorded_dispatchers(self) -> str | None:
+        return self.ledger.recorded_dispatchers()
 
     def pending_plan(self) -> str | None:
         return self.ledger.pending_plan()

@@ -176,6 +176,8 @@ class PostgresLedger(PostgresTokens, LedgerTables):
             yield META, meta_row("mergers", str(change.mergers))
         if change.moves is not None:
             yield META, meta_row("moves", change.moves)
+        if change.dispatchers is not None:
+            yield META, meta_row("dispatchers", change.dispatchers)
 
     def compact(self) -> bool:
         """Compacts the log; see Ledger.compact."""

@@ -33,6 +33,7 @@ from ps2stream.protocol.messages.updates import (
     UpdateDecision,
     UpdateRequest,
 )
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.rows import NEVER, ObjectRows
 from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.routing.h1 import H1, HashedLeaf
@@ -54,7 +55,7 @@ class Router:
     passes on what is for the edge, but for decisions."""
 
     index = 0
-    dispatchers = 1
+    producers = ProducerMap.first(1)
     epoch = 1
     sessions = SessionMaps(SessionMap.first(1))
     max_in_flight = 3
@@ -70,6 +71,14 @@ class Router:
     literals = LiteralTable()
     hot_units = HotUnitCounter()
     shedding = LoadShedding(None, 1)
+
+    @property
+    def dispatchers(self) -> int:
+        return self.producers.dispatchers
+
+    @dispatchers.setter
+    def dispatchers(self, dispatchers: int) -> None:
+        self.producers = ProducerMap.first(dispatchers)
 
     def __init__(self) -> None:
         self.batches: list[int] = []

@@ -1,5 +1,5 @@
 """The messages by which sessions go from one merger to another (docs/decisions/0036), and those
-by which the number of mergers is changed.
+by which the number of mergers and that of dispatchers are changed.
 
 The merger that gains sessions requests everything, and repeats a request until it is answered, so
 any of these messages may be lost. They name the LSN `lsn` of the table of sessions that is
@@ -14,6 +14,7 @@ from enum import IntEnum
 import numpy as np
 
 from ps2stream.protocol.frame import I64, U8, Frame
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.session_map import SessionMaps
 
 
@@ -120,3 +121,35 @@ class MergersReply(Frame):
         text = np.frombuffer(problem.encode(), np.uint8)
         moving = int(maps.before is not None)
         return cls(seq, maps.now.mergers, maps.now.lsn, moving, wait, text)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DispatchersRequest(Frame):
+    """dispatcher -> sequencer: requests that so many dispatchers run, or, if it is 0, only how many
+    do."""
+
+    KIND = 28
+    dispatcher: int
+    seq: int
+    dispatchers: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DispatchersReply(Frame):
+    """sequencer -> dispatcher: the dispatchers that there are, since the LSN `lsn`; moving = 1: not
+    all producers are yet where they should be. `problem` and `wait`: as in MergersReply."""
+
+    KIND = 29
+    seq: int
+    dispatchers: int
+    lsn: int
+    moving: int
+    wait: int
+    problem: U8
+
+    @classmethod
+    def make(cls, seq: int, producers: ProducerMap, wait: int, problem: str) -> DispatchersReply:
+        """Returns the reply to request `seq` with this number."""
+        text = np.frombuffer(problem.encode(), np.uint8)
+        moving = int(producers.is_moving)
+        return cls(seq, producers.dispatchers, producers.lsn, moving, wait, text)

@@ -94,7 +94,8 @@ class SampleReport(Frame):
     (bytes of an `Attributes` message, ragged; empty for none), how many objects a row stands for,
     and when it was accepted, ms; all that was accepted after `since`
     is in the sample or stood for. u rows of units of these cells, by cell and term, in which
-    some of the objects met queries: the hash of the term, and live queries.
+    some of the objects met queries: the hash of the term, and live queries. `dispatchers`: how many
+    there are.
     """
 
     KIND = 85
@@ -114,6 +115,7 @@ class SampleReport(Frame):
     cell: U32
     term: U64
     queries: I64
+    dispatchers: int = 0
 
 
 NO_CELL = (1 << 32) - 1
@@ -145,7 +147,8 @@ class HotUnitsReport(Frame):
 
     busy int64[w]: the microseconds of a processor that each worker matched for what it answered;
     scatter float64[w]: the variance of `sent` by what single batches brought; crowded: 1 if batches
-    were under way nearly all the time, and full, so that publications had to wait.
+    were under way nearly all the time, and full, so that publications had to wait. `dispatchers`:
+    how many there are.
     """
 
     KIND = 89
@@ -167,3 +170,4 @@ class HotUnitsReport(Frame):
     busy: I64
     scatter: F64
     crowded: int
+    dispatchers: int = 0

@@ -32,6 +32,8 @@ class RoutedObjects(Frame):
     Bit i % 8 of chosen[i // 8] says whether term[i] chose this worker: only under such a term may
     it find a query. Under any, if chosen is empty. value: for each row the values that queries
     compare, see language/attribute_kernels.py; value_off is empty if no object has any.
+    `dispatchers`: how many there were as of `watermark` or later; 0 if that has not changed since
+    the service's start. The lowest watermark is that of all of them.
     """
 
     KIND = 21
@@ -51,6 +53,7 @@ class RoutedObjects(Frame):
     chosen: U8
     value_off: I64 = dataclasses.field(default_factory=no_offsets)
     value: U64 = dataclasses.field(default_factory=_no_words)
+    dispatchers: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ class MatchRelease(Frame):
     shed: a notice to all sessions that load was shed, also without pairs and a batch of its own:
     begin and end of the period, Unix ms, and in offsets; the objects that were shed; the matches of
     the sample. shed_share[i]: the estimated part of its matches that shed_session[i] lost; they
-    rise, and the first, which is -1, stands for all others."""
+    rise, and the first, which is -1, stands for all others. `dispatchers`: as in RoutedObjects."""
 
     KIND = 23
     dispatcher: int
@@ -104,6 +107,7 @@ class MatchRelease(Frame):
     shed: I64 = dataclasses.field(default_factory=no_offsets)
     shed_session: I64 = dataclasses.field(default_factory=no_offsets)
     shed_share: F64 = dataclasses.field(default_factory=_no_shares)
+    dispatchers: int = 0
 
     @property
     def end(self) -> int:
@@ -113,9 +117,9 @@ class MatchRelease(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatermarkNotice(Frame):
-    """dispatcher -> every worker and merger, at a tick if anything has changed: `watermark` as in
-    RoutedObjects and `oldest` as in MatchRelease, for those that no other message reaches. No
-    update in after + 1..lsn concerns the receiver."""
+    """dispatcher -> every worker and merger, at a tick if anything has changed: `watermark` and
+    `dispatchers` as in RoutedObjects and `oldest` as in MatchRelease, for those that no other
+    message reaches. No update in after + 1..lsn concerns the receiver."""
 
     KIND = 24
     dispatcher: int
@@ -123,6 +127,7 @@ class WatermarkNotice(Frame):
     oldest: int = 0
     after: int = 0
     lsn: int = 0
+    dispatchers: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from enum import IntEnum
 
-from ps2stream.protocol.frame import U8, U64, Frame
+from ps2stream.protocol.frame import I64, U8, U64, Frame
 
 
 class PublishStatus(IntEnum):
@@ -50,3 +50,39 @@ class PublishReply(Frame):
     lsn: int
     retry_after_ms: int
     problem: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowsRequest(Frame):
+    """dispatcher -> the one that remembered some of its producers before the number of dispatchers
+    changed at the LSN `lsn`: requests their windows, of those that come after `after`, the name of
+    a producer. Repeated until it is answered, once none of their publications is open."""
+
+    KIND = 95
+    dispatcher: int
+    lsn: int
+    after: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowsReply(Frame):
+    """dispatcher -> dispatcher: answers WindowsRequest with encoded ProducerRecords, ragged, by the
+    names of their producers; last = 1: there are no more."""
+
+    KIND = 96
+    dispatcher: int
+    lsn: int
+    last: int
+    after: U8
+    record_off: I64
+    record: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowsHeld(Frame):
+    """dispatcher -> sequencer, now and then until producers move no more: the windows of all
+    producers that this dispatcher remembers since the LSN `lsn` are durable in its log."""
+
+    KIND = 97
+    dispatcher: int
+    lsn: int

@@ -79,7 +79,8 @@ class LedgerBatch(Frame):
 
     `strategy`: a record that changes the plans (routing/plan_changes.py), which has its LSN for
     itself; in the first frame of a state, the plans as of `until`. `sessions`: likewise a record
-    that changes which merger has a session (protocol/session_map.py).
+    that changes which merger has a session, or how many dispatchers there are
+    (protocol/session_map.py).
     """
 
     KIND = 12
@@ -172,7 +173,8 @@ class WorkerUpdates(Frame):
     """owner dispatcher -> the workers that an update concerns: all that concerns this worker in
     lsn_from..lsn_to. rows: encoded QueryRows that this worker holds, without `id` and `source`;
     their tags ragged: tag_cell = level << 28 | cell on that level (uint32), tag_term the posting
-    term. `dispatcher` and `watermark` as in RoutedObjects; `strategy` as in Applied."""
+    term. `dispatcher`, `watermark` and `dispatchers` as in RoutedObjects; `strategy` as in
+    Applied."""
 
     KIND = 20
     lsn_from: int
@@ -184,13 +186,14 @@ class WorkerUpdates(Frame):
     tag_cell: U32
     tag_term: U64
     strategy: U8 = dataclasses.field(default_factory=nothing)
+    dispatchers: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MergerQueries(Frame):
     """owner dispatcher -> the mergers that an update concerns: the inserts and deletes in
     lsn_from..lsn_to of queries of this merger's sessions, with their names; or a change of the
-    sessions of all mergers, `sessions` as in LedgerBatch."""
+    sessions of all mergers, `sessions` as in LedgerBatch. `dispatchers` as in RoutedObjects."""
 
     KIND = 22
     lsn_from: int
@@ -204,6 +207,7 @@ class MergerQueries(Frame):
     id_off: I64
     id: U8
     sessions: U8 = dataclasses.field(default_factory=nothing)
+    dispatchers: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

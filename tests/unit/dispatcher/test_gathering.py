@@ -15,7 +15,7 @@ from ps2stream.protocol.rows import ObjectRows
 from ps2stream.protocol.session_map import SessionMap
 from tests.support.routers import Pair, answer
 
-WHOLE = ReleaseHead(3, 100, 6, 1, 0, 40, 8, 0, 7, 50)
+WHOLE = ReleaseHead(3, 100, 6, 1, 0, 40, 8, 0, 7, 50, 2)
 
 
 def make_rows(n: int, rng: random.Random, has_opaque: bool = False) -> ObjectRows:

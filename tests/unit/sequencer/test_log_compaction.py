@@ -126,7 +126,7 @@ def test_a_log_of_churn_stays_as_small_as_what_is_live() -> None:
 def test_changes_of_the_tables_of_sessions_stay() -> None:
     churn = Churn(MemoryStore(), Random(4))
     machine = churn.machine
-    machine.run_mergers(3)
+    machine.run_actors("merger", 3)
     for n, mergers in enumerate((2, 3, 1)):
         for _ in range(20):
             churn.change()
@@ -143,7 +143,7 @@ def test_changes_of_the_tables_of_sessions_stay() -> None:
             machine.tick()
     assert churn.count_rows() < rows / 2
     assert list_tables(churn.store) == before
-    assert (churn.start().mergers, churn.machine.sessions_move) == (1, False)
+    assert (churn.start().tables.mergers, churn.machine.tables.is_changing) == (1, False)
     churn.check()
 
 

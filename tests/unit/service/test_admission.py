@@ -162,7 +162,7 @@ def test_nothing_is_held_once_all_have_left() -> None:
 
 
 def test_a_refused_batch_counts_in_no_rate() -> None:
-    rates = PublishRates(TenantQuota(objects_per_s=100, bytes_per_s=10_000), 1, 0)
+    rates = PublishRates(TenantQuota(objects_per_s=100, bytes_per_s=10_000), lambda: 1, 0)
     rates.take(100, 500, 0)
     with pytest.raises(OverQuota, match="objects_per_s"):
         rates.take(1, 1, 0)
