@@ -19,7 +19,7 @@ from ps2stream.errors import Ps2StreamError
 from ps2stream.observability.meter import matched
 from ps2stream.observability.process import counters_of, disk, wall_clock_ms
 from ps2stream.observability.traces import NO_TRACES, Key, TraceSampling
-from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.addresses import Address, Role, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import MatchRelease, ReleasesKept
 from ps2stream.protocol.messages.updates import UpdateRequest
@@ -271,10 +271,10 @@ class SequencerShell(ActorShell):
         if self._ledger.lsn != self.machine.lsn:
             self.machine = self._topology.sequencer(self._ledger, self.epoch, restarts=True)
 
-    def make_log(self, logs: ServiceLogs, merger: Address) -> None:
-        """Makes the log of a merger that is about to start; see log_pairing.make_log."""
+    def make_log(self, logs: ServiceLogs, owner: Address) -> None:
+        """Makes the log of an actor that is about to start; see log_pairing.make_log."""
         with self._lock:
-            make_log(logs, self._ledger, merger)
+            make_log(logs, self._ledger, owner)
 
     def admit(self, peers: list[Address]) -> list[int]:
         """Returns new epochs for new incarnations of these peers."""
@@ -308,15 +308,10 @@ class SequencerShell(ActorShell):
         with self._lock:
             self.post(self.machine.tick(wall_clock_ms()))
 
-    def workers(self, running: int) -> int:
-        """Returns how many workers are wanted; see SequencerMachine.run."""
+    def run_actors(self, role: Role, running: int) -> int:
+        """Returns how many actors of a role are wanted; see SequencerMachine.run_actors."""
         with self._lock:
-            return self.machine.run(running)
-
-    def mergers(self, running: int) -> int:
-        """Returns how many mergers are wanted; see SequencerMachine.run_mergers."""
-        with self._lock:
-            return self.machine.run_mergers(running)
+            return self.machine.run_actors(role, running)
 
     def stop(self) -> None:
         """Stops the thread and closes the ledger, if it has been opened."""

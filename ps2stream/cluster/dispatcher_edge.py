@@ -48,7 +48,12 @@ from ps2stream.language.analyzer import Frequencies
 from ps2stream.observability.process import wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, ROLES, SEQUENCER, Address
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.handover import MergersReply, MergersRequest
+from ps2stream.protocol.messages.handover import (
+    DispatchersReply,
+    DispatchersRequest,
+    MergersReply,
+    MergersRequest,
+)
 from ps2stream.protocol.messages.loads import AdjustReply, AdjustRequest
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply, PlanChangeRequest
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
@@ -211,6 +216,13 @@ class DispatcherEdge:
 
     def mergers(self, mergers: int = 0) -> Future[MergersReply]:
         return self._forward(MergersRequest(self._index, 0, mergers))
+
+    @property
+    def sharers(self) -> int:
+        return self.machine.router.dispatchers
+
+    def dispatchers(self, dispatchers: int = 0) -> Future[DispatchersReply]:
+        return self._forward(DispatchersRequest(self._index, 0, dispatchers))
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         return self._forward(AdjustRequest(self._index, 0, _encode_text(algorithm)), CONTROLLER)

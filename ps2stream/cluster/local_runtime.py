@@ -6,6 +6,7 @@ it is, and the thread that publishes does the matching.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -33,6 +34,7 @@ from ps2stream.protocol.ports import Log, Store
 from ps2stream.store.group_sync import sync_logs
 from ps2stream.store.memory import MemoryLog
 
+log = logging.getLogger("ps2stream.cluster")
 RuntimeEvent = tuple[Address, Event] | TickPassed | StatusRequested
 """An event of a dispatcher, or one of the runtime itself."""
 LOGGED = ("dispatcher", "merger")
@@ -41,7 +43,7 @@ LOGGED = ("dispatcher", "merger")
 
 class LocalRuntime:
     """All machines, behind one queue of events; `edges[i]` is the edge of dispatcher i. `open_log`
-    opens the log of a dispatcher or merger, and `make_log` makes that of a merger that joins.
+    opens the log of a dispatcher or merger, and `make_log` makes that of one that joins.
 
     Events are taken in between two steps. In a step one machine handles all that has gathered for
     it: first the sequencer, then workers and mergers; then the logs are synced; and only then do
@@ -79,7 +81,7 @@ class LocalRuntime:
         self._drivers: list[DispatcherDriver] = []
         self.edges: list[DispatcherEdge] = []
         for i in range(topology.dispatchers):
-            self._add_dispatcher(Address("dispatcher", i), store.identity)
+            self._add_dispatcher(Address("dispatcher", i))
         self._inboxes: dict[Address, list[Any]] = {}
         self._make_inboxes()
         self._post_sends(self._sequencer.tick(wall_clock_ms()))
@@ -211,6 +213,7 @@ class LocalRuntime:
         self._post_sends(self._controller.tick())
         self._scale_workers()
         self._scale_mergers()
+        self._start_dispatchers()
         self._report_logs()
         for worker in self._workers:
             self._post_sends(worker.tick())
@@ -232,16 +235,16 @@ class LocalRuntime:
 
     def _scale_workers(self) -> None:
         """Runs as many workers as the plans need that are in force or requested."""
-        wanted = self._sequencer.run(len(self._workers))
+        wanted = self._sequencer.run_actors("worker", len(self._workers))
         if wanted != len(self._workers):
             more = range(len(self._workers), wanted)
             self._workers = self._workers[:wanted] + [self._topology.worker(i) for i in more]
             self._make_inboxes()
-            self._sequencer.run(wanted)
+            self._sequencer.run_actors("worker", wanted)
 
     def _scale_mergers(self) -> None:
         """Runs as many mergers as the tables of sessions need, or were requested."""
-        wanted = self._sequencer.run_mergers(len(self._mergers))
+        wanted = self._sequencer.run_actors("merger", len(self._mergers))
         if wanted == len(self._mergers):
             return
         while len(self._mergers) < wanted:
@@ -249,14 +252,35 @@ class LocalRuntime:
         while len(self._mergers) > wanted and not self._held:
             self._remove_merger(Address("merger", len(self._mergers) - 1))
         self._make_inboxes()
-        self._sequencer.run_mergers(len(self._mergers))
+        self._sequencer.run_actors("merger", len(self._mergers))
+
+    def _start_dispatchers(self) -> None:
+        """Starts the dispatchers that were requested."""
+        wanted = self._sequencer.run_actors("dispatcher", len(self._drivers))
+        if wanted == len(self._drivers):
+            return
+        while len(self._drivers) < wanted:
+            dispatcher = Address("dispatcher", len(self._drivers))
+            try:
+                self._add_log(dispatcher)
+            except Unavailable as error:
+                log.warning("dispatcher-%d was not started: %s", dispatcher.index, error)
+                break
+            self._add_dispatcher(dispatcher)
+        self._make_inboxes()
+        self._sequencer.run_actors("dispatcher", len(self._drivers))
+
+    def _add_log(self, owner: Address) -> Log:
+        """Makes and opens the log of an actor that joins."""
+        self._make_log(owner)
+        log = self._logs[owner] = self._open_log(owner)
+        self._epochs[owner] = self._store.epoch(*owner)
+        self._meters.setdefault(owner, self._make_meter())
+        self._reporters[owner] = LogReporter(owner, log)
+        return log
 
     def _add_merger(self, merger: Address) -> None:
-        self._make_log(merger)
-        log = self._logs[merger] = self._open_log(merger)
-        self._epochs[merger] = self._store.epoch(*merger)
-        self._meters.setdefault(merger, self._make_meter())
-        self._reporters[merger] = LogReporter(merger, log)
+        log = self._add_log(merger)
         self._mergers.append(self._topology.merger(merger.index, log))
 
     def _remove_merger(self, merger: Address) -> None:
@@ -270,13 +294,13 @@ class LocalRuntime:
 
     # --- parts ----------------------------------------------------------------
 
-    def _add_dispatcher(self, address: Address, identity: int) -> None:
+    def _add_dispatcher(self, address: Address) -> None:
         log, meter = self._logs[address], self._meters[address]
         machine = self._topology.dispatcher(address.index, self._epochs[address], log, meter)
         wake = partial(self._unsynced.add, address)
         self._drivers.append(DispatcherDriver(machine, log, self._post_sends, wake))
         put: Callable[[Event], None] = lambda event: self._events.put((address, event))  # noqa: E731
-        self.edges.append(DispatcherEdge(machine, self._topology, identity, put))
+        self.edges.append(DispatcherEdge(machine, self._topology, self._store.identity, put))
 
     def _make_inboxes(self) -> None:
         """Makes the inboxes of all machines that run, in the order of the data flow."""

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from ps2stream.cluster.archived_log import ArchivedLog
 from ps2stream.cluster.census_rounds import CensusRounds
+from ps2stream.cluster.dispatcher_edge import DispatcherEdge
+from ps2stream.cluster.intervals import JOIN_S
 from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.log_pairing import make_log, pair_logs
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.replanning import PeriodicReplanning
-from ps2stream.cluster.running_service import RunningService, place_of, ports, target
+from ps2stream.cluster.running_service import (
+    RunningService,
+    check_port,
+    find_port,
+    place_of,
+    target,
+)
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
+from ps2stream.errors import Ps2StreamError
 from ps2stream.observability.metrics_port import MetricsPort
 from ps2stream.observability.process import disk
 from ps2stream.protocol.addresses import Address
@@ -25,6 +35,8 @@ from ps2stream.protocol.ports import Log
 from ps2stream.protocol.ticks import TICK_S
 from ps2stream.service.server import GrpcServer, serve, serve_privately
 from ps2stream.store.places import describe_promises
+
+log = logging.getLogger("ps2stream.cluster")
 
 
 class LocalService(RunningService):
@@ -36,9 +48,12 @@ class LocalService(RunningService):
         place = place_of(settings)
         self._promises = describe_promises(place)
         self._ledger = place.open_ledger(analysis)
+        self._settings = settings
         self._topology = topology
         self._archived: dict[str, ArchivedLog] = {}
         self._done = threading.Event()
+        self._ticking = threading.Thread(target=self._run_ticks, daemon=True, name="tick")
+        self._unopened = ""  # why a dispatcher that joined has no endpoint yet
         self._servers: list[GrpcServer] = []
         self._private: list[GrpcServer] = []
         self._runtime: LocalRuntime | None = None
@@ -54,21 +69,17 @@ class LocalService(RunningService):
             self._runtime = LocalRuntime(
                 topology, self._ledger, self._open_log, make_log=self._make_log
             )
-            for edge, port in zip(self._runtime.edges, ports(settings), strict=True):
-                self._servers.append(serve(edge, settings.host, port, settings.security))
+            for edge in self._runtime.edges:
+                self._open_endpoint(edge)
             if settings.metrics_port:
                 self._metrics = MetricsPort(settings.metrics_port, self.status)
-            self.targets = [target(settings.host, server.port) for server in self._servers]
-            for i, edge in enumerate(self._runtime.edges):
-                edge.endpoints = self.targets
-                if (path := self._replanning.socket(i)) is not None:
-                    self._private.append(serve_privately(edge, path))
+            self._list_endpoints()
             self._replanning.start()
             self._census.start()
         except BaseException:
             self.stop()
             raise
-        threading.Thread(target=self._run_ticks, daemon=True, name="tick").start()
+        self._ticking.start()
 
     def status(self) -> dict[str, Any]:
         if (runtime := self._runtime) is None:
@@ -90,11 +101,43 @@ class LocalService(RunningService):
         self._archived[f"dispatcher-{address.index}"] = archived
         return archived
 
-    def _make_log(self, merger: Address) -> None:
-        make_log(self._logs, self._ledger, merger)
+    def _make_log(self, owner: Address) -> None:
+        if owner.role == "dispatcher":
+            check_port(self._settings, owner.index)
+        make_log(self._logs, self._ledger, owner)
+
+    def _open_endpoint(self, edge: DispatcherEdge) -> None:
+        index, settings = len(self._servers), self._settings
+        port = find_port(settings, index)
+        self._servers.append(serve(edge, settings.host, port, settings.security))
+        if (path := self._replanning.socket(index)) is not None:
+            self._private.append(serve_privately(edge, path))
+
+    def _list_endpoints(self) -> None:
+        """Lets all dispatchers know where clients reach them."""
+        self.targets = [target(self._settings.host, server.port) for server in self._servers]
+        for edge in self._runtime.edges if self._runtime is not None else ():
+            edge.endpoints = self.targets
+
+    def _open_endpoints(self, edges: Sequence[DispatcherEdge]) -> None:
+        """Opens the endpoints of dispatchers that have joined; a port may be in use for now."""
+        for edge in edges[len(self._servers) :]:
+            if not edge.machine.router.ready:
+                return
+            try:
+                self._open_endpoint(edge)
+            except Ps2StreamError as error:
+                if str(error) != self._unopened:
+                    self._unopened = str(error)
+                    index = len(self._servers)
+                    log.warning("dispatcher-%d has no endpoint; retrying: %s", index, error)
+                return
+            self._list_endpoints()
 
     def stop(self) -> None:
         self._done.set()
+        if self._ticking.is_alive():
+            self._ticking.join(JOIN_S)
         if self._metrics is not None:
             self._metrics.stop()
         self._census.stop()
@@ -117,3 +160,4 @@ class LocalService(RunningService):
         while not self._done.wait(TICK_S):
             if (runtime := self._runtime) is not None:
                 runtime.tick()
+                self._open_endpoints(runtime.edges)

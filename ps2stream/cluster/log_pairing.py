@@ -35,10 +35,12 @@ from ps2stream.protocol.frame import I64, decode
 from ps2stream.protocol.log_records import IdentifiedRecord, ObjectRecord
 from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange, Log, LogNote, Store
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.rows import no_queries
 from ps2stream.protocol.session_map import MAX_MERGERS, SessionMap, SessionMaps
 from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.sequencer.feed import packed
+from ps2stream.sequencer.session_moves import describe_change
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.pairing import FoundLedger, FoundLog, LogMismatch, find_mismatches
 
@@ -95,6 +97,7 @@ def pair_logs(
             _go_on_without(mismatches, ledger, found, kept, store, restored=logs.restored)
         objects = {a.index: log for a, log in kept.items() if a.role == "dispatcher"}
         move_windows(logs, topology.dispatchers, objects)
+        _note_dispatchers(logs.recorded_dispatchers(), topology.dispatchers, store)
         note_left_out(logs, objects)
         noted: dict[str, LogNote] = {}
         for address, known in zip(addresses, found, strict=True):
@@ -104,15 +107,15 @@ def pair_logs(
         logs.forget_restored()
 
 
-def make_log(logs: ServiceLogs, store: Store, merger: Address) -> None:
-    """Makes the log of a merger that joins a service; one that it had before is used again. Raises
-    DataDirectoryError if that is another service's, and Unavailable."""
-    name = name_of(merger)
+def make_log(logs: ServiceLogs, store: Store, owner: Address) -> None:
+    """Makes the log of a dispatcher or merger that joins a service; one that it had before is used
+    again. Raises DataDirectoryError if that is another service's, and Unavailable."""
+    name = name_of(owner)
     identity = logs.identity(name) if name in logs.names() else None
     _refuse_foreign(logs, {name: identity}, store.identity)
     notes = store.log_notes()
     ledger = FoundLedger(store.identity, store.epoch(*_START), store.lsn, notes)
-    with contextlib.closing(logs.open(merger, False)) as log:
+    with contextlib.closing(logs.open(owner, False)) as log:
         found = FoundLog(name, True, log.end, 0, identity)
         note = _tie_log(logs, ledger, found, log, store.lsn)
     store.note_logs({**(notes or {}), name: note})
@@ -247,6 +250,18 @@ def _find_tables(store: Store, mergers: int) -> SessionMaps:
         if len(batch.sessions):
             maps = SessionMaps.of_record(batch.sessions)
     return maps
+
+
+def _note_dispatchers(recorded: str | None, dispatchers: int, store: Store) -> None:
+    """Notes in the ledger that the service starts with this number of dispatchers, if it has
+    another one. All of them are new, and so are the actors that would have to follow a change."""
+    if recorded is None or int(recorded.split()[0]) == dispatchers:
+        return
+    lsn, no_rows = store.lsn + 1, packed(no_queries())
+    producers = ProducerMap.first(dispatchers)._replace(lsn=lsn)
+    record = _find_tables(store, 1)._replace(producers=producers).record()
+    batch = LedgerBatch(lsn, lsn, 0, 0, 0, no_rows, sessions=record)
+    store.commit(describe_change(batch, watermark=0))
 
 
 def _raise_lsn(store: Store, lsn: int) -> None:

@@ -62,6 +62,10 @@ class ServiceLogs(NamedTuple):
         """True if the place was restored from a backup and no service has used it since."""
         return self.place.restored
 
+    def recorded_dispatchers(self) -> str | None:
+        """Returns what the ledger notes of the number of dispatchers; see StoragePlace."""
+        return self.place.recorded_dispatchers()
+
     def forget_restored(self) -> None:
         """Notes that a service uses the place now."""
         self.place.forget_restored()

@@ -1,4 +1,4 @@
-"""The workers and the mergers of a service of Ray actors, as they are scaled."""
+"""The actors of a service of Ray actors, as they are scaled."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class ScalableService(Protocol):
     def report_running(self, role: Role, running: int) -> int: ...
     def start_actor(self, address: Address) -> None: ...
     def dismiss_actor(self, address: Address) -> None: ...
+    def open_endpoints(self) -> None: ...
 
 
 class RolePool:
@@ -28,10 +29,22 @@ class RolePool:
         return self._service.count_actors(self.role)
 
     def tell(self, running: int) -> int:
-        return self._service.report_running(self.role, running)
+        wanted = self._service.report_running(self.role, running)
+        if self.role == "dispatcher":
+            self._service.open_endpoints()
+        return wanted
 
     def start_actor(self, index: int) -> None:
         self._service.start_actor(Address(self.role, index))
 
     def dismiss(self, index: int) -> None:
         self._service.dismiss_actor(Address(self.role, index))
+
+
+def make_pools(service: ScalableService) -> list[RolePool]:
+    """Returns the pools of all roles of which there may be more."""
+    return [
+        RolePool(service, "worker"),
+        RolePool(service, "merger"),
+        RolePool(service, "dispatcher"),
+    ]

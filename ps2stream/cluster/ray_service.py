@@ -16,25 +16,25 @@ from typing import Any
 
 from ps2stream.cluster import intervals, ray_environment
 from ps2stream.cluster.actor_creation import ActorCreator
-from ps2stream.cluster.actor_home import here
 from ps2stream.cluster.actor_returns import ActorReturns
 from ps2stream.cluster.actor_scaling import ActorScaler
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.death_witnesses import DeathWitnesses
+from ps2stream.cluster.endpoints import DispatcherEndpoints
 from ps2stream.cluster.log_lines import LogReceiver
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.ray_instance import RayInstance
-from ps2stream.cluster.ray_pools import RolePool
+from ps2stream.cluster.ray_pools import make_pools
 from ps2stream.cluster.replanning import PeriodicReplanning
-from ps2stream.cluster.running_service import RunningService, place_of, ports, target
+from ps2stream.cluster.running_service import RunningService, check_port, place_of
 from ps2stream.cluster.shell import ActorIncarnation
 from ps2stream.cluster.shell_types import find_shell
 from ps2stream.cluster.start_stages import StartStage
 from ps2stream.cluster.supervisor import ActorSupervisor
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
-from ps2stream.errors import Unavailable
+from ps2stream.errors import Ps2StreamError, Unavailable
 from ps2stream.observability.traces import tracing_of
 from ps2stream.protocol.addresses import SEQUENCER, Address, Role
 
@@ -73,12 +73,11 @@ class RayService(RunningService):
         self._lock = threading.RLock()  # guards the two tables
         self._actors: dict[Address, Any] = {}
         self._peers: dict[Address, ActorIncarnation] = {}
-        self._ports = dict(enumerate(ports(settings)))
-        self._targets: dict[int, str] = {}
         self._supervisor: ActorSupervisor | None = None
         self._scaling: ActorScaler | None = None
         self._returns: ActorReturns | None = None
         self._replanning = PeriodicReplanning(settings, self._folder.path, self._note_parts)
+        self._endpoints = DispatcherEndpoints(settings, self._replanning.socket, self._get_result)
         self._census = CensusRounds(self.status, self._note_parts)
         self._generation = 0  # of the actors: rises when Ray is started again
         self._has_token_file = False
@@ -220,9 +219,10 @@ class RayService(RunningService):
         self._get_result([a.connect.remote(self._peers) for a in self._actors.values()])
         options = settings.metrics_s, self._tracing
         self._get_result([a.start.remote(True, *options) for a in self._actors.values()])
-        dispatchers = [a for a in self._actors if a.role == "dispatcher"]
+        found = [a for a in self._actors if a.role == "dispatcher"]
+        dispatchers = [a for a in found if first or a.index in self._endpoints]
         for address in dispatchers:
-            self._await_ready(address)
+            self._endpoints.await_ready(self._actors[address])
         for address in dispatchers:
             self._open_endpoint(address)
         tables = self._actors, self._peers, self._lock
@@ -234,7 +234,7 @@ class RayService(RunningService):
         pings = {a: actor.ping.remote(settings.lease_s, None) for a, actor in self._actors.items()}
         self._get_result([*pings.values()])
         self._supervisor.start(pings)
-        self._scaling = ActorScaler([RolePool(self, "worker"), RolePool(self, "merger")])
+        self._scaling = ActorScaler(make_pools(self))
         self._scaling.start()
         calm, wait_s = self._supervisor.is_calm, settings.spread_s if has_lan else 0.0
         self._returns = ActorReturns(self._ray, self._creator, *tables, calm, wait_s)
@@ -255,22 +255,24 @@ class RayService(RunningService):
         for dispatcher in self._list_dispatchers():
             dispatcher.note.remote(parts)
 
-    # --- workers and mergers that come and go ----------------------------------------
+    # --- actors that come and go -----------------------------------------------------
 
     def count_actors(self, role: Role) -> int:
         with self._lock:
             return sum(address.role == role for address in self._peers)
 
     def report_running(self, role: Role, running: int) -> int:
-        method = getattr(self._actors[SEQUENCER], f"{role}s")  # workers or mergers
         try:
-            return int(self._get_result(method.remote(running), 30))
+            call = self._actors[SEQUENCER].run_actors.remote(role, running)
+            return int(self._get_result(call, 30))
         except self._ray.exceptions.RayError as error:
             raise Unavailable("the sequencer does not answer") from error
 
     def start_actor(self, address: Address) -> None:
         try:
-            if address.role == "merger":
+            if address.role == "dispatcher":
+                check_port(self._settings, address.index)
+            if address.role != "worker":
                 self._get_result(self._actors[SEQUENCER].make_log.remote(self._logs, address), 30)
             self._add_actor(address)
         except BaseException:
@@ -322,7 +324,7 @@ class RayService(RunningService):
             epoch = 0
         else:
             try:
-                if address.role == "dispatcher":
+                if address.role == "dispatcher" and address in self._peers:
                     self._get_result(sequencer.fence.remote(address.index), 30)
                 [epoch] = self._get_result(sequencer.admit.remote([address]), 30)
             except ray.exceptions.RayActorError as error:
@@ -346,9 +348,20 @@ class RayService(RunningService):
         self._get_result([actor.connect.remote(peers), first_ping], 30)
         self._announce_peers({address: incarnation}, self._list_others(address))
         self._get_result(actor.start.remote(True, self._settings.metrics_s, self._tracing), 30)
-        if address.role == "dispatcher":
-            self._await_ready(address)
+        if address.role == "dispatcher" and address.index in self._endpoints:
+            self._endpoints.await_ready(self._actors[address])
             self._open_endpoint(address)
+
+    def open_endpoints(self) -> None:
+        """Opens the endpoints of dispatchers that have joined, once they accept something."""
+        with self._lock:
+            dispatchers = [a for a in self._actors if a.role == "dispatcher"]
+        for address in [a for a in dispatchers if a.index not in self._endpoints]:
+            if self._endpoints.is_ready(self._actors[address]):
+                try:
+                    self._open_endpoint(address)
+                except Ps2StreamError as error:  # another program has its port
+                    self._endpoints.note_refusal(address.index, error)
 
     def _bind_inbox(self, actor: Any) -> ActorIncarnation:
         call = actor.bind.remote(self._folder.path, self._instance.placement.lan)
@@ -356,28 +369,11 @@ class RayService(RunningService):
         return incarnation
 
     def _open_endpoint(self, address: Address) -> None:
-        """Opens a dispatcher's endpoint, at its earlier port if any, and makes it known to all."""
-        settings = self._settings
-        where = settings.host, self._ports[address.index]
-        private = self._replanning.socket(address.index)
-        call = self._actors[address].serve.remote(*where, settings.security, private)
-        port = self._ports[address.index] = self._get_result(call)
-        home = self._peers[address].home or here()
-        with self._lock:
-            before = self._targets.get(address.index)
-            now = self._targets[address.index] = target(settings.host, port, home)
-            self.targets = [found for _, found in sorted(self._targets.items())]
-        if before not in (None, now):
-            log.warning("dispatcher-%d now listens at %s", address.index, now)
+        """Opens a dispatcher's endpoint, and makes it known to all."""
+        self._endpoints.open(address.index, self._actors[address], self._peers[address].home)
+        self.targets = self._endpoints.targets
         for dispatcher in self._list_dispatchers():
             dispatcher.locate.remote(self.targets)
-
-    def _await_ready(self, address: Address) -> None:
-        deadline = time.monotonic() + intervals.READY_S
-        while not self._get_result(self._actors[address].ready.remote()):
-            if time.monotonic() > deadline:
-                raise Unavailable(f"the ledger was not replayed within {intervals.READY_S:.0f} s")
-            time.sleep(0.02)
 
     def _silent_s(self, address: Address) -> float:
         return 0.0 if self._supervisor is None else self._supervisor.silent_s(address)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ps2stream.cluster.actor_home import ActorHome, numeric
 from ps2stream.config import Settings
+from ps2stream.errors import Unavailable
 from ps2stream.store.places import StoragePlace, place
 
 
@@ -39,10 +40,23 @@ class RunningService(abc.ABC):
         self.stop()
 
 
-def ports(settings: Settings) -> list[int]:
-    """Returns the port of each dispatcher; 0: any free one."""
+def find_port(settings: Settings, dispatcher: int) -> int:
+    """Returns the port of a dispatcher; 0: any free one."""
     step = settings.port > 0 and settings.dispatcher_ports == "consecutive"
-    return [settings.port + i * step for i in range(settings.dispatchers)]
+    return settings.port + dispatcher * step
+
+
+def ports(settings: Settings) -> list[int]:
+    """Returns the port of each dispatcher that the settings ask for; 0: any free one."""
+    return [find_port(settings, i) for i in range(settings.dispatchers)]
+
+
+def check_port(settings: Settings, dispatcher: int) -> None:
+    """Raises Unavailable if the settings leave no port for a dispatcher that is to join."""
+    if find_port(settings, dispatcher) > 65535:
+        raise Unavailable(f"port: {settings.port} is too high for dispatcher {dispatcher}")
+    if settings.dispatcher_ports == "same" and settings.ray_address is None and dispatcher:
+        raise Unavailable('dispatcher_ports: "same" allows one dispatcher per host')
 
 
 def target(host: str, port: int, home: ActorHome | None = None) -> str:

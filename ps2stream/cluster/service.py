@@ -57,7 +57,11 @@ def start(
     Unavailable; what was started is stopped again.
     """
     plan = fitted_plan(settings, plan)
-    topology = dataclasses.replace(topology_of(settings, plan), mergers=fitted_mergers(settings))
+    topology = dataclasses.replace(
+        topology_of(settings, plan),
+        dispatchers=fitted_dispatchers(settings),
+        mergers=fitted_mergers(settings),
+    )
     if topology.archive is not None and settings.ray_address is None:
         check_folder(topology.archive.path)  # with an address, dispatchers may be on other hosts
     check_start(settings)
@@ -128,6 +132,21 @@ def fitted_mergers(settings: Settings) -> int:
             "--mergers` changes it", place, recorded,
         )  # fmt: skip
     return int(recorded)
+
+
+def fitted_dispatchers(settings: Settings) -> int:
+    """Returns the number of dispatchers that the data directory was last used with, if the setting
+    is what it was when their number was changed, and that of the settings otherwise."""
+    place = place_of(settings)
+    recorded = place.recorded_dispatchers()
+    if recorded is None:
+        return settings.dispatchers
+    dispatchers, configured = map(int, recorded.split())
+    if settings.dispatchers != configured:
+        return settings.dispatchers
+    if dispatchers != configured:
+        log.info("%s was last used with %d dispatchers, and is again", place, dispatchers)
+    return dispatchers
 
 
 def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:

@@ -97,7 +97,6 @@ class Topology:
         from ps2stream.dispatcher.retro import RetroMeans
 
         objects, analyzer = ObjectLog(log, index), self.analyzer()
-        objects.windows.keep_owned(index, self.dispatchers)
         router = self.router(index, analyzer, epoch, objects)
         limit = self.valid_objects_bytes
         retro = RetroMeans(analyzer, self.index_factory(), self.plan.grid, limit)
@@ -200,7 +199,7 @@ class Topology:
         peers = [peer for peer in self.addresses() if peer.role not in others]
         return SequencerMachine(
             peers, store, epoch, quotas=self.quotas, plan=self.plan, restarts=restarts,
-            mergers=self.mergers,
+            mergers=self.mergers, dispatchers=self.dispatchers,
         )  # fmt: skip
 
 
