@@ -12,7 +12,7 @@ from ps2stream.client.async_caller import ADMIN, AsyncCaller
 from ps2stream.client.async_channel import AsyncReports
 from ps2stream.client.inputs import import_frames, request_of
 from ps2stream.client.requests import Query
-from ps2stream.client.scaling import MergerScale
+from ps2stream.client.scaling import DispatcherScale, MergerScale
 from ps2stream.v1 import admin_pb2
 
 if TYPE_CHECKING:
@@ -149,6 +149,15 @@ class AsyncAdminCaller(AsyncCaller):
             f"{ADMIN}ScaleMergers", request, admin_pb2.ScaleMergersResponse
         )
         return MergerScale(found.mergers, found.lsn, found.moving)
+
+    async def scale_dispatchers(self, dispatchers: int = 0) -> DispatcherScale:
+        """Lets dispatchers join until there are so many, or only reports how far that is if it is
+        0. Waits for dispatchers to start. Needs the scope admin."""
+        request = request_of(admin_pb2.ScaleDispatchersRequest, dispatchers=dispatchers)
+        found = await self._call_rpc(
+            f"{ADMIN}ScaleDispatchers", request, admin_pb2.ScaleDispatchersResponse
+        )
+        return DispatcherScale(found.dispatchers, found.lsn, found.moving)
 
     # --- tokens ---------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The answer to a change of the number of mergers."""
+"""The answers to changes of the numbers of mergers and of dispatchers."""
 
 from __future__ import annotations
 
@@ -10,5 +10,14 @@ class MergerScale(NamedTuple):
     changed); `moving` says whether some sessions are still on their way."""
 
     mergers: int
+    lsn: int
+    moving: bool
+
+
+class DispatcherScale(NamedTuple):
+    """The number of dispatchers that count, and since which LSN (0: it was not changed since the
+    service's start); `moving` says whether some producers are still on their way to new ones."""
+
+    dispatchers: int
     lsn: int
     moving: bool

@@ -1,4 +1,4 @@
-"""`ps2stream scale`: more or fewer workers or mergers of a running service."""
+"""`ps2stream scale`: another number of workers, mergers or dispatchers of a running service."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ from ps2stream.errors import invalid
 @click.command()
 @click.option("--workers", type=click.IntRange(1, 1024), help="Number of workers after the change.")
 @click.option("--mergers", type=click.IntRange(1, 64), help="Number of mergers after the change.")
+@click.option(
+    "--dispatchers", type=click.IntRange(1, 64), help="Number of dispatchers, not lower than now."
+)
 @wait_option
 @server_option
 @json_option
 @pass_output
 def scale(
-    output: CommandOutput, /, workers: int | None, mergers: int | None, wait: bool, server: str
+    output: CommandOutput,
+    /,
+    workers: int | None,
+    mergers: int | None,
+    dispatchers: int | None,
+    wait: bool,
+    server: str,
 ) -> None:
-    """Change the running service to more or fewer workers or mergers.
+    """Change the running service to more or fewer workers or mergers, or to more dispatchers.
 
     New workers are started and take over parts from those with the most load, judged by recent
     objects. Workers that are removed hand everything over to the others, and stop when the
@@ -31,14 +40,19 @@ def scale(
     New mergers are started and take over sessions, with the numbers, cursors and undelivered
     matches of these. Mergers that are removed hand all sessions over and stop. Open streams stay
     open.
+
+    New dispatchers are started, and take over producers with what they remember of these. The
+    status lists where they listen. Fewer dispatchers need a restart.
     """
-    if (workers is None) == (mergers is None):
-        raise invalid("workers", "give either --workers or --mergers")
+    if [workers, mergers, dispatchers].count(None) != 2:
+        raise invalid("workers", "give one of --workers, --mergers and --dispatchers")
     if workers is not None:
         number = workers
         begin_plan_change(output, server, wait, lambda client: client.scale(number))
+    elif mergers is not None:
+        _scale_mergers(output, server, mergers, wait)
     else:
-        _scale_mergers(output, server, mergers or 0, wait)
+        _scale_dispatchers(output, server, dispatchers or 0, wait)
 
 
 def _scale_mergers(output: CommandOutput, server: str, mergers: int, wait: bool) -> None:
@@ -60,3 +74,26 @@ def _scale_mergers(output: CommandOutput, server: str, mergers: int, wait: bool)
                 found = client.scale_mergers()
         line = f"the sessions belong to {found.mergers} mergers"
         output.emit({"event": "done", "mergers": found.mergers, "lsn": found.lsn}, line)
+
+
+def _scale_dispatchers(output: CommandOutput, server: str, dispatchers: int, wait: bool) -> None:
+    with output.connect(server, START_S) as client:
+        before = client.scale_dispatchers()
+        found = client.scale_dispatchers(dispatchers)
+        if found == before and not found.moving:
+            line = f"there are {dispatchers} dispatchers already"
+            output.emit({"event": "in_force", "dispatchers": dispatchers}, line)
+            return
+        line = f"there are {dispatchers} dispatchers since LSN {found.lsn}"
+        output.emit({"event": "began", "dispatchers": dispatchers, "lsn": found.lsn}, line)
+        if not wait:
+            return
+        with StepReporter(output) as report:
+            report("producers move to the new dispatchers, which open their ports")
+            while found.moving or len(client.status()["endpoints"]) < found.dispatchers:
+                time.sleep(LOOK_S)
+                found = client.scale_dispatchers()
+        endpoints = list(client.status()["endpoints"])
+        line = f"{found.dispatchers} dispatchers serve at {', '.join(endpoints)}"
+        done = {"event": "done", "dispatchers": found.dispatchers, "lsn": found.lsn}
+        output.emit(done | {"endpoints": endpoints}, line)

@@ -81,7 +81,7 @@ RULES: dict[str, AccessRule] = {
                 "GetStatus", "SampleObjects", "ListAllQueries",
                 "CreateToken", "ListTokens", "RevokeToken", "GetLoad", "Rebalance",
                 "ApplyPlan", "UnitePlans", "AbortMigration", "GetMigrations", "GetPlan",
-                "ScaleWorkers", "ScaleMergers",
+                "ScaleWorkers", "ScaleMergers", "ScaleDispatchers",
             )
         ),
         _require_scope(AccessScope.ADMIN),

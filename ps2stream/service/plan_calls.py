@@ -17,8 +17,9 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
 from ps2stream.planner.adjust.scale import scaled
-from ps2stream.protocol.messages.handover import MergersReply
+from ps2stream.protocol.messages.handover import DispatchersReply, MergersReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
+from ps2stream.protocol.producer_map import MAX_DISPATCHERS
 from ps2stream.protocol.session_map import MAX_MERGERS
 from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, strategy_of
@@ -57,6 +58,7 @@ class PlanCalls:
             "GetPlan": self._get_plan,
             "ScaleWorkers": self._scale_workers,
             "ScaleMergers": self._scale_mergers,
+            "ScaleDispatchers": self._scale_dispatchers,
         }
 
     def _apply_plan(self, data: bytes, call: OpenCall) -> bytes:
@@ -123,6 +125,19 @@ class PlanCalls:
         )
         return _serialize_answer(answer)
 
+    def _scale_dispatchers(self, data: bytes, call: OpenCall) -> bytes:
+        request = parse(admin_pb2.ScaleDispatchersRequest, data, REQUEST_BYTES, "request_bytes")
+        if request.dispatchers > MAX_DISPATCHERS:
+            problem = (
+                f"expected 1 to {MAX_DISPATCHERS} dispatchers, or 0, got {request.dispatchers}"
+            )
+            raise invalid("dispatchers", problem)
+        reply = _check_reply(wait(self._gateway.dispatchers(request.dispatchers), call))
+        answer = admin_pb2.ScaleDispatchersResponse(
+            dispatchers=reply.dispatchers, lsn=reply.lsn, moving=bool(reply.moving)
+        )
+        return _serialize_answer(answer)
+
     def _begin_plan_change(
         self,
         plan: RoutingPlan,
@@ -180,7 +195,7 @@ def _rename_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {FIELDS.get(name, name): value for name, value in fields.items()}
 
 
-Answer = TypeVar("Answer", PlanChangeReply, MergersReply)
+Answer = TypeVar("Answer", PlanChangeReply, MergersReply, DispatchersReply)
 
 
 def _check_reply(reply: Answer) -> Answer:

@@ -1892,3 +1892,55 @@ class ScaleMergersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScaleMergersResponse: _TypeAlias = ScaleMergersResponse  # noqa: Y015
+
+@_typing.final
+class ScaleDispatchersRequest(_message.Message):
+    """Request of ScaleDispatchers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DISPATCHERS_FIELD_NUMBER: _builtins.int
+    dispatchers: _builtins.int
+    """Number of dispatchers after the change, at most 64. 0: no change."""
+    def __init__(
+        self,
+        *,
+        dispatchers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatchers", b"dispatchers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleDispatchersRequest: _TypeAlias = ScaleDispatchersRequest  # noqa: Y015
+
+@_typing.final
+class ScaleDispatchersResponse(_message.Message):
+    """Response of ScaleDispatchers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DISPATCHERS_FIELD_NUMBER: _builtins.int
+    LSN_FIELD_NUMBER: _builtins.int
+    MOVING_FIELD_NUMBER: _builtins.int
+    dispatchers: _builtins.int
+    """Number of dispatchers that count now."""
+    lsn: _builtins.int
+    """LSN from which on they do; 0 if their number was never changed since the service's start."""
+    moving: _builtins.bool
+    """Whether some producers are still on their way to the new ones."""
+    def __init__(
+        self,
+        *,
+        dispatchers: _builtins.int = ...,
+        lsn: _builtins.int = ...,
+        moving: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatchers", b"dispatchers", "lsn", b"lsn", "moving", b"moving"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleDispatchersResponse: _TypeAlias = ScaleDispatchersResponse  # noqa: Y015

@@ -116,6 +116,11 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersResponse.FromString,
                 _registered_method=True)
+        self.ScaleDispatchers = channel.unary_unary(
+                '/ps2stream.v1.Admin/ScaleDispatchers',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleDispatchersRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleDispatchersResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -289,6 +294,18 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ScaleDispatchers(self, request, context):
+        """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+
+        Scope: admin.
+        FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
+        already, or sessions are moving between mergers.
+        UNAVAILABLE: the new dispatchers are starting; try again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -371,6 +388,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ScaleMergers,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleMergersResponse.SerializeToString,
+            ),
+            'ScaleDispatchers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScaleDispatchers,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleDispatchersRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleDispatchersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -807,6 +829,33 @@ class Admin(object):
             '/ps2stream.v1.Admin/ScaleMergers',
             ps2stream_dot_v1_dot_admin__pb2.ScaleMergersRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.ScaleMergersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScaleDispatchers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/ScaleDispatchers',
+            ps2stream_dot_v1_dot_admin__pb2.ScaleDispatchersRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.ScaleDispatchersResponse.FromString,
             options,
             channel_credentials,
             insecure,

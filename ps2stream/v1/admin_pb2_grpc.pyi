@@ -137,6 +137,14 @@ class AdminStub:
     FAILED_PRECONDITION: sessions are still moving to another number of mergers.
     UNAVAILABLE: the new mergers are starting; try again.
     """
+    ScaleDispatchers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleDispatchersRequest, _admin_pb2.ScaleDispatchersResponse]
+    """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+
+    Scope: admin.
+    FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
+    already, or sessions are moving between mergers.
+    UNAVAILABLE: the new dispatchers are starting; try again.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -246,6 +254,14 @@ class AdminAsyncStub(AdminStub):
     Scope: admin.
     FAILED_PRECONDITION: sessions are still moving to another number of mergers.
     UNAVAILABLE: the new mergers are starting; try again.
+    """
+    ScaleDispatchers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleDispatchersRequest, _admin_pb2.ScaleDispatchersResponse]  # type: ignore[assignment]
+    """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+
+    Scope: admin.
+    FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
+    already, or sessions are moving between mergers.
+    UNAVAILABLE: the new dispatchers are starting; try again.
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
@@ -449,6 +465,20 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         Scope: admin.
         FAILED_PRECONDITION: sessions are still moving to another number of mergers.
         UNAVAILABLE: the new mergers are starting; try again.
+        """
+
+    @_abc_1.abstractmethod
+    def ScaleDispatchers(
+        self,
+        request: _admin_pb2.ScaleDispatchersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ScaleDispatchersResponse, _abc.Awaitable[_admin_pb2.ScaleDispatchersResponse]]:
+        """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+
+        Scope: admin.
+        FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
+        already, or sessions are moving between mergers.
+        UNAVAILABLE: the new dispatchers are starting; try again.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -98,11 +98,15 @@ def test_the_command_waits_for_the_sessions(service: RunningService) -> None:
     assert [line["event"] for line in again] == ["in_force"]
 
 
-def test_the_command_wants_either_workers_or_mergers(service: RunningService) -> None:
-    for options in ((), ("--mergers", "2", "--workers", "2")):
+def test_the_command_wants_one_role(service: RunningService) -> None:
+    for options in (
+        (),
+        ("--mergers", "2", "--workers", "2"),
+        ("--mergers", "2", "--dispatchers", "2"),
+    ):
         found = run(service, "scale", *options)
         assert found.exit_code == 2
-        assert "give either --workers or --mergers" in found.output
+        assert "give one of --workers, --mergers and --dispatchers" in found.output
 
 
 # --- starts and backups amid a move -------------------------------------------------------------
