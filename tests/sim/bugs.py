@@ -52,6 +52,7 @@ from ps2stream.merger import (
 )
 from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
+from ps2stream.protocol import producer_map
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
@@ -1354,4 +1355,53 @@ def guessed_tables_are_taken_for_the_first() -> Iterator[None]:
 def what_was_complete_is_replayed_after_a_move() -> Iterator[None]:
     """A restarted dispatcher sends pairs again to a merger that has not seen them."""
     with patch(open_batches.OpenBatches, "is_known_complete", lambda self, lsn: False):
+        yield
+
+
+# --- dispatchers that join ----------------------------------------------------------------
+
+
+@bug
+def new_dispatchers_accept_before_they_count() -> Iterator[None]:
+    """A new dispatcher accepts objects as soon as it has caught up with the ledger."""
+
+    def hasty(self: Any) -> bool:
+        return self._ready_at is not None and self.applied >= self._ready_at
+
+    with patch(dispatcher_router.RouterMachine, "ready", property(hasty)):
+        yield
+
+
+@bug
+def nobody_waits_for_new_dispatchers() -> Iterator[None]:
+    """Updates are acknowledged though a new dispatcher has not applied them."""
+    count = followers.FollowerProgress.count_dispatchers
+
+    def few(self: Any, dispatchers: int) -> None:
+        known = len(self._applied)
+        count(self, dispatchers)
+        self._applied = dict(list(self._applied.items())[:known])
+
+    with patch(followers.FollowerProgress, "count_dispatchers", few):
+        yield
+
+
+@bug
+def receivers_do_not_count_new_dispatchers() -> Iterator[None]:
+    """Workers and mergers drop deleted queries that batches of a new dispatcher need."""
+    with patch(open_batches.OpenBatches, "counted", 0):
+        yield
+
+
+@bug
+def producers_come_without_their_windows() -> Iterator[None]:
+    """A dispatcher that gains producers does not ask what they have published."""
+    with patch(producer_map.ProducerMap, "sources_of", lambda self, dispatcher: set()):
+        yield
+
+
+@bug
+def windows_leave_before_publications_are_over() -> Iterator[None]:
+    """A dispatcher gives windows away while publications of their producers are open."""
+    with patch(identified.IdentifiedPublications, "open_producers", ()):
         yield

@@ -59,13 +59,15 @@ class SimTopology(Topology):
     controlled: bool = True  # whether there is a controller
     most_workers: int = 0  # of all plans that come; those that a plan does not name wait
     most_mergers: int = 0  # that are ever requested; those that have no sessions wait
+    most_dispatchers: int = 0  # likewise; those that do not count accept nothing
 
     def addresses(self) -> list[Address]:
         more = range(self.plan.workers, self.most_workers)
         found = [a for a in super().addresses() if self.controlled or a.role != "controller"]
         mergers = range(self.mergers, self.most_mergers)
         others = [Address("merger", i) for i in mergers]
-        return [*others, *(Address("worker", i) for i in more), *found]
+        joining = [Address("dispatcher", i) for i in range(self.dispatchers, self.most_dispatchers)]
+        return [*others, *(Address("worker", i) for i in more), *found, *joining]
 
     @property
     def clock_us(self) -> Callable[[], int]:
@@ -385,8 +387,10 @@ class Cluster:
                 shell = SequencerShell(address, place, self.topology, first)
                 if first:
                     shell.pair_logs(logs, self.accept_loss)  # type: ignore[arg-type]
-                shell.workers(self.topology.most_workers)
-                shell.mergers(max(self.topology.most_mergers, self.topology.mergers))
+                shell.run_actors("worker", self.topology.most_workers)
+                dispatchers = max(self.topology.most_dispatchers, self.topology.dispatchers)
+                shell.run_actors("dispatcher", dispatchers)
+                shell.run_actors("merger", max(self.topology.most_mergers, self.topology.mergers))
             case "worker":
                 policy = SnapshotPolicy(_Place(self), 1, self.topology.snapshot_s)  # type: ignore[arg-type]
                 shell = WorkerShell(address, epoch, self.topology, policy)
@@ -459,6 +463,9 @@ class _Logs:
 
     def check(self, _topology: Topology, _notes: object) -> None:
         """The shape never changes."""
+
+    def recorded_dispatchers(self) -> str | None:
+        return self._cluster.ledger.dispatchers or None
 
     def forget_restored(self) -> None:
         """It never is."""

@@ -35,6 +35,7 @@ class Ledger(MemoryStore):
         self.broken: list[str] = []
         self.plan = ""  # JSON of the one that objects are routed by, once a move changed it
         self.mergers = 0  # how many there are, once a change was recorded
+        self.dispatchers = ""  # what a change noted of the number of dispatchers
         self._rng = rng
         self._answered: set[tuple[int, int, int]] = set()
         self._requests_done: set[tuple[str, str]] = set()
@@ -78,6 +79,7 @@ class Ledger(MemoryStore):
             self.history.append(QueryRows.decode(change.batch.rows.data))
             self.times.append(self.now_ms())
         self.plan = change.plan or self.plan
+        self.dispatchers = change.dispatchers or self.dispatchers
         self.mergers = change.mergers or self.mergers
         for answer in change.answers:
             if answer[:3] in self._answered:

@@ -30,6 +30,9 @@ the deliberate bugs by messages as they are."""
 SCALED = 2000
 """Seeds from here on change the number of mergers; those below have always the same."""
 MOST_MERGERS = 4
+GROWN = 3000
+"""Seeds from here on let dispatchers join."""
+MOST_DISPATCHERS = 4
 REPLACED = ["r0", "r1", "r2", "r3"]
 """The ids of queries that are replaced; each is mostly of one session."""
 ROLES = ["dispatcher", "worker", "merger", "sequencer"]
@@ -132,6 +135,8 @@ class _Author:
             draw_withdrawals(withdrawn, self.peace, self.events[:], self._add, draw, SESSIONS)
         if self.seed >= SCALED:
             self._scale_mergers(random.Random(f"{self.seed} mergers"))
+        if self.seed >= GROWN:
+            self._scale_dispatchers(random.Random(f"{self.seed} dispatchers"))
         inquiries = random.Random(f"{self.seed} inquiries")
         for _ in range(inquiries.choice([0, 1, 5]) if self.topology.sample_objects else 0):
             at, where = int(inquiries.random() * self.peace), inquiries.randrange(3)
@@ -318,6 +323,22 @@ class _Author:
             for _ in range(rng.choice([0, 0, 1, 1, 3])):
                 role = rng.choice(["dispatcher", "sequencer", "merger", "merger", "merger"])
                 count = MOST_MERGERS if role == "merger" else self._count(role)
+                later = min(at + rng.choice([5, 30, 100, 300, 1_000]), self.peace - 1)
+                self._add(later, "crash_one", role, rng.randrange(count), rng.random() < 0.5)
+
+    def _scale_dispatchers(self, rng: random.Random) -> None:
+        """More dispatchers, publications that are repeated meanwhile, and deaths of those that
+        take part."""
+        self.topology = dataclasses.replace(self.topology, most_dispatchers=MOST_DISPATCHERS)
+        dispatchers = self.topology.dispatchers
+        while dispatchers < MOST_DISPATCHERS:
+            dispatchers += rng.choice([1, 1, 2])
+            at = int(rng.random() * self.peace * 0.8)
+            where = rng.randrange(self.topology.dispatchers)
+            self._add(at, "scale_dispatchers", where, min(dispatchers, MOST_DISPATCHERS))
+            for _ in range(rng.choice([0, 1, 2, 4])):
+                role = rng.choice(["dispatcher", "dispatcher", "sequencer", "worker", "merger"])
+                count = MOST_DISPATCHERS if role == "dispatcher" else self._count(role)
                 later = min(at + rng.choice([5, 30, 100, 300, 1_000]), self.peace - 1)
                 self._add(later, "crash_one", role, rng.randrange(count), rng.random() < 0.5)
 

@@ -175,6 +175,10 @@ class World(Cluster):
         """Let sessions move to this number of mergers."""
         self.clock.spawn(self._scale_mergers(where, mergers))
 
+    def scale_dispatchers(self, where: int, dispatchers: int) -> None:
+        """Let dispatchers join until there are so many; fewer are refused."""
+        self.clock.spawn(self._scale_dispatchers(where, dispatchers))
+
     def jump(self, whose: str, ms: int) -> None:
         """A clock jumps ahead, or back."""
         skews = self.clock.skews
@@ -194,7 +198,8 @@ class World(Cluster):
             given = RoutingPlan.from_dict(json.loads(self.ledger.plan), given.analysis)
         values = {f: getattr(self.topology, f) for f in self.topology.__dataclass_fields__}
         mergers = self.ledger.mergers or self.topology.mergers
-        self.topology = SimTopology(**{**values, "plan": given, "mergers": mergers})
+        found = {"plan": given, "mergers": mergers, "dispatchers": self._counted}
+        self.topology = SimTopology(**{**values, **found})
 
     def lose_log(self, role: str, index: int, down: int) -> None:
         """Everything stops, and when it comes back this actor's log is gone."""
@@ -306,7 +311,7 @@ class World(Cluster):
                     found.append(f"{process.name}: {router.in_flight} batches")
                 if len(process.edge.machine.publications.identified):
                     found.append(f"{process.name} has publications to answer")
-                if not router.ready:
+                if not router.ready and process.address.index < self._counted:
                     found.append(f"{process.name} is not ready")
             elif process.address.role == "merger" and machine.busy:
                 found.append(f"{process.name} sends")
@@ -314,7 +319,7 @@ class World(Cluster):
                 found.append(f"{process.name}: {machine.held} held")
             elif process.address == SEQUENCER and machine.strategy.following is not None:
                 found.append("a move is under way")
-            if process.address == SEQUENCER and process.shell.machine.sessions_move:  # type: ignore[attr-defined]
+            if process.address == SEQUENCER and process.shell.machine.tables.is_changing:  # type: ignore[attr-defined]
                 found.append("sessions move")
         for name, box in self.boxes.items():
             if not any(reader.connected for reader in self.readers[name]):
@@ -322,6 +327,12 @@ class World(Cluster):
             elif self.clock.now - box.touched < QUIET_MS:
                 found.append(f"{name} is served")
         return found
+
+    @property
+    def _counted(self) -> int:
+        """The dispatchers that count."""
+        noted = self.ledger.dispatchers.split()
+        return int(noted[0]) if noted else self.topology.dispatchers
 
     def moves(self) -> list[dict[str, Any]]:
         """Those that ended, as they are told."""
@@ -491,6 +502,26 @@ class World(Cluster):
             yield 100
         self.scaled += 1
         self.open.remove(f"scale to {mergers} mergers")
+
+    def _scale_dispatchers(self, where: int, dispatchers: int) -> Task:
+        self.open.append(f"scale to {dispatchers} dispatchers")
+        while True:
+            process = reach(self, self._rng, where)
+            if process is None:
+                yield 300
+                continue
+            ask: Callable[[Any], Future[Any]] = lambda edge: edge.dispatchers(dispatchers)  # noqa: E731
+            try:
+                reply = yield call(self, process, ask)
+            except (Unavailable, ResourceExhausted):
+                continue
+            problem = reply.problem.tobytes().decode()
+            self.tell(f"to {dispatchers} dispatchers: {problem or 'begun'}")
+            if not problem or "fewer" in problem:
+                break
+            yield 100
+        self.scaled += not problem
+        self.open.remove(f"scale to {dispatchers} dispatchers")
 
     def _publish(
         self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]

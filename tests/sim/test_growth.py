@@ -1,0 +1,89 @@
+"""Dispatchers that join, whoever dies at whatever step: nothing is lost, nothing comes twice, and
+it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from ps2stream.dispatcher.window_moves import WindowMoves
+from ps2stream.sequencer.machine import SequencerMachine
+from tests.sim.moving import CLIENTS, worlds_of
+from tests.sim.run import play
+from tests.sim.scenario import GROWN, Event, Scenario, scenario
+
+STEPS = ("recorded", "asked", "arrived")
+GROWTHS = (2, 4)
+"""The numbers of dispatchers that are requested, one after the other."""
+
+
+def with_growth(seed: int) -> Scenario:
+    """Clients, some of whom repeat publications, and dispatchers that join amid what they do."""
+    script = scenario(seed)
+    topology = dataclasses.replace(script.topology, dispatchers=1, most_dispatchers=max(GROWTHS))
+    events = [e for e in script.events if e.what in (*CLIENTS, "repeat")]
+    for n, wanted in enumerate(GROWTHS, 1):
+        events.append(Event(script.peace * n // 4, "scale_dispatchers", (n, wanted)))
+    events.sort(key=lambda event: event.at)
+    return script._replace(topology=topology, events=tuple(events))
+
+
+def killed(
+    script: Scenario, step: str, which: int, role: str, index: int, delay: int
+) -> tuple[list[str], int]:
+    """Plays it, with a death so many ms after step number `which` of this kind. Returns what is
+    wrong, and how many steps there were."""
+    worlds: list[Any] = []
+    seen = 0
+
+    def note() -> None:
+        nonlocal seen
+        if seen == which:
+            worlds[0].clock.after(delay, worlds[0].crash_one, role, index, delay > 0)
+        seen += 1
+
+    def noting(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(self: object, *args: Any) -> Any:
+            found = inner(self, *args)
+            if name == step and (name != "recorded" or len(args[1])):
+                note()
+            return found
+
+        return noted
+
+    record = noting("recorded", SequencerMachine._record_change)
+    with (
+        worlds_of(worlds),
+        mock.patch.object(SequencerMachine, "_record_change", record),
+        mock.patch.object(WindowMoves, "answer", noting("asked", WindowMoves.answer)),
+        mock.patch.object(WindowMoves, "receive", noting("arrived", WindowMoves.receive)),
+    ):
+        found = play(script)
+    wrong = list(found.violations)
+    if found.events["scaled"] != len(GROWTHS):
+        wrong.append(f"only {found.events['scaled']} changes of the number of dispatchers")
+    return wrong, seen
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
+def test_a_death_at_every_step(role: str, step: str) -> None:
+    script = with_growth(GROWN + 1)
+    died = 0
+    for index in range(3 if role == "dispatcher" else 1):
+        for which, delay in ((0, 0), (1, 30), (2, 0)):
+            wrong, seen = killed(script, step, which, role, index, delay)
+            assert not wrong, (which, index, delay)
+            died += seen > which
+    assert died
+
+
+@pytest.mark.parametrize("seed", range(GROWN, GROWN + 4))
+def test_growth_among_all_other_faults(seed: int) -> None:
+    found = play(scenario(seed))
+    assert not found.violations
+    assert found.events["scaled"]
