@@ -67,7 +67,10 @@ class FailedPrecondition(Ps2StreamError):
 
 
 class Unavailable(Ps2StreamError):
-    """The service cannot answer now; a retry may succeed."""
+    """The service cannot answer now; a retry may succeed. `was_sent`: False if the call has surely
+    not reached it."""
+
+    was_sent = True
 
 
 class Cancelled(Ps2StreamError):

@@ -15,6 +15,8 @@ VIOLATIONS: Final = 64  # violations that one error lists; the check stops there
 TEXT_BYTES: Final = 64 * 1024  # the text of one object
 FOLDED_TEXT_BYTES: Final = 128 * 1024  # the same text after folding: U+FDFA grows elevenfold
 
+DISPATCHERS: Final = 64  # of a service, and addresses that a client knows
+
 ATTRIBUTES: Final = 64  # of one object
 ATTRIBUTE_NAME_BYTES: Final = 64
 ATTRIBUTE_TEXT_BYTES: Final = 1024  # a text value

@@ -34,7 +34,7 @@ NAMES = {
 # What docstrings and messages say otherwise of the synchronous client. Each must be found.
 PHRASES = {
     "asynchronous client": "synchronous client",
-    "dispatcher, for one event loop.": "dispatcher. It may be used by several threads.",
+    "or several, for one event loop.": "or several. It may be used by several threads.",
     "however many batches later": "from any thread and however\n        many batches later",
     "The stream opens in `async with`, or when it is first read.": "The stream is open when this "
     "returns.",

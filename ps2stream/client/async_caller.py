@@ -32,7 +32,7 @@ ADMIN = "/ps2stream.v1.Admin/"
 
 
 class AsyncCaller:
-    """A connection to a dispatcher, and how calls are made over it. The parameters are those of the
+    """A connection to dispatchers, and how calls are made over it. The parameters are those of the
     client."""
 
     def __init__(
@@ -45,7 +45,7 @@ class AsyncCaller:
         tls_cert: File | None = None,
         tls_key: File | None = None,
     ) -> None:
-        self._channel = AsyncChannel(target, access(target, token, tls_ca, tls_cert, tls_key))
+        self._channel = AsyncChannel(access(target, token, tls_ca, tls_cert, tls_key))
         self._subscriptions: weakref.WeakSet[AsyncSubscription] = weakref.WeakSet()
         self.target = target
         self._timeout = min(timeout, requests.LONGEST_S)

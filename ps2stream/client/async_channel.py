@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -26,6 +27,7 @@ from ps2stream.client.answers import WatchReport
 from ps2stream.client.connection import ChannelAccess
 from ps2stream.client.failures import rpc_error
 from ps2stream.client.joining import RequestJoiner
+from ps2stream.client.spreading import ChosenCall, DispatcherChoice
 from ps2stream.errors import Cancelled, FailedPrecondition, Unavailable
 
 V = TypeVar("V")
@@ -38,50 +40,66 @@ async_sleep = asyncio.sleep
 
 
 class AsyncChannel:
-    """A channel to one dispatcher."""
+    """The channels to the dispatchers that are known, each of which can be called."""
 
-    def __init__(self, target: str, access: ChannelAccess) -> None:
+    def __init__(self, access: ChannelAccess) -> None:
         self._metadata = access.metadata
         self._closed = False
-        self._methods: dict[str, Any] = {}
-        self._channel = (
+        self._methods: dict[tuple[int, str], Any] = {}
+        self._choice = DispatcherChoice(len(access.targets))
+        self._channels = [
             grpc.aio.insecure_channel(target, requests.CHANNEL_OPTIONS)
             if access.credentials is None
             else grpc.aio.secure_channel(target, access.credentials, requests.CHANNEL_OPTIONS)
-        )
+            for target in access.targets
+        ]
 
     async def close(self) -> None:
-        """Ends the channel, and with it every call that is under way."""
+        """Ends the channels, and with them every call that is under way."""
         self._closed = True
-        await self._channel.close()
+        for channel in self._channels:
+            await channel.close()
 
     async def call(self, name: str, request: bytes, timeout: float) -> bytes:
-        """Makes a unary call and returns the answer. Raises the errors of `ps2stream.errors`, and
-        TimeoutError."""
-        self._check_open()
-        method = self._methods.get(name)
-        if method is None:
-            method = self._methods[name] = self._channel.unary_unary(name)
-        return bytes(
-            await self._wait_for(method(request, timeout=timeout, metadata=self._metadata))
-        )
+        """Makes a unary call and returns the answer; another dispatcher is called where one cannot
+        be reached. Raises the errors of `ps2stream.errors`, and TimeoutError."""
+        for left in reversed(range(len(self._channels))):
+            self._check_open()
+            try:
+                with self._choice.begin_call() as opened:
+                    method = self._find_method(opened.number, name)
+                    call = method(request, timeout=timeout, metadata=self._metadata)
+                    return bytes(await self._wait_for(call))
+            except Unavailable as error:
+                if error.was_sent or not left:
+                    raise
+        raise AssertionError("there is a dispatcher")
+
+    def _find_method(self, number: int, name: str) -> Any:
+        """Returns gRPC's callable of a unary method of this dispatcher."""
+        found = self._methods.get((number, name))
+        if found is None:
+            found = self._methods[number, name] = self._channels[number].unary_unary(name)
+        return found
 
     async def collect(self, name: str, request: bytes, timeout: float) -> list[bytes]:
         """Makes a call that is answered by a stream, and returns its answers. Raises as `call`."""
         self._check_open()
-        method: Any = self._channel.unary_stream(name)
-        answers = method(request, timeout=timeout, metadata=self._metadata)
+        with self._choice.begin_call() as opened:
+            method: Any = self._channels[opened.number].unary_stream(name)
+            answers = method(request, timeout=timeout, metadata=self._metadata)
 
-        async def read_answers() -> list[bytes]:
-            return [data async for data in answers]
+            async def read_answers() -> list[bytes]:
+                return [data async for data in answers]
 
-        return await self._wait_for(read_answers())
+            return await self._wait_for(read_answers())
 
     def open_feed(self, name: str, request: bytes) -> AsyncStream:
         """Makes a call that is answered by a stream, to be read answer by answer."""
         self._check_open()
-        method: Any = self._channel.unary_stream(name)
-        return AsyncStream(method(request, metadata=self._metadata))
+        with self._choice.begin_call(lasts=True) as opened:
+            method: Any = self._channels[opened.number].unary_stream(name)
+            return AsyncStream(method(request, metadata=self._metadata), opened.pass_on())
 
     def open_stream(
         self, name: str, *, buffered: bool = False, joiner: RequestJoiner | None = None
@@ -89,10 +107,11 @@ class AsyncChannel:
         """Opens a stream in both directions, of which `joiner` joins requests. Nothing is to be
         done for one that is `buffered`."""
         self._check_open()
-        method: Any = self._channel.stream_stream(name)
         outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         sent = _take_requests(outbox, joiner or RequestJoiner())
-        return AsyncStream(method(sent, metadata=self._metadata), outbox)
+        with self._choice.begin_call(lasts=True) as opened:
+            method: Any = self._channels[opened.number].stream_stream(name)
+            return AsyncStream(method(sent, metadata=self._metadata), opened.pass_on(), outbox)
 
     async def _wait_for(self, answer: Awaitable[V]) -> V:
         try:
@@ -113,8 +132,12 @@ class AsyncChannel:
 class AsyncStream:
     """A stream of requests and answers."""
 
-    def __init__(self, call: Any, outbox: asyncio.Queue[bytes | None] | None = None) -> None:
+    def __init__(
+        self, call: Any, opened: ChosenCall, outbox: asyncio.Queue[bytes | None] | None = None
+    ) -> None:
         self._call = call
+        self._opened = opened
+        weakref.finalize(self, opened.end)
         self._outbox = outbox
         self._reading: asyncio.Task[bytes] | None = None
 
@@ -140,7 +163,7 @@ class AsyncStream:
         does."""
         # A read that is cancelled would cancel the whole call, so it goes on until the next one.
         if self._reading is None:
-            self._reading = asyncio.ensure_future(_read_answer(self._call))
+            self._reading = asyncio.ensure_future(_read_answer(self._call, self._opened))
             self._reading.add_done_callback(_mark_retrieved)
         reading = self._reading
         await asyncio.wait({reading}, timeout=timeout)
@@ -162,6 +185,7 @@ class AsyncStream:
         """Ends the stream now."""
         self.end_requests()
         self._call.cancel()
+        self._opened.end()
 
 
 async def _take_requests(
@@ -179,14 +203,17 @@ async def _take_requests(
             return
 
 
-async def _read_answer(call: Any) -> bytes:
+async def _read_answer(call: Any, opened: ChosenCall) -> bytes:
     try:
         data = await call.read()
     except grpc.aio.AioRpcError as error:
-        raise rpc_error(error) from None
+        failure = rpc_error(error)
+        opened.end(failure)
+        raise failure from None
     except (asyncio.CancelledError, asyncio.InvalidStateError):
         raise Cancelled("the stream was closed") from None
     if data is grpc.aio.EOF:
+        opened.end()
         raise Unavailable("the service ended the stream")
     return bytes(data)
 

@@ -35,7 +35,11 @@ __all__ = ["AsyncClient", "AsyncSubscription"]
 
 
 class AsyncClient(AsyncAdminCaller):
-    """A connection to a dispatcher, for one event loop.
+    """A connection to one dispatcher or several, for one event loop.
+
+    `target` is HOST:PORT, or several of them with commas between, as `status` lists them in
+    `endpoints`. Each call then goes to the less busy one of two that are drawn at random, and a
+    dispatcher that does not answer is passed over while there are others.
 
     `token` is what `ps2stream token create` printed. `tls_ca` is a PEM file of the authorities to
     trust, or "system" for those that this machine trusts; `tls_cert` and `tls_key` are PEM files

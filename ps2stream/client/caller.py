@@ -33,7 +33,7 @@ ADMIN = "/ps2stream.v1.Admin/"
 
 
 class Caller:
-    """A connection to a dispatcher, and how calls are made over it. The parameters are those of the
+    """A connection to dispatchers, and how calls are made over it. The parameters are those of the
     client."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Caller:
         tls_cert: File | None = None,
         tls_key: File | None = None,
     ) -> None:
-        self._channel = Channel(target, access(target, token, tls_ca, tls_cert, tls_key))
+        self._channel = Channel(access(target, token, tls_ca, tls_cert, tls_key))
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self.target = target
         self._timeout = min(timeout, requests.LONGEST_S)

@@ -20,6 +20,7 @@ from ps2stream.client.connection import ChannelAccess
 from ps2stream.client.failures import rpc_error
 from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.requests import LONGEST_S
+from ps2stream.client.spreading import ChosenCall, DispatcherChoice
 from ps2stream.errors import FailedPrecondition, Unavailable
 
 V = TypeVar("V")
@@ -34,56 +35,74 @@ _Outbox = queue.SimpleQueue[bytes | None]
 
 
 class Channel:
-    """A channel to one dispatcher."""
+    """The channels to the dispatchers that are known, each of which can be called."""
 
-    def __init__(self, target: str, access: ChannelAccess) -> None:
+    def __init__(self, access: ChannelAccess) -> None:
         self._metadata = access.metadata
         self._closed = False
-        self._methods: dict[str, Any] = {}  # making one takes as long as a third of a call
-        self._channel = (
+        # Making a method takes as long as a third of a call.
+        self._methods: dict[tuple[int, str], Any] = {}
+        self._choice = DispatcherChoice(len(access.targets))
+        self._channels = [
             grpc.insecure_channel(target, requests.CHANNEL_OPTIONS)
             if access.credentials is None
             else grpc.secure_channel(target, access.credentials, requests.CHANNEL_OPTIONS)
-        )
+            for target in access.targets
+        ]
 
     def close(self) -> None:
-        """Ends the channel, and with it every call that is under way."""
+        """Ends the channels, and with them every call that is under way."""
         self._closed = True
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def call(self, name: str, request: bytes, timeout: float) -> bytes:
-        """Makes a unary call and returns the answer. Raises the errors of `ps2stream.errors`, and
-        TimeoutError."""
-        method = self._find_method(name)
-        return self._begin_call(lambda: bytes(method(request, timeout, self._metadata)))
+        """Makes a unary call and returns the answer; another dispatcher is called where one cannot
+        be reached. Raises the errors of `ps2stream.errors`, and TimeoutError."""
+        for left in reversed(range(len(self._channels))):
+            try:
+                return self._call_one(name, request, timeout)
+            except Unavailable as error:
+                if error.was_sent or not left:
+                    raise
+        raise AssertionError("there is a dispatcher")
 
-    def _find_method(self, name: str) -> Any:
-        """Returns gRPC's callable of a unary method."""
-        found = self._methods.get(name)
+    def _call_one(self, name: str, request: bytes, timeout: float) -> bytes:
+        with self._choice.begin_call() as opened:
+            method = self._find_method(opened.number, name)
+            return self._begin_call(lambda: bytes(method(request, timeout, self._metadata)))
+
+    def _find_method(self, number: int, name: str) -> Any:
+        """Returns gRPC's callable of a unary method of this dispatcher."""
+        found = self._methods.get((number, name))
         if found is None:
-            found = self._methods[name] = self._channel.unary_unary(name)
+            found = self._methods[number, name] = self._channels[number].unary_unary(name)
         return found
 
     def collect(self, name: str, request: bytes, timeout: float) -> list[bytes]:
         """Makes a call that is answered by a stream, and returns its answers. Raises as `call`."""
-        method: Any = self._channel.unary_stream(name)
-        return self._begin_call(lambda: list(method(request, timeout, self._metadata)))
+        with self._choice.begin_call() as opened:
+            method: Any = self._channels[opened.number].unary_stream(name)
+            return self._begin_call(lambda: list(method(request, timeout, self._metadata)))
 
     def open_feed(self, name: str, request: bytes) -> Stream:
         """Makes a call that is answered by a stream, to be read answer by answer."""
-        method: Any = self._channel.unary_stream(name)
-        return Stream(self._begin_call(lambda: method(request, None, self._metadata)))
+        with self._choice.begin_call(lasts=True) as opened:
+            method: Any = self._channels[opened.number].unary_stream(name)
+            call = self._begin_call(lambda: method(request, None, self._metadata))
+            return Stream(call, opened.pass_on())
 
     def open_stream(
         self, name: str, *, buffered: bool = False, joiner: RequestJoiner | None = None
     ) -> Stream:
         """Opens a stream in both directions. With `buffered`, answers are read as they come, so the
         protocol must bound them; reads may then have a time limit. `joiner` joins requests."""
-        method: Any = self._channel.stream_stream(name)
         outbox: _Outbox = queue.SimpleQueue()
         sent = take_requests(outbox, joiner or RequestJoiner())
-        call = self._begin_call(lambda: method(sent, None, self._metadata))
-        return Stream(call, outbox, buffered=buffered)
+        with self._choice.begin_call(lasts=True) as opened:
+            method: Any = self._channels[opened.number].stream_stream(name)
+            call = self._begin_call(lambda: method(sent, None, self._metadata))
+            return Stream(call, opened.pass_on(), outbox, buffered=buffered)
 
     def _begin_call(self, begin: Callable[[], V]) -> V:
         try:
@@ -101,17 +120,26 @@ class Stream:
     """A stream of requests and answers. A buffered one has a thread of its own that reads, because
     gRPC's reads cannot be given a time limit."""
 
-    def __init__(self, call: Any, outbox: _Outbox | None = None, *, buffered: bool = False) -> None:
+    def __init__(
+        self,
+        call: Any,
+        opened: ChosenCall,
+        outbox: _Outbox | None = None,
+        *,
+        buffered: bool = False,
+    ) -> None:
         self._call = call
+        self._opened = opened
         self._outbox = outbox
         self._inbox: _Inbox = queue.SimpleQueue()
         self._reader: threading.Thread | None = None
         if buffered:
             self._reader = threading.Thread(
-                target=_read_answers, args=(call, self._inbox), name="ps2stream-reader", daemon=True
-            )
+                target=_read_answers, args=(call, opened, self._inbox), daemon=True,
+                name="ps2stream-reader",
+            )  # fmt: skip
             self._reader.start()
-        weakref.finalize(self, _end_call, call, outbox)
+        weakref.finalize(self, _end_call, call, opened, outbox)
 
     def write(self, data: bytes) -> None:
         """Sends a request, now or when the ones before it are sent. When the stream has ended, the
@@ -127,7 +155,7 @@ class Stream:
     def read(self) -> bytes:
         """Returns the next answer. Raises the stream's status, or Unavailable at its end."""
         if self._reader is None:
-            return _read_answer(self._call)
+            return _read_answer(self._call, self._opened)
         data = self.read_within(None)
         assert data is not None
         return data
@@ -152,7 +180,7 @@ class Stream:
 
     def cancel(self) -> None:
         """Ends the stream now."""
-        _end_call(self._call, self._outbox)
+        _end_call(self._call, self._opened, self._outbox)
 
 
 def take_requests(outbox: _Outbox, joiner: RequestJoiner) -> Iterator[bytes]:
@@ -167,26 +195,30 @@ def take_requests(outbox: _Outbox, joiner: RequestJoiner) -> Iterator[bytes]:
             return
 
 
-def _end_call(call: Any, outbox: _Outbox | None) -> None:
+def _end_call(call: Any, opened: ChosenCall, outbox: _Outbox | None) -> None:
     if outbox is not None:
         outbox.put(None)
     call.cancel()
+    opened.end()
 
 
-def _read_answer(call: Any) -> bytes:
+def _read_answer(call: Any, opened: ChosenCall) -> bytes:
     try:
         return bytes(next(call))
     except StopIteration:
+        opened.end()
         raise Unavailable("the service ended the stream") from None
     except grpc.RpcError as error:
-        raise rpc_error(error) from None
+        failure = rpc_error(error)
+        opened.end(failure)
+        raise failure from None
 
 
-def _read_answers(call: Any, inbox: _Inbox) -> None:
+def _read_answers(call: Any, opened: ChosenCall, inbox: _Inbox) -> None:
     """Reads until the stream ends, and puts its end last."""
     try:
         while True:
-            inbox.put(_read_answer(call))
+            inbox.put(_read_answer(call, opened))
     except Exception as error:  # noqa: BLE001 - `read` raises it
         inbox.put(error)
 

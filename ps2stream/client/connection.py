@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import grpc
 
+from ps2stream.client.targets import split_target
 from ps2stream.errors import invalid
 from ps2stream.security import is_loopback
 
@@ -17,9 +18,10 @@ File = str | os.PathLike[str]
 
 
 class ChannelAccess(NamedTuple):
-    """The credentials of a channel, None for plaintext, and the metadata that goes with every
-    call."""
+    """Where the dispatchers are; the credentials of the channels to them, None for plaintext; and
+    the metadata that goes with every call."""
 
+    targets: tuple[str, ...]
     credentials: grpc.ChannelCredentials | None
     metadata: tuple[tuple[str, str], ...]
 
@@ -34,8 +36,7 @@ def access(
     """Returns the access to `target` with this token and these PEM files; `tls_ca` or a client
     certificate asks for TLS. Raises InvalidArgument, never showing the token, for what cannot be
     used and for a token that would travel to another machine in plaintext."""
-    if not isinstance(target, str) or not target:
-        raise invalid("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
+    targets = split_target(target)
     if token is not None and not isinstance(token, str):
         raise invalid("token", f"expected a string, got {type(token).__name__}")
     if (tls_cert is None) != (tls_key is None):
@@ -48,12 +49,12 @@ def access(
             _read_file("tls_cert", tls_cert),
         )
     if not token:
-        return ChannelAccess(credentials, ())
+        return ChannelAccess(targets, credentials, ())
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise invalid("token", "has characters that no token has")
-    if credentials is None and not _is_local(target):
+    if credentials is None and not all(map(_is_local, targets)):
         raise invalid("token", f"would travel in plaintext to {target}; give tls_ca")
-    return ChannelAccess(credentials, (("authorization", f"Bearer {token}"),))
+    return ChannelAccess(targets, credentials, (("authorization", f"Bearer {token}"),))
 
 
 def _is_local(target: str) -> bool:

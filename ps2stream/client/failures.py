@@ -68,7 +68,9 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
         case "DEADLINE_EXCEEDED":
             return TimeoutError(message)
         case "UNAVAILABLE":
-            return Unavailable(_describe_connection_failure(message) or message)
+            failure = Unavailable(_describe_connection_failure(message) or message)
+            failure.was_sent = str(failure) == message
+            return failure
     kinds: dict[str, type[Ps2StreamError]] = {
         "ALREADY_EXISTS": AlreadyExists,
         "CANCELLED": Cancelled,

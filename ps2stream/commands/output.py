@@ -229,6 +229,11 @@ def parse_address(ctx: click.Context, param: click.Parameter, value: str) -> str
     return value
 
 
+def parse_server(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Checks the value of an option HOST:PORT[,HOST:PORT...], as its callback."""
+    return ",".join(parse_address(ctx, param, each.strip()) for each in value.split(","))
+
+
 def parse_addresses(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -287,9 +292,9 @@ def server_option(command: F) -> F:
         envvar="PS2STREAM_SERVER",
         show_default=True,
         show_envvar=True,
-        metavar="HOST:PORT",
-        callback=parse_address,
-        help="Address of a dispatcher of the running service.",
+        metavar="HOST:PORT[,...]",
+        callback=parse_server,
+        help="Address of a dispatcher of the running service, or of several.",
     )(timeout_option(command))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 
+from ps2stream.client.targets import split_target
 from ps2stream.errors import Unavailable
 
 LISTEN_S = 1.0
@@ -16,7 +17,21 @@ HINT = (
 
 def check_presence(server: str) -> None:
     """Raises Unavailable, with what to do, where HOST:PORT or unix:PATH refuses a connection, or
-    HOST is not known. Any other trouble is left to the call, which may name it better."""
+    HOST is not known; with several of them, if all do. Any other trouble is left to the call, which
+    may name it better."""
+    first: Unavailable | None = None
+    for address in split_target(server):
+        try:
+            _check_address(address)
+        except Unavailable as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
+
+
+def _check_address(server: str) -> None:
     try:
         if server.startswith("unix:"):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

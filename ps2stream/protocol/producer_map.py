@@ -12,8 +12,6 @@ import numpy as np
 
 from ps2stream.protocol.frame import I64
 
-MAX_DISPATCHERS = 64
-
 
 class ProducerMap(NamedTuple):
     """The number of dispatchers from the LSN `lsn` on, and the one before, which is the same once

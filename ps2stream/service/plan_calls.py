@@ -15,11 +15,10 @@ from ps2stream.errors import (
     Unavailable,
     invalid,
 )
-from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
+from ps2stream.limits import DISPATCHERS, PLAN_BYTES, REQUEST_BYTES
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.protocol.messages.handover import DispatchersReply, MergersReply
 from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
-from ps2stream.protocol.producer_map import MAX_DISPATCHERS
 from ps2stream.protocol.session_map import MAX_MERGERS
 from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.routing.plan_changes import PlanState, strategy_of
@@ -127,10 +126,8 @@ class PlanCalls:
 
     def _scale_dispatchers(self, data: bytes, call: OpenCall) -> bytes:
         request = parse(admin_pb2.ScaleDispatchersRequest, data, REQUEST_BYTES, "request_bytes")
-        if request.dispatchers > MAX_DISPATCHERS:
-            problem = (
-                f"expected 1 to {MAX_DISPATCHERS} dispatchers, or 0, got {request.dispatchers}"
-            )
+        if request.dispatchers > DISPATCHERS:
+            problem = f"expected 1 to {DISPATCHERS} dispatchers, or 0, got {request.dispatchers}"
             raise invalid("dispatchers", problem)
         reply = _check_reply(wait(self._gateway.dispatchers(request.dispatchers), call))
         answer = admin_pb2.ScaleDispatchersResponse(

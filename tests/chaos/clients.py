@@ -310,7 +310,8 @@ class Updater(Customer):
         self._operations = 0
         self._call = 0
         self.give_up = threading.Event()
-        trust, self._metadata = access(self.targets[0], **self.history.access)
+        found = access(self.targets[0], **self.history.access)
+        trust, self._metadata = found.credentials, found.metadata
         self._channels = [
             grpc.insecure_channel(target, requests.CHANNEL_OPTIONS)
             if trust is None

@@ -78,3 +78,23 @@ def test_a_timeout_that_is_given_waits_for_the_service(free: int) -> None:
         starting.join()
         served[0].stop(0)
     assert (found.exit_code, found.stdout) == (0, f"127.0.0.1:{free} serves\n")
+
+
+def test_of_several_dispatchers_one_is_enough(free: int) -> None:
+    gone = f"127.0.0.1:{free}"
+    server = serve(GATEWAY, "127.0.0.1", 0)
+    try:
+        both = f"{gone}, 127.0.0.1:{server.port}"
+        for _ in range(5):
+            found = CliRunner().invoke(main, ["health", "--server", both])
+            assert (found.exit_code, found.stderr) == (0, "")
+    finally:
+        server.stop(0)
+    with pytest.raises(Unavailable, match=f"cannot connect to {gone}: Connection refused"):
+        check_presence(both)
+
+
+def test_an_address_among_several_that_is_none_is_refused() -> None:
+    found = CliRunner().invoke(main, ["health", "--server", "127.0.0.1:7077,here"])
+    assert found.exit_code == 2
+    assert "expected HOST:PORT, got 'here'" in found.stderr
