@@ -20,7 +20,7 @@ from ps2stream.cluster.topology import Topology
 
 log = logging.getLogger("ps2stream.cluster")
 HALVES = ("index", "service")
-KERNELS = 229
+KERNELS = 293
 """About as many kernels does a service have: to tell how far the compiler is."""
 REPORT_S = 5.0
 
