@@ -22,6 +22,7 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.limits import DISPATCHERS
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.session_map import MAX_MERGERS
 from ps2stream.routing.plan import MAX_WORKERS
@@ -98,13 +99,16 @@ def requests(method: MethodDescriptor) -> st.SearchStrategy[list[bytes]]:
 
 
 def many_actors(method: MethodDescriptor, data: list[bytes]) -> bool:
-    """Whether it asks for more workers or mergers than one wants to start here."""
+    """Whether it asks for more actors than one wants to start here."""
     try:
         match method.name:
             case "ScaleWorkers":
                 return 4 < admin_pb2.ScaleWorkersRequest.FromString(data[0]).workers <= MAX_WORKERS
             case "ScaleMergers":
                 return 4 < admin_pb2.ScaleMergersRequest.FromString(data[0]).mergers <= MAX_MERGERS
+            case "ScaleDispatchers":
+                asked = admin_pb2.ScaleDispatchersRequest.FromString(data[0]).dispatchers
+                return 4 < asked <= DISPATCHERS
     except DecodeError:
         pass
     return False
@@ -131,7 +135,7 @@ def test_every_method(
         sent = data.draw(requests(method))
         assume(not many_actors(method, sent))
         code = call(method, sent)
-        scales = method.name in ("ScaleWorkers", "ScaleMergers")
+        scales = method.name in ("ScaleWorkers", "ScaleMergers", "ScaleDispatchers")
         starting = {Code.UNAVAILABLE} if scales else set()
         assert code in ALLOWED | starting, (method.full_name, code)
 

@@ -334,6 +334,7 @@ class Silent:
         return self.now
 
     never_blocks = False
+    sharers = 1
 
     def tell_congestion(self, *_: object) -> None:
         """There is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import threading
@@ -150,15 +151,18 @@ def test_the_command_waits_for_the_ports(service: RunningService, client: Client
     assert [line["event"] for line in again] == ["in_force"]
 
 
+def take_second_port() -> tuple[int, socket.socket]:
+    """Returns a port that is free, and a socket that listens at the one after it."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = int(probe.getsockname()[1])
+        with contextlib.suppress(OSError):
+            return port, socket.create_server(("127.0.0.1", port + 1))
+
+
 def test_a_port_in_use_is_opened_later(tmp_path: Path) -> None:
-    with socket.socket() as taken, socket.socket() as free:
-        while True:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-            taken.bind(("127.0.0.1", port + 1))
-            taken.listen()
-            break
-        free.close()
+    port, taken = take_second_port()
+    with taken:
         settings = Settings(runtime="local", port=port, data_dir=tmp_path / "data")
         with start(settings) as service, Client(service.targets[0], timeout=90) as client:
             client.scale_dispatchers(2)

@@ -35,6 +35,7 @@ from ps2stream.dispatcher import (
     retro_queue,
     streams,
     valid_log,
+    window_moves,
     withdrawals,
 )
 from ps2stream.dispatcher import machine as dispatcher_machine
@@ -161,7 +162,10 @@ def every_dispatcher_remembers_alone() -> Iterator[None]:
     def selfish(self: Any, event: Any, identity: Any) -> None:
         self._take_in(event.call, event.rows, identity, event.since, event.wait_s)
 
-    with patch(identified.IdentifiedPublications, "add", selfish):
+    with (
+        patch(identified.IdentifiedPublications, "add", selfish),
+        patch(window_moves.WindowMoves, "describe_refusal", lambda self, producer: ""),
+    ):
         yield
 
 

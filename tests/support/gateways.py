@@ -78,6 +78,7 @@ class Nothing:
         return 0
 
     never_blocks = False
+    sharers = 1
 
     def tell_congestion(self, *_: object) -> None:
         """There is none."""
