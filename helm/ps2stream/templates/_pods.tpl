@@ -92,7 +92,11 @@ securityContext:
 - name: RAY_task_events_report_interval_ms
   value: "0"
 - name: RAY_DEDUP_LOGS
-  value: "0"
+  value: "1"
+- name: RAY_DEDUP_LOGS_SKIP_REGEX
+  value: "^Raylet is terminated"
+- name: RAY_DEDUP_LOGS_ALLOW_REGEX
+  value: "^(?!Raylet is terminated)"
 - name: RAY_USAGE_STATS_ENABLED
   value: "0"
 - name: RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO
