@@ -70,7 +70,7 @@ SUMMARIES = {
     "plan": "Plan which worker serves which part of space and which terms.",
     "apply": "Change the running service to the plan in the file PLAN.",
     "replan": "Make a new plan, and change the running service to it if it is worth it.",
-    "scale": "Change the running service to more or fewer workers or mergers.",
+    "scale": "Change the number of workers, mergers or dispatchers of the running service.",
     "migrations": "List the plan changes that ended, oldest first, and the one in progress.",
     "calibrate": "Measure the costs that plans are made with, on this machine.",
     "map": "Serve a live map of the running service, until interrupted.",

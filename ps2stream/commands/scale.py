@@ -31,7 +31,7 @@ def scale(
     wait: bool,
     server: str,
 ) -> None:
-    """Change the running service to more or fewer workers or mergers, or to more dispatchers.
+    """Change the number of workers, mergers or dispatchers of the running service.
 
     New workers are started and take over parts from those with the most load, judged by recent
     objects. Workers that are removed hand everything over to the others, and stop when the

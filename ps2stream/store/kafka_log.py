@@ -38,6 +38,7 @@ PATIENCE_S = 30.0
 """Seconds for which brokers are waited for; others take over within ten or so."""
 _RECENT = 8 << 20  # bytes written last that are kept in memory
 _PAGES = 4  # read last
+_LOOKS = 5  # at a log from which others delete
 
 
 class KafkaLog:
@@ -68,8 +69,7 @@ class KafkaLog:
         self._syncing = threading.Lock()  # one sync at a time
         self._reading = threading.Lock()  # guards the reader and the pages
         self._deletion: Any = None  # the last one that was begun
-        bounds = self._admin.find_bounds(name, settled=True)
-        oldest, last = find_ends(cluster, name, bounds, self._reader)
+        oldest, last = find_ends(cluster, name, self._admin, self._reader, settled=True)
         self._is_new = last is None
         self._first = self._synced = self._last = 0
         self.identity: LogIdentity | None = None
@@ -324,17 +324,24 @@ class KafkaLog:
 
 
 def find_ends(
-    cluster: KafkaCluster, name: str, bounds: tuple[int, int], reader: KafkaReader
+    cluster: KafkaCluster, name: str, admin: KafkaAdmin, reader: KafkaReader, settled: bool = False
 ) -> tuple[LogChunk | None, LogChunk | None]:
-    """Returns the first and the last chunk of a log between two offsets; None for a new one. Raises
-    DataDirectoryError when chunks are missing that were not trimmed, Unavailable."""
-    start, stop = bounds
-    last = reader.find_last(start, stop)
+    """Returns the first and the last chunk of a log; None for a new one. `settled`: as in
+    KafkaAdmin.find_bounds. Raises DataDirectoryError when chunks are missing that were not trimmed,
+    Unavailable."""
+    for left in reversed(range(_LOOKS)):
+        start, stop = admin.find_bounds(name, settled)
+        try:
+            last = reader.find_last(start, stop)
+            oldest = None if last is None else reader.find_first(start, stop)
+            break
+        except MessagesGone:  # what is the first one has changed since it was asked for
+            if not left:
+                raise Unavailable(f"{cluster.topic(name)}: records go as they are read") from None
     if last is None:
         if start:
             raise damage_error(cluster, name, "all its records were deleted by somebody else")
         return None, None
-    oldest = reader.find_first(start, stop)
     assert oldest is not None
     if oldest.header.base > last.header.first:
         problem = (
@@ -350,7 +357,7 @@ def look_at_end(cluster: KafkaCluster, name: str) -> tuple[int, LogIdentity | No
     one. Raises DataDirectoryError, Unavailable."""
     reader = KafkaReader(cluster, name, PATIENCE_S)
     try:
-        _, last = find_ends(cluster, name, KafkaAdmin(cluster).find_bounds(name), reader)
+        _, last = find_ends(cluster, name, KafkaAdmin(cluster), reader)
     finally:
         reader.close()
     return (0, None) if last is None else (last.end, last.header.identity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -194,6 +195,28 @@ def test_what_somebody_else_deletes_is_told(
         assert time.monotonic() < deadline
     with pytest.raises(DataDirectoryError, match=problem):
         KafkaLog.open(topics, NAME, again=True)
+
+
+def test_records_that_go_while_a_log_is_opened_are_looked_at_again(
+    topics: KafkaCluster, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the broker has first is asked for, and then read: retention may come in between."""
+    with KafkaLog.open(topics, NAME) as log:
+        for i in range(3):
+            fill(log, b"%d" % i * 100)
+    part = TopicPartition(topics.topic(NAME), 0, 2)
+    find_bounds, times = KafkaAdmin.find_bounds, itertools.count(1)
+
+    def find_then_delete(self: KafkaAdmin, name: str, settled: bool = False) -> tuple[int, int]:
+        found = find_bounds(self, name, settled)
+        if next(times) == 1:
+            admin.delete_records([part])[part].result(30)
+        return found
+
+    monkeypatch.setattr(KafkaAdmin, "find_bounds", find_then_delete)
+    with pytest.raises(DataDirectoryError, match="deleted by somebody else"):
+        KafkaLog.open(topics, NAME, again=True)
+    assert next(times) > 2
 
 
 def test_a_flipped_bit_is_told(kafka: Broker, topics: KafkaCluster) -> None:

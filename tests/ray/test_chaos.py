@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 def test_nothing_is_lost_or_comes_twice_under_kills_and_beside_busy_programs() -> None:
     found = rehearse(seed=20, hogs_s=7)  # longer than a lease, after which an actor is replaced
-    assert found["held"], found
+    assert found["held"], str(found)
     assert found["beside_hogs"]["matches"] >= 20
     assert found["kills"] == dict.fromkeys(ROLES, 1), found
     assert found["stops"] == {"dispatcher": 1}
@@ -23,6 +23,6 @@ def test_nothing_is_lost_or_comes_twice_under_kills_and_beside_busy_programs() -
 
 def test_nothing_is_lost_when_supervisor_or_ray_dies_and_sigterm_ends_the_service_then() -> None:
     found = ray_deaths(seed=4)
-    assert found["held"], found
+    assert found["held"], str(found)
     assert all(found["recovery_s"][name] for name in ("raylet", "gcs_server"))
     assert found["delivered"] >= found["expected"] > 300
