@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -40,9 +39,7 @@ def test_an_exit_ends_the_wait_and_is_reported_once(exits: ProcessExits, is_reap
         os.kill(first.pid, signal.SIGKILL)
         if is_reaped:
             first.wait()
-        began = time.monotonic()
         assert exits.wait(60) == {first.pid}
-        assert time.monotonic() - began < 30
         assert exits.wait(0) == set()
         second.kill()
         first.kill()
