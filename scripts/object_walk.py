@@ -2,12 +2,12 @@
 python scripts/object_walk.py [--json | --walk]
 
 A service of one process is profiled while one object that matches one query goes through it. As on
-Ray, small messages are handled on the service's loop. A
-move is a call into a room from another one, or from outside of the package, such as a thread of
-gRPC's. Rooms are the actors, client, service, cluster and store; libraries (language, space,
-protocol, routing, posts, observability) and the modules of the package's root belong to whoever
-calls them; so do kernels, which Numba calls from nowhere. Timers, which run anyway, are left out,
-and so is a coroutine that goes on where it waited.
+Ray, small messages are handled on the service's loop. A move is a call into a room from another
+one, or from outside of the package, such as a thread of gRPC's. Rooms are the actors, client,
+service, cluster and store; libraries (language, space, protocol, routing, posts, observability) and
+the modules of the package's root belong to whoever calls them; so do kernels, which Numba calls
+from nowhere. Timers, which run anyway, are left out, and so is a coroutine that goes on where it
+waited.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ ACTORS = ("dispatcher", "workers", "merger", "sequencer", "controller", "planner
 INNER = ("client", "service", "cluster", "store")
 TIMERS = ("tick", "census", "timers")
 """Threads, by a part of their names, that do what no object has asked for."""
+WARM_UP = 9
+OBJECTS = 9
 
 
 class RoomMove(NamedTuple):
@@ -65,15 +67,14 @@ def is_resumed(frame: FrameType) -> bool:
 
 
 class MoveRecorder:
-    """Records moves of all threads while it is entered."""
+    """Records moves of all threads; they are kept until taken."""
 
     def __init__(self) -> None:
-        self.moves: list[RoomMove] = []
+        self._moves: list[RoomMove] = []
         self._rooms: dict[str, str] = {}
-        self._on = False
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if not self._on or event != "call" or is_resumed(frame):
+        if event != "call" or is_resumed(frame):
             return
         room = self._room(frame)
         if not room:
@@ -88,7 +89,7 @@ class MoveRecorder:
         if origin != room and not any(part in name.lower() for part in TIMERS):
             code = frame.f_code
             file = str(Path(code.co_filename).resolve().relative_to(ROOT))
-            self.moves.append(RoomMove(origin, room, code.co_qualname, file, name))
+            self._moves.append(RoomMove(origin, room, code.co_qualname, file, name))
 
     def _room(self, frame: FrameType) -> str:
         path = frame.f_code.co_filename
@@ -96,13 +97,15 @@ class MoveRecorder:
             self._rooms[path] = room_of(path)
         return self._rooms[path]
 
-    def record(self, on: bool) -> None:
-        """Begins or ends."""
-        self._on = on
+    def take(self) -> list[RoomMove]:
+        """Returns the moves since it was last called."""
+        moves, self._moves = self._moves, []
+        return moves
 
 
 def walk_one_object() -> list[RoomMove]:
-    """Returns the moves of the tenth object; those before it have warmed everything up."""
+    """Returns the moves of one object: of OBJECTS, the one with the median of moves, since what the
+    service does now and then can fall into a walk. Those before them have warmed everything up."""
     recorder = MoveRecorder()
     threading.setprofile(recorder)
     sys.setprofile(recorder)
@@ -116,15 +119,15 @@ def walk_one_object() -> list[RoomMove]:
         client.insert("walk", "coffee", (8.0, 47.0, 9.0, 48.0), session="walk")
         with client.subscribe("walk") as matches:
             received = iter(matches)
-            for number in range(10):
-                if number == 9:
-                    recorder.record(on=True)
+            walks: list[list[RoomMove]] = []
+            for _ in range(WARM_UP + OBJECTS):
+                recorder.take()
                 client.publish([post])
                 next(received)
-            recorder.record(on=False)
+                walks.append(recorder.take())
     sys.setprofile(None)
     threading.setprofile(None)
-    return recorder.moves
+    return sorted(walks[WARM_UP:], key=len)[OBJECTS // 2]
 
 
 def main(arguments: list[str]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MOVES = 15
-WALKS = 3  # on a busy machine what others do can fall into a walk
 
 
 def count_moves() -> int:
@@ -19,7 +18,4 @@ def count_moves() -> int:
 
 
 def test_an_object_moves_between_rooms_fifteen_times_at_most() -> None:
-    counts: list[int] = []
-    while len(counts) < WALKS and min(counts, default=MOST_MOVES + 1) > MOST_MOVES:
-        counts.append(count_moves())
-    assert 0 < min(counts) <= MOST_MOVES, counts
+    assert 0 < count_moves() <= MOST_MOVES
