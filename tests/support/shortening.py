@@ -1,7 +1,7 @@
-"""What CI leaves out, for the sake of time: tests, and parts of tests, that repeat what others play.
+"""What CI leaves out, for the sake of time: tests, and parts of them, that repeat what others play.
 
-`@pytest.mark.repeats("tests/...", ...)` names the tests, files or tests of a file, that play the same
-path in CI. Without CI=true everything is played; where CI is set, `CI= pytest FILE` does that.
+`@pytest.mark.repeats("tests/...", ...)` names the tests, files or tests of a file, that play the
+same path in CI. Without CI=true all is played; where CI is set, `CI= pytest FILE` does that.
 """
 
 from __future__ import annotations
