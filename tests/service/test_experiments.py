@@ -35,7 +35,7 @@ ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS}
 S3TM = ("salb-spread", "shed-accuracy")
 HERE = [n for n in NAMES if n not in ELSEWHERE and (n in S3TM or not n.startswith(RUN_THERE))]
 PLANS = ("f6", "f8", "f10", "f11")
-"""Those that judge plans as f7 and f9 do, on other axes; f10 is also played with the shared posts."""
+"""Those that judge plans as f7 and f9 do, on other axes; f10 also has a test with shared posts."""
 ALIKE = pytest.mark.repeats(
     "tests/service/test_experiments.py::test_an_experiment_prints_rows_and_verdicts_and_draws"
 )
