@@ -348,11 +348,13 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     if form == _FORM_ALL:
         # An object that matches has all terms: only the smallest one emits.
         fresh &= first
+    is_described, mode, prints = False, np.int64(0), np.int64(0)
     if ref == 0:
         twin = np.int64(-1)
         if fresh != NO_WORD:
             i = lowest_bit(fresh)
             mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
+            is_described = True
             twin = find_twin(index, scratch, slot, term[g0 + i], mode, prints)
         if twin >= 0:
             free_slot(slots_i, pool, index.pool_free, state, slot)
@@ -370,5 +372,7 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     while fresh != NO_WORD:
         i = lowest_bit(fresh)
         fresh &= fresh - _ONE_BIT
-        mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
+        if not is_described:  # by which bands and sets learn from it
+            mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
+        is_described = False
         place_posting(index, scratch, slot, term[g0 + i], mode, prints)
