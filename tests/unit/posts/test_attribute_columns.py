@@ -194,6 +194,30 @@ def test_a_bad_value_is_named(tmp_path: Path, name: str, text: str, problem: str
     assert problem in str(caught.value)
 
 
+def test_no_value_is_lost_to_another_of_the_same_name(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("lat,lon,text,mag,mag,,\n1,2,x,3,4,,\n")
+    (tmp_path / "y.csv").write_text("lat,lon,text,\u00e9,e\u0301\n1,2,x,3,4\n")
+    (tmp_path / "x.jsonl").write_text('{"lat":1,"lon":2,"text":"x","mag":3,"mag":4}')
+    (tmp_path / "y.jsonl").write_text('{"lat":1,"lon":2,"text":"x","\u00e9":3,"e\u0301":4}')
+    columns = [pa.array([1.0]), pa.array([2.0]), pa.array(["x"]), pa.array([3]), pa.array([4])]
+    table = pa.Table.from_arrays(columns, ["lat", "lon", "text", "mag", "mag"])
+    pq.write_table(table, tmp_path / "x.parquet")
+    for name, problem in {
+        "x.csv": "x.csv:1: expected one column mag, got 2",
+        "y.csv": "y.csv:1: expected one column \u00e9, got 2",
+        "x.jsonl": "x.jsonl:1: expected one JSON object per line: the name 'mag' occurs 2 times",
+        "y.jsonl": "y.jsonl:1 \u00e9: expected it once, got it twice",
+        "x.parquet": "x.parquet: expected one column mag, got 2",
+    }.items():
+        with pytest.raises(InvalidArgument) as caught:
+            list(read_rows(str(tmp_path / name), choice=AttributeChoice()))
+        assert problem in str(caught.value)
+    (tmp_path / "z.csv").write_text("lat,lon,text,mag,,\n1,2,x,3,,\n")  # columns without names
+    [[row]] = read_rows(str(tmp_path / "z.csv"), choice=AttributeChoice())
+    assert row["attributes"] == {"mag": "3"}
+
+
+
 def test_a_column_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     paths = write_all(tmp_path)
     for kind, place in (("csv", "x.csv:1"), ("parquet", "x.parquet")):
