@@ -20,6 +20,7 @@ LEFT_OUT = 20
 _PART = re.compile(r"\s*(?:`([^`]+)`|([^`:,]+))(?::([^`:,]*))?\s*(?:,|$)")
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class AttributeProblem(ValueError):
@@ -199,8 +200,8 @@ def convert_value(name: str, value: Any, kind: str) -> Any:
 
 
 def check_time(value: Any) -> int:
-    """Returns Unix milliseconds, of these or an ISO 8601 time, in UTC without a zone. Raises
-    ValueError."""
+    """Returns Unix milliseconds, of these or an ISO 8601 time, in UTC without a zone, rounded down.
+    Raises ValueError."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
@@ -208,7 +209,7 @@ def check_time(value: Any) -> int:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1000)
+        return (moment - _EPOCH) // _MILLISECOND
     raise ValueError
 
 
@@ -247,7 +248,7 @@ def _to_time(value: Any) -> datetime:
     if isinstance(value, datetime):
         return value
     try:
-        return _EPOCH + timedelta(milliseconds=check_time(value))
+        return _EPOCH + check_time(value) * _MILLISECOND
     except OverflowError:
         raise ValueError from None
 
