@@ -76,7 +76,7 @@ def read_rows(
         return
     if format_of(path, format) == "parquet":
         for part in read_posts(path, format, batch, run, choice):
-            yield [nest_attributes(row) for row in part.to_pylist()]
+            yield [nest_attributes(row) for row in list_rows(path, part)]
         return
     is_csv = format_of(path, format) == "csv"
     for records, first in _read_text_batches(path, format, batch):
@@ -109,6 +109,15 @@ def make_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
         for name in ("attributes", "payload", "until"):
             if not row[name]:
                 del row[name]
+    return rows
+
+
+def list_rows(where: str, part: Any) -> list[dict[str, Any]]:
+    """Returns the rows of a record batch. Raises InvalidArgument for times that Python lacks."""
+    try:
+        rows: list[dict[str, Any]] = part.to_pylist()
+    except OverflowError:
+        raise bad(where, "expected times of the years 1 to 9999") from None
     return rows
 
 

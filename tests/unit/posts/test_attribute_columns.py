@@ -15,6 +15,7 @@ import pytest
 from ps2stream.client.inputs import object_batch
 from ps2stream.commands.publish import make_columns
 from ps2stream.errors import InvalidArgument
+from ps2stream.planner.objects import read_objects
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import read_posts, read_rows
 
@@ -249,6 +250,15 @@ def test_times_are_rounded_down_whatever_they_come_in(tmp_path: Path, finer_us: 
     assert sent.time_ms == part["time"][0].as_py() == sent.attributes.values["a"].time_ms
     assert EPOCH + timedelta(milliseconds=sent.time_ms) == wanted
     assert [row["attributes"]["a"], *(part[n][0].as_py() for n in "bcde")] == [wanted] * 5
+
+
+def test_a_time_that_python_lacks_is_refused_where_rows_are_read(tmp_path: Path) -> None:
+    path = parquet(tmp_path, at=pa.array([2**60], pa.timestamp("ms")))
+    [part] = read_posts(path, choice=AttributeChoice())  # the service takes it
+    assert part["at"].cast(pa.int64()).to_pylist() == [2**60]
+    for rows in (read_rows(path, choice=AttributeChoice()), read_objects(path)):
+        with pytest.raises(InvalidArgument, match="expected times of the years 1 to 9999"):
+            list(rows)
 
 
 def test_names_are_chosen_in_normal_form(tmp_path: Path) -> None:
