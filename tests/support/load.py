@@ -31,6 +31,7 @@ class Load(threading.Thread):
         self.stopping = threading.Event()
         self.problem: BaseException | None = None
         self._live: list[int] = []
+        self._seq = 0
 
     def insert(self, n: int) -> None:
         for _ in range(n):
@@ -55,7 +56,9 @@ class Load(threading.Thread):
         begin = len(self.stamped)
         part = [(f"o{begin + i}", p) for i, p in enumerate(self.posts[begin : begin + BATCH])]
         rows = [{"id": n, "text": text, "lon": lon, "lat": lat} for n, (text, lon, lat) in part]
-        lsn = self.rng.choice(self.clients).publish(rows).lsn
+        client, self._seq = self.rng.choice(self.clients), self._seq + 1
+        # So it is repeated when a dispatcher dies before it has answered.
+        lsn = client.publish(rows, producer="load", seq=self._seq).lsn
         self.stamped += [(n, lsn, naive.Obj(lon, lat, text)) for n, (text, lon, lat) in part]
         time.sleep(0.02)
 
