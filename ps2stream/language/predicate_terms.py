@@ -42,11 +42,19 @@ def _bytes_of(data: bytes) -> U8:
     return np.frombuffer(data, np.uint8)
 
 
+def mark_name(keys: U64, name: str) -> int:
+    """Returns the byte that stands for an attribute's name in the marks of pairs."""
+    data = _bytes_of(name.encode())
+    return int(kernels.name_mark(sealed(keys), data, 0, len(data)))
+
+
+def join_marks(one: int, other: int) -> int:
+    """Returns what an object is searched for a pair by, from the marks of the two names: the
+    lesser one first."""
+    return min(one, other) << 8 | max(one, other)
+
+
 def mark_names(keys: U64, pair: str) -> int:
-    """Returns what an object is searched for a pair by: a byte for the name of either attribute,
-    the lesser one first."""
-    marks = []
-    for equality in split_pair(pair):
-        name = _bytes_of(predicate_of(equality).name.encode())
-        marks.append(int(kernels.name_mark(sealed(keys), name, 0, len(name))))
-    return min(marks) << 8 | max(marks)
+    """Returns the marks of the two names of a pair, joined."""
+    one, other = (mark_name(keys, predicate_of(equality).name) for equality in split_pair(pair))
+    return join_marks(one, other)
