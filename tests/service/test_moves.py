@@ -106,6 +106,7 @@ def test_what_is_no_plan_is_refused(client: Client) -> None:
         (json.dumps(good | {"grid": {"lon_bits": 15}}).encode(), "is not an integer"),
         (json.dumps(good | {"sells": 1}).encode(), "unknown field 'sells'"),
         (b" " * PLAN_BYTES + b" " * 20, "over the limit plan_bytes"),
+        (b" " * 3 * PLAN_BYTES, "over the limit plan_bytes"),
     ):
         with pytest.raises(InvalidArgument, match=why):
             client.apply_plan(bad)
