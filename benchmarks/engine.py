@@ -32,6 +32,7 @@ from ps2stream.benchmarks.tuning import tune_workload, widen_workload
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants, Shares
 from ps2stream.benchmarks.workload import PostColumns, make
 from ps2stream.benchmarks.yardstick import describe_runs, measure_speed, open_yardstick
+from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.literals import NO_LITERALS
 from ps2stream.protocol.frame import I64, U64
@@ -246,11 +247,11 @@ def run_engine(
     phrase, a prefix or NOT (literal_queries.py); then their twins of plain words are measured in
     turns. As the index sees no texts, `over_plain` is that of the index alone, and
     `over_plain_with_texts` has the processor time in it that the analysis of the texts takes, in
-    batches as a dispatcher analyses them. Raises ValueError for two of predicates, literals and
-    negated words.
+    batches as a dispatcher analyses them. Raises InvalidArgument for two of predicates, literals
+    and negated words.
     """
     if (predicates is not None) + bool(shares.negated) + bool(literals) > 1:
-        raise ValueError("negated: only one of predicates, literals and negated words is measured")
+        raise invalid("negated", "only one of predicates, literals and negated words is measured")
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
     load = make(workload, group, queries, updates, ROUNDS * BATCH, seed, analyzer)

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.workload import Workload
+from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literal_texts import phrase_text, prefix_text
 from ps2stream.protocol.frame import I64, Array, column_to_strings
@@ -35,8 +36,8 @@ class LiteralTwins(NamedTuple):
 
 
 def make_twins(load: Workload, share: float, analyzer: Analyzer, seed: int) -> LiteralTwins:
-    """Returns the twins of which so large a share of the queries differs. Raises ValueError if the
-    posts have no phrase or no prefix."""
+    """Returns the twins of which so large a share of the queries differs. Raises InvalidArgument if
+    the posts have no phrase or no prefix."""
     rng, counts = np.random.default_rng([seed, 8]), _PostCounts(load, analyzer)
     word, every = load.interests.word.copy(), load.interests.every
     rows = np.flatnonzero(rng.random(len(word)) < share)
@@ -46,7 +47,7 @@ def make_twins(load: Workload, share: float, analyzer: Analyzer, seed: int) -> L
     twin = word.copy()
     for drawn, its_kind in ((counts.phrases, _PHRASE), (counts.prefixes, _PREFIX)):
         if not len(drawn.text):
-            raise ValueError(f"workload: no post has what a literal of kind {its_kind} is made of")
+            raise invalid("workload", f"no post has what a literal of kind {its_kind} is made of")
         at, where = rows[kind == its_kind], column[kind == its_kind]
         chosen = drawn.draw(len(at), rng)
         word[at, where] = len(words) + chosen

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.benchmarks.query_regions import REGIONS, choose_regions, find_region
+from ps2stream.errors import invalid
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.literal_texts import TextWords
 from ps2stream.posts import readers
@@ -106,10 +107,12 @@ class Workload:
 
     def scaled(self, side: float, skew: float = 1.0) -> Workload:
         """Returns the same queries with sides `side` times as long, and with keywords drawn by
-        (frequency ** skew): above 1 commoner words, below rarer ones. Raises ValueError for a
-        workload whose queries are given."""
+        (frequency ** skew): above 1 commoner words, below rarer ones. Raises InvalidArgument for
+        a workload whose queries are given."""
         if not len(self.square):
-            raise ValueError("the queries of the yardstick are fixed: they cannot be scaled")
+            raise invalid(
+                "mo", "the queries of the workload yardstick are fixed, and cannot be scaled"
+            )
         square = self.square * np.array([1.0, 1.0, side])
         rect = _make_rects(square)
         counts = np.array([self.counts[w] for w in self.words], np.float64)
@@ -137,9 +140,9 @@ class Workload:
         """Returns a workload with the same places and Q3's regions, of which some turn from Q1 to
         Q2 or back after each `every` of the later inserts from `first` on: as many, drawn at
         random, as have about a `share` of the queries together. Live queries stay what they are.
-        Raises ValueError for a workload whose queries are given."""
+        Raises InvalidArgument for a workload whose queries are given."""
         if not len(self.square):
-            raise ValueError("the queries of the yardstick are fixed: their regions cannot flip")
+            raise invalid("workload", "the queries of the yardstick are fixed: no region can flip")
         rng = np.random.default_rng([self.seed, 4])
         later = np.maximum(np.arange(len(self.kind)) - self.start - first, 0)
         region = find_region(self.square[:, 0], self.square[:, 1])
@@ -316,7 +319,7 @@ def _choose_grid(rect: F64) -> Grid:
 def _make_yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
     """Repeats the yardstick generator's draws in their order; another order changes the numbers."""
     if updates > _YARDSTICK_EXTRA:
-        raise ValueError(f"the yardstick's workload has at most {_YARDSTICK_EXTRA} updates")
+        raise invalid("workload", f"the yardstick has at most {_YARDSTICK_EXTRA} updates")
     mass = _make_word_distribution()
     rng = np.random.default_rng(1)
     weight = 1.0 / np.arange(1, 2001)

@@ -73,6 +73,7 @@ def play(
         mock.patch.object(valid_objects, "CHUNK_ROWS", 4),
         mock.patch.object(retro_queue, "TOGETHER", 2),
         mock.patch.object(radix_arrays, "SAMPLED", 1 + 15 * (script.seed % 2)),
+        mock.patch.object(radix_arrays, "DIVIDED", script.seed % 3),
         patched(world.clock, world.network),
         planted(bug),
     ):

@@ -18,6 +18,7 @@ FIRST = 1 << 10  # entries of new arrays
 WALKS_AHEAD = 512  # through trees, of the updates for which memory is asked for together
 FIRST_HOLDER = 1 << 6  # a whole chunk, as 0 means none
 SAMPLED = kl.SAMPLE  # comparisons by which a band is divided, queries after which a set has a code
+DIVIDED = 1024  # WIDE postings of a band, from which on they are divided by their codes
 LONG_PROGRAM = 512  # values: a longer one is not analysed when it is stored
 
 
@@ -161,7 +162,7 @@ def make_arrays() -> RadixArrays:
     """Returns the arrays of an empty index."""
     slots, pool = cache_lines(FIRST), take_lines(FIRST)
     bands: U64 = np.zeros((kl.BANDS + 2, kl.BAND_ROW), np.uint64)
-    bands[0, 1] = SAMPLED
+    bands[0, 1], bands[0, 2] = SAMPLED, DIVIDED
     nodes = take_lines(FIRST)
     state = np.zeros(kl.STATE, np.int64)
     state[kl.NODE_TOP] = 1  # offset 0 means none

@@ -34,8 +34,8 @@ from ps2stream.workers.radix.vectors import holds_term, lowest_bit
 _AND, _NOT, _COMPARE = PROG_AND, PROG_NOT, PROG_COMPARE
 _ONE_BIT = np.uint64(1)
 _BITS = 2  # words
-_BYTES_SHIFT = 16
-_TYPE_MASK = (1 << _BYTES_SHIFT - TYPE_SHIFT) - 1
+BYTES_SHIFT = 16
+_TYPE_MASK = (1 << BYTES_SHIFT - TYPE_SHIFT) - 1
 SPLIT = 2 * LONG_PROGRAM  # where in the stack `split_program` writes
 
 
@@ -108,7 +108,7 @@ def store_conjunction(pool, at, prog, first, size, stack, words):
         if prog[p] != _COMPARE:
             p += 1
             continue
-        pool[at] = np.uint64(np.int64(prog[p + 1]) | np.int64(prog[p + 2]) << _BYTES_SHIFT)
+        pool[at] = np.uint64(np.int64(prog[p + 1]) | np.int64(prog[p + 2]) << BYTES_SHIFT)
         at += 1
         end = p + comparison_size(prog, p)
         p += COMPARISON
@@ -144,7 +144,7 @@ def _holds_comparison(pool, p, head, term, value, first, last):
     about = np.int64(value[first + 1])
     if about >> VALUE_TYPE_SHIFT != head >> TYPE_SHIFT & _TYPE_MASK:
         return False
-    size, wanted = about & 0xFFFFFFFF, head >> _BYTES_SHIFT
+    size, wanted = about & 0xFFFFFFFF, head >> BYTES_SHIFT
     order = np.int64(size > wanted) - np.int64(size < wanted)
     for w in range((min(size, wanted) + 7) >> 3):
         mine, word = value[first + 2 + w], pool[p + 1 + w]
@@ -178,7 +178,7 @@ def satisfies_conjunction(pool, at, key, term, a, b, value, first_value, last_va
             compared = pool[at + 1 + (about & 63)]
             if not _holds_comparison(pool, q, about, compared, value, first_value, last_value):
                 return False
-            q += 1 + (((about >> _BYTES_SHIFT) + 7) >> 3)
+            q += 1 + (((about >> BYTES_SHIFT) + 7) >> 3)
     bits = NO_WORD
     while tried != NO_WORD:
         i = lowest_bit(tried)

@@ -28,6 +28,7 @@ from ps2stream.workers.index import (
     Parts,
     StoredCensus,
 )
+from ps2stream.workers.radix import band_kernels as kb
 from ps2stream.workers.radix import filter_kernels as kf
 from ps2stream.workers.radix import holder_kernels as kh
 from ps2stream.workers.radix import layout as kl
@@ -336,7 +337,9 @@ class RadixGI2:
             if n == km.MORE_MATCHES:
                 self._room = self._room.grow()
             elif n == km.MORE_KEYS:
-                self._scratch = self._scratch._replace(**make_key_columns(2 * len(term)))
+                self._scratch = self._scratch._replace(
+                    **make_key_columns(2 * len(term) + kb.BUCKETS * kl.BANDS)
+                )
             elif n == km.NOT_CONTIGUOUS:
                 objects = tuple(map(np.ascontiguousarray, objects))
             else:

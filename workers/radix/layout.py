@@ -7,7 +7,9 @@ directory uint64[n, 8]: buckets of four entries by (term, root cell), each one c
         terms, so a hit is exact, then a word for each: ref | root << 32 | areas << 40, 0 = empty.
         What a full bucket has no place for is in the next. The root cell is one of 64 (45
         degrees), 1 + its number, or WIDE for regions that touch more than KEPT of them.
-        areas: a bit for each area of a torus that a region under it touches.
+        areas: a bit for each area of a torus that a region under it touches. A WIDE tree is a
+        leaf, however long; a long one is divided by the codes of comparisons: what has one is in
+        a tree of its own, under a term made of both (see `division_kernels`).
 nodes   uint64[]: inner nodes and leaves; a ref is an offset in it, 0 = none, INNER is added for
         an inner node. An inner node is a head (ref of the regions too large for a child | filled
         children << 32) and a word for each child: ref | areas << 32, areas being 8 x 4 bits.
@@ -50,7 +52,7 @@ from numba import njit
 
 from ps2stream.workers.radix.vectors import find_in_bucket, lowest_bit
 
-FORMAT = 1 << 16 | 7
+FORMAT = 1 << 16 | 8
 """The version of what a snapshot holds: raise it with any change of the layout or a hash. It is
 no number of the flat layout."""
 

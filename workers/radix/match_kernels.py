@@ -21,7 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.workers.radix.band_kernels import mark_bands
+from ps2stream.workers.radix.band_kernels import BUCKETS, mark_bands
+from ps2stream.workers.radix.division_kernels import count_divided, list_divided_keys
 from ps2stream.workers.radix.filter_kernels import filter_groups, scan_leaves
 from ps2stream.workers.radix.layout import NO_WORD, SHARED
 from ps2stream.workers.radix.pointers import (
@@ -47,7 +48,7 @@ from ps2stream.workers.radix.verify_kernels import (
     verify_candidates,
 )
 
-KEYS = 2048  # at first, of a block: a term has one, or two where it has a WIDE tree
+KEYS = 2048  # at first, of a block: a term has one, or two where it has a WIDE tree; a code one
 MORE_MATCHES, MORE_KEYS, NOT_PLAIN, NOT_CONTIGUOUS = -1, -2, -3, -4
 
 # resume vector (int64): next object, next leaf, leaves, those that go on so far, next group,
@@ -132,8 +133,8 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
                 resume[R_OUT] = out
                 is_plain = index.state[SHARED] + resume[R_SHAPED] + resume[R_PARTS] == 0
                 return out if is_plain else np.int64(NOT_PLAIN)
-            o1, full_at = min(o0 + BATCH, end), term_off[o0] + keys // 2
-            while o1 > o0 and term_off[o1] > full_at:
+            o1, more = min(o0 + BATCH, end), BUCKETS * count_divided(index.bands)
+            while o1 > o0 and 2 * (term_off[o1] - term_off[o0]) + more * (o1 - o0) > keys:
                 o1 -= 1
             if o1 == o0:
                 resume[R_CANDS], resume[R_CHECKS], resume[R_HITS], resume[R_OUT] = 0, 0, 0, out
@@ -143,6 +144,8 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
             if index.bands[0] != NO_WORD:
                 mark_bands(o0, o1, objects, index, scratch)
             n = list_keys(o0, o1, any_term, size, objects, index, scratch)
+            if more != 0:
+                n = list_divided_keys(o0, o1, any_term, size, n, objects, index, scratch)
             if count_sets(index.bands) != 0:
                 mark_sets(o0, o1, objects, index, scratch)
             found_leaves, deep = probe_keys(n, size, objects, index, scratch)

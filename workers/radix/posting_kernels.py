@@ -9,10 +9,11 @@ from numba import njit
 
 from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
 from ps2stream.workers.radix.ahead_kernels import GROUP, ask_for_rows
-from ps2stream.workers.radix.band_kernels import describe_posting
+from ps2stream.workers.radix.band_kernels import BUCKETS, describe_posting
 from ps2stream.workers.radix.cell_kernels import count_tags
 from ps2stream.workers.radix.check_kernels import bound_row, describe_rest
 from ps2stream.workers.radix.conjunction_kernels import store_conjunction
+from ps2stream.workers.radix.division_kernels import choose_list, open_tree
 from ps2stream.workers.radix.holder_kernels import (
     CHUNK_ENTRIES,
     detach_holder,
@@ -58,14 +59,11 @@ from ps2stream.workers.radix.layout import (
     TAGS_SIZE,
     WANTED,
     WIDE,
-    WIDE_USED,
     X_BOX,
     X_GEOM,
     X_LIST,
     X_LISTED,
-    find_entry,
     take_words,
-    wide_bit,
 )
 from ps2stream.workers.radix.place_kernels import (
     HOLDER,
@@ -125,14 +123,9 @@ def place_posting(index, scratch, slot, key, mode, prints):
     word = np.uint32(mode << SLOT_BITS | slot)
     for k in range(roots):
         root = scratch.roots[k]
-        at = find_entry(directory, state[DIRECTORY_SIZE], key, root)
-        if directory[at] == NO_WORD:
-            directory[at - ENTRIES] = key
-            state[DIRECTORY_USED] += 1
-            if root == WIDE:
-                bit = wide_bit(key)
-                index.wide[bit >> 6] |= _ONE_BIT << np.uint64(bit & 63)
-                state[WIDE_USED] += 1
+        if root == WIDE:
+            key = choose_list(index, slot, key)
+        at = open_tree(index, key, root)
         place = place_root(root)
         bounds = bound_region(index.slots_f, index.slots_i, index.pool, index.pool_f, slot, *place)
         ref = add_to_tree(
@@ -272,7 +265,10 @@ def insert_rows(row_fields, tag_fields, bits, addresses, extend):
         if ref != 0:
             held = count_slot_tags(index, slot_of_ref(index, ref), bits)
         trees = KEPT * count_ones(post)
-        if state[DIRECTORY_USED] + trees >= DIRECTORY_FULL * ENTRIES * state[DIRECTORY_SIZE]:
+        if (
+            state[DIRECTORY_USED] + trees + BUCKETS
+            >= DIRECTORY_FULL * ENTRIES * state[DIRECTORY_SIZE]
+        ):
             return GROW_DIRECTORY
         if state[NODE_TOP] + trees * TREE_WORDS + state[WANTED] > state[NODE_ROOM]:
             return GROW_NODES
@@ -348,11 +344,13 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     if form == _FORM_ALL:
         # An object that matches has all terms: only the smallest one emits.
         fresh &= first
+    is_described, mode, prints = False, np.int64(0), np.int64(0)
     if ref == 0:
         twin = np.int64(-1)
         if fresh != NO_WORD:
             i = lowest_bit(fresh)
             mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
+            is_described = True
             twin = find_twin(index, scratch, slot, term[g0 + i], mode, prints)
         if twin >= 0:
             free_slot(slots_i, pool, index.pool_free, state, slot)
@@ -370,5 +368,7 @@ def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
     while fresh != NO_WORD:
         i = lowest_bit(fresh)
         fresh &= fresh - _ONE_BIT
-        mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
+        if not is_described:  # by which bands and sets learn from it
+            mode, prints = describe_posting(rows, r, bounds, i, scratch.stack, index.bands)
+        is_described = False
         place_posting(index, scratch, slot, term[g0 + i], mode, prints)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ps2stream.workers.radix.division_kernels import CODE_SHIFT, divide_term
 from ps2stream.workers.radix.layout import (
     BUCKET,
     CELL_BITS,
@@ -42,6 +43,7 @@ from ps2stream.workers.radix.pointers import prefetch
 from ps2stream.workers.radix.vectors import find_term, lowest_bit
 
 _ONE_BIT = np.uint64(1)
+_SPOT = np.uint64((1 << CODE_SHIFT - 32) - 1)
 _LAST_ENTRY = np.uint64(1 << ENTRIES - 1)
 _AREA_BYTE = 40  # bit where the areas of a word of the directory begin
 
@@ -113,9 +115,10 @@ def probe_keys(n, size, objects, index, scratch):
     found = deep = 0
     for k in range(n):
         pair, key = keys[2 * k], keys[2 * k + 1]
-        spot = spots[np.int64(key >> np.uint64(32))]
+        spot = spots[np.int64(key >> np.uint64(32) & _SPOT)]
         root = spot >> np.uint64(48)
-        wanted, where = term[np.int64(pair >> np.uint64(32))], BUCKET * np.int64(key & LOW)
+        wanted = divide_term(term[np.int64(pair >> np.uint64(32))], key >> np.uint64(CODE_SHIFT))
+        where = BUCKET * np.int64(key & LOW)
         held = find_term(directory, where, wanted)
         word = directory[where + ENTRIES + lowest_bit(held | _LAST_ENTRY)]
         is_held = (held != NO_WORD) & (word >> np.uint64(32) & np.uint64(255) == root)

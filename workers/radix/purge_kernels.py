@@ -14,6 +14,7 @@ from numba import njit
 from ps2stream.protocol.rows import NEVER
 from ps2stream.workers.radix.ahead_kernels import GROUP, ask_for_blocks, ask_for_slots
 from ps2stream.workers.radix.cell_kernels import count_tags
+from ps2stream.workers.radix.division_kernels import other_list
 from ps2stream.workers.radix.holder_kernels import (
     count_holders,
     delete_holder,
@@ -34,6 +35,7 @@ from ps2stream.workers.radix.layout import (
     PURGEABLE,
     SLOT_TOP,
     SWEPT_TERMS,
+    WIDE,
     X_DELETED,
     expression_of,
     find_entry,
@@ -165,9 +167,15 @@ def remove_term(index, scratch, slot, term, most):
     directory = index.directory
     roots = list_roots(index.slots_f, index.slots_i, index.pool, index.pool_f, slot, scratch.roots)
     searched, stopped = np.int64(0), False
+    other = term
+    if scratch.roots[0] == WIDE:
+        other = other_list(index, slot, term)
+        if other != term:  # it is in that list, or came before there was one
+            scratch.roots[1], roots = WIDE, 2
     for k in range(roots):
         root = scratch.roots[k]
-        at = find_entry(directory, index.state[DIRECTORY_SIZE], term, root)
+        key = other if k == 1 and root == WIDE else term
+        at = find_entry(directory, index.state[DIRECTORY_SIZE], key, root)
         word = directory[at]
         if word & LOW == NO_WORD:
             continue

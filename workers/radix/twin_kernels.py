@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.rows import NEVER
+from ps2stream.workers.radix.division_kernels import other_list
 from ps2stream.workers.radix.layout import (
     BLOCK,
     CAPACITY,
@@ -27,6 +28,7 @@ from ps2stream.workers.radix.layout import (
     SLOT_BITS,
     SLOT_MASK,
     STEP_BITS,
+    WIDE,
     X_BOX,
     X_GEOM,
     X_HEAD,
@@ -136,6 +138,8 @@ def find_twin(index, scratch, slot, key, mode, prints):
     slots_f, slots_i, pool, pool_f = index.slots_f, index.slots_i, index.pool, index.pool_f
     list_roots(slots_f, slots_i, pool, pool_f, slot, scratch.roots)
     root = scratch.roots[0]
+    if root == WIDE:
+        key = other_list(index, slot, key)
     at = find_entry(index.directory, index.state[DIRECTORY_SIZE], key, root)
     ref = np.int64(index.directory[at] & LOW)
     depth, x, y = place_root(root)

@@ -10,6 +10,7 @@ from ps2stream.benchmarks.literal_queries import make_twins
 from ps2stream.benchmarks.post_batches import BATCH
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants
 from ps2stream.benchmarks.workload import Workload, make
+from ps2stream.errors import InvalidArgument
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.workers.indexes import INDEXES
@@ -74,5 +75,5 @@ def test_a_seed_makes_the_same_queries() -> None:
 
 
 def test_only_one_thing_is_measured_at_a_time() -> None:
-    with pytest.raises(ValueError, match="literals"):
+    with pytest.raises(InvalidArgument, match="literals"):
         run_engine(queries=10, predicates="equal", literals=0.1)

@@ -12,6 +12,7 @@ from ps2stream.benchmarks.predicates import PredicateKind, QueryPredicates
 from ps2stream.benchmarks.query_tags import query_rows
 from ps2stream.benchmarks.variants import NO_SHARES, QueryVariants
 from ps2stream.benchmarks.workload import make
+from ps2stream.errors import InvalidArgument
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.language.predicates import predicate_text
@@ -84,5 +85,5 @@ def test_a_run_compares_with_the_queries_as_they_were() -> None:
 
 def test_negated_words_are_refused_beside_predicates() -> None:
     shares = NO_SHARES.__class__(negated=0.5)
-    with pytest.raises(ValueError, match="negated"):
+    with pytest.raises(InvalidArgument, match="negated"):
         run_engine(queries=10, shares=shares, predicates="equal")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from ps2stream.benchmarks.workload import make
+from ps2stream.errors import InvalidArgument
 from ps2stream.experiments.worlds import SYNTHETIC
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.frame import column_to_strings
@@ -37,3 +39,11 @@ def test_synthetic_words_are_those_that_the_analyzer_finds() -> None:
     texts = column_to_strings(load.posts.text_off, load.posts.text)
     found = Counter(word for text in texts for word in analyzer.tokens(text))
     assert [*load.counts.items()] == [*found.items()]
+
+
+def test_the_yardstick_is_not_scaled() -> None:
+    load = make("yardstick", "q1", 10, 0, 10, 1, Analyzer(Analysis(salt=1)))
+    with pytest.raises(InvalidArgument, match="mo: the"):
+        load.scaled(2.0)
+    with pytest.raises(InvalidArgument, match="workload: the"):
+        load.flipping(5)

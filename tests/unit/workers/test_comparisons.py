@@ -22,6 +22,8 @@ from ps2stream.protocol.rows import (
 from ps2stream.workers.index import ALL_TERMS, Index
 from ps2stream.workers.indexes import IndexFactory
 from ps2stream.workers.radix import arrays as radix_arrays
+from ps2stream.workers.radix.division_kernels import WIDE_POSTINGS
+from ps2stream.workers.radix.gi2 import RadixGI2
 from tests.support.postings import (
     GRID,
     VOCABULARY,
@@ -159,13 +161,14 @@ def check(index: Index, queries: list[ComparingQuery], lsn: int, rng: np.random.
     return len(want)
 
 
-@pytest.mark.parametrize("sampled", [1, 16, 64])
+@pytest.mark.parametrize(("sampled", "divided"), [(1, 0), (1, 9), (16, 3), (64, 1024)])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_compares_is_found_whatever_happened_to_the_index(
-    seed: int, sampled: int, new_index: IndexFactory, monkeypatch: pytest.MonkeyPatch
+    seed: int, sampled: int, divided: int, new_index: IndexFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Inserts, some of them alike, deletes, sweeps, snapshots, and units that come and go."""
     monkeypatch.setattr(radix_arrays, "SAMPLED", sampled)
+    monkeypatch.setattr(radix_arrays, "DIVIDED", divided)
     rng, index = np.random.default_rng([seed, sampled]), new_index(GRID)
     queries: list[ComparingQuery] = []
     pairs = lsn = watermark = 0
@@ -209,6 +212,9 @@ def test_what_compares_is_found_whatever_happened_to_the_index(
                 }
         pairs += check(index, queries, int(rng.integers(watermark, lsn + 1)), rng)
     assert pairs > 200
+    if isinstance(index, RadixGI2):
+        counted = index._arrays.bands[0, WIDE_POSTINGS:]
+        assert (int((counted > divided).sum()) > 3) == (divided < 1024)
 
 
 def test_the_programs_that_are_drawn_compare_in_all_ways() -> None:
