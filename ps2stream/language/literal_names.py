@@ -8,7 +8,7 @@ offers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import product
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ps2stream.language.literal_texts import TextWords, phrase_text, prefix_text
 from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.language.object_terms import find_terms
 from ps2stream.language.pairs import pair_text
-from ps2stream.language.predicate_terms import join_marks, mark_name
+from ps2stream.language.predicate_terms import mark_name
 from ps2stream.language.predicates import (
     COMPARED,
     EXISTS,
@@ -112,7 +112,9 @@ def _list_equalities(attributes: Attributes) -> dict[str, str]:
 
 def _list_pairs(equalities: dict[str, str], marks: int, keys: U64) -> Iterator[str]:
     """Yields the pairs of equalities whose names have these marks."""
-    mark = {name: mark_name(keys, name) for name in equalities.values()}
-    for (a, name), (b, other) in combinations(equalities.items(), 2):
-        if join_marks(mark[name], mark[other]) == marks:
+    of_mark: dict[int, list[str]] = {}
+    for text, name in equalities.items():
+        of_mark.setdefault(mark_name(keys, name), []).append(text)
+    for a, b in product(of_mark.get(marks >> 8, ()), of_mark.get(marks & 0xFF, ())):
+        if equalities[a] != equalities[b]:
             yield pair_text(a, b)

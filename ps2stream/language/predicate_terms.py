@@ -48,13 +48,8 @@ def mark_name(keys: U64, name: str) -> int:
     return int(kernels.name_mark(sealed(keys), data, 0, len(data)))
 
 
-def join_marks(one: int, other: int) -> int:
-    """Returns what an object is searched for a pair by, from the marks of the two names: the
-    lesser one first."""
-    return min(one, other) << 8 | max(one, other)
-
-
 def mark_names(keys: U64, pair: str) -> int:
-    """Returns the marks of the two names of a pair, joined."""
-    one, other = (mark_name(keys, predicate_of(equality).name) for equality in split_pair(pair))
-    return join_marks(one, other)
+    """Returns what an object is searched for a pair by: the marks of the two names, the lesser one
+    first."""
+    marks = [mark_name(keys, predicate_of(equality).name) for equality in split_pair(pair)]
+    return min(marks) << 8 | max(marks)
