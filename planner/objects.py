@@ -18,7 +18,7 @@ from ps2stream.archive.reading import read_batches
 from ps2stream.posts.archived import make_archived_rows
 from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.members import AttributeChoice
-from ps2stream.posts.readers import format_of, read_posts, read_rows
+from ps2stream.posts.readers import format_of, list_rows, read_posts, read_rows
 from ps2stream.protocol.frame import I64, U8
 from ps2stream.protocol.opaque import OpaqueColumns, pack_opaque
 from ps2stream.protocol.rows import no_offsets
@@ -67,7 +67,7 @@ def pack_columns(part: Any) -> Any:
     columns = [part.column(name) for name in SCHEMA.names]
     if not names:
         return pa.record_batch([*columns, pa.nulls(len(part), pa.large_binary())], OBJECTS)
-    found = _encode_attributes(part.select(names).to_pylist())
+    found = _encode_attributes(list_rows("objects", part.select(names)))
     return pa.record_batch([*columns, pa.array(found, pa.large_binary())], OBJECTS)
 
 

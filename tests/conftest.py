@@ -17,6 +17,7 @@ from tests.support.distribution import ScopeScheduling, rank_of, scope_of
 from tests.support.kafka_broker import Broker, broker
 from tests.support.postgres_server import Server, installed, server
 from tests.support.reruns import list_reruns, mark_reruns
+from tests.support.shortening import IS_SHORT, leave_repeats
 
 # An example may take as long as the machine likes: what is judged is the answer.
 settings.register_profile(
@@ -33,8 +34,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long begin first, so that processes end together; and some tests may be tried
-    a second time."""
+    """Files that take long begin first, so that processes end together; some tests may be tried a
+    second time, and CI leaves some out."""
+    leave_repeats(config, items)
 
     def order(item: pytest.Item) -> tuple[int, str]:
         path = item.path.relative_to(config.rootpath).as_posix()
@@ -42,6 +44,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     items.sort(key=order)
     mark_reruns(config, items)
+
+
+def pytest_report_header() -> list[str]:
+    """What CI leaves out is told."""
+    return ["CI: tests that repeat others are left out (docs/reliability.md)"] if IS_SHORT else []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -35,7 +35,8 @@ def named(value: Any) -> str:
 
 
 def milliseconds(time: Any) -> int:
-    """Converts a time to Unix milliseconds; a datetime must have a time zone."""
+    """Converts a time to Unix milliseconds, rounded down as those of a table are; a datetime must
+    have a time zone."""
     if not isinstance(time, datetime):
         if isinstance(time, bool) or not isinstance(time, numbers.Integral):
             expected = "Unix milliseconds or a datetime with a time zone"
@@ -43,7 +44,7 @@ def milliseconds(time: Any) -> int:
         return int(time)
     if time.tzinfo is None:
         raise ValueError(f"time {time.isoformat()} has no time zone")
-    return round(time.timestamp() * 1000)
+    return (time - _EPOCH) // _MILLISECOND
 
 
 # --- to messages --------------------------------------------------------------

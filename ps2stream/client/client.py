@@ -230,7 +230,7 @@ class Client(AdminCaller):
         None is absent. In columns and tables, every column of another name than those above is an
         attribute, and times without a zone are in UTC. Of a Feature, the other properties are
         attributes, except null, objects and arrays, which are dropped. `payload` is bytes, a dict
-        or list, which is sent as JSON, or a string of JSON.
+        or list, which is sent as JSON, or a string of JSON; that of a Feature is any JSON.
 
         The level says when the service answers: "durable" once the objects are synced to the object
         log, "accepted" while they are in memory, so that a crash may lose them. "none" is like

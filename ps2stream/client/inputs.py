@@ -17,7 +17,13 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from ps2stream.client.attributes import fill_attributes, fill_payload, milliseconds, named
+from ps2stream.client.attributes import (
+    dump_json,
+    fill_attributes,
+    fill_payload,
+    milliseconds,
+    named,
+)
 from ps2stream.errors import invalid
 from ps2stream.extras import name_missing_extra
 from ps2stream.space import geojson
@@ -120,7 +126,8 @@ def object_batch(objects: Any) -> object_pb2.ObjectBatch:
     Unix milliseconds or a datetime with a time zone; until may also be a timedelta from now.
 
     Columns of other names than those are attributes. So are the other properties of a Feature,
-    except null, objects and arrays, which are dropped. A message that is built stays as it is.
+    except null, objects and arrays, which are dropped; its payload is any JSON. A message that is
+    built stays as it is.
 
     Raises InvalidArgument naming the row and field that cannot be taken.
     """
@@ -222,8 +229,9 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
 
 
 def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns lon and lat of the Feature's Point, and id, time, text and until of its properties.
-    Its other properties are attributes, except null, objects and arrays, which are dropped."""
+    """Returns lon and lat of the Feature's Point, and id, time, text, until and payload of its
+    properties. Its other properties, and those of an object `attributes`, are attributes, except
+    null, objects and arrays, which are dropped."""
     geometry, found = feature.get("geometry"), feature.get("properties")
     properties = found if isinstance(found, Mapping) else {}
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None
@@ -233,9 +241,20 @@ def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
     row = {name: properties[name] for name in _OF_FEATURE if name in properties}
     if feature.get("id") is not None:
         row["id"] = feature["id"]
-    attributes = {
-        name: value
-        for name, value in properties.items()
-        if name not in _OF_FEATURE and not isinstance(value, Mapping | list | tuple | None)
-    }
-    return {"lon": point[0], "lat": point[1], **row, "attributes": attributes or None}
+    payload, nested = properties.get("payload"), properties.get("attributes")
+    if isinstance(payload, str | bool | int | float):  # of JSON, and no text that is JSON
+        try:
+            payload = dump_json(payload)
+        except ValueError as error:
+            raise invalid(f"{where}.payload", f"is not JSON: {error}") from None
+    beside = {n: v for n, v in properties.items() if n not in ("payload", *_OF_FEATURE)}
+    attributes = _keep_scalars(nested) if isinstance(nested, Mapping) else {}
+    plain = _keep_scalars(beside)
+    if twice := sorted(attributes.keys() & plain.keys(), key=str):
+        raise invalid(f"{where}.attributes.{twice[0]}", "expected it once, got it twice")
+    row |= {"payload": payload, "attributes": attributes | plain or None}
+    return {"lon": point[0], "lat": point[1], **row}
+
+
+def _keep_scalars(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in properties.items() if not isinstance(v, Mapping | list | tuple | None)}

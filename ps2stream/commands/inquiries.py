@@ -205,7 +205,8 @@ def _format_owners(unit: Answer) -> str:
 
 
 def _format_clauses(clause: Answer, depth: int) -> Iterator[str]:
-    yield f"{_yes_or_no(clause['holds']):3}  {'  ' * depth}{clause['text']}"
+    why = f"  ({clause['detail']})" if clause["detail"] else ""
+    yield f"{_yes_or_no(clause['holds']):3}  {'  ' * depth}{clause['text']}{why}"
     for part in clause["parts"]:
         yield from _format_clauses(part, depth + 1)
 

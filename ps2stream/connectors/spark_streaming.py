@@ -38,6 +38,9 @@ COLUMNS = (
     "seq bigint, query_id string, object_id string, partition int, offset bigint, "
     "time timestamp, lon double, lat double, text string, attributes string"
 )
+_FIRST_MS = -62_135_596_800_000
+_LAST_MS = 253_402_300_799_999
+"""The first and the last time of the years 1 to 9999."""
 ACCESS = ("token", "tls_ca", "tls_cert", "tls_key")
 
 # --- posts ----------------------------------------------------------------------
@@ -204,7 +207,7 @@ class MatchReader(SimpleDataSourceStreamReader):
                 log.warning("the service dropped %s", gap)
                 continue
             names = (batch.query_ids, batch.objects.tolist(), count(batch.first))
-            times = pa.array(batch.time).cast(pa.timestamp("ms", "UTC")).to_pylist()
+            times = _list_times(batch.time)
             lon, lat, text = batch.lon, batch.lat, batch.texts
             assert lon is not None
             assert lat is not None
@@ -218,6 +221,14 @@ class MatchReader(SimpleDataSourceStreamReader):
             rows = zip(*names, strict=False)
             out += [(n, query, *objects[i]) for query, i, n in rows if n <= end]
         return out
+
+
+def _list_times(time_ms: Any) -> list[Any]:
+    """Returns times in Unix milliseconds, int64[n], as datetimes, and None for those beyond their
+    years: a publisher may send any 64-bit time."""
+    is_far = (time_ms < _FIRST_MS) | (time_ms > _LAST_MS)
+    times: list[Any] = pa.array(time_ms, pa.timestamp("ms", "UTC"), mask=is_far).to_pylist()
+    return times
 
 
 class _MatchStream:

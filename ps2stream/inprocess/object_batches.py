@@ -111,11 +111,16 @@ def _list_parts(objects: Sequence[Any], attributes: str | None) -> Iterator[pa.R
 
 
 def _flatten_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an object with its attributes beside its other members."""
+    """Returns an object with its attributes beside its other members. Raises InvalidArgument for
+    an attribute that would take the place of one of these."""
     nested = record.get("attributes")
     if not isinstance(nested, Mapping):
         return record
-    return {name: value for name, value in record.items() if name != "attributes"} | dict(nested)
+    beside = {name: value for name, value in record.items() if name != "attributes"}
+    if taken := sorted(nested.keys() & {*COLUMNS, "payload", *beside}, key=str):
+        problem = "has the name of a column of objects, which is no attribute in a table"
+        raise invalid(f"objects.attributes.{taken[0]}", problem)
+    return beside | dict(nested)
 
 
 def _read_file(path: str, attributes: str | None) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,8 @@ def read_archived_rows(
 
 def make_archived_rows(part: Any, choice: AttributeChoice | None) -> list[dict[str, Any]]:
     """Returns the posts of a batch with the columns POSTS; without attributes, payload and until
-    if there is no choice. A choice selects attributes by name; their types stay."""
+    if there is no choice. A choice selects attributes by name; their types stay, and times that
+    Python does not have are left out."""
     posts: list[dict[str, Any]] = part.to_pylist()
     for post in posts:
         attributes, payload = post.pop("attributes", None), post.pop("payload", None)
@@ -59,9 +60,13 @@ def _read_attributes(data: bytes, choice: AttributeChoice) -> dict[str, Any]:
         if choice.types is None or name in choice.types:
             choice.note_seen(name)
             kind = value.WhichOneof("value") or ""
-            found[name] = getattr(value, kind)
-            if kind == "time_ms":
+            if kind != "time_ms":
+                found[name] = getattr(value, kind)
+                continue
+            try:
                 found[name] = _EPOCH + timedelta(milliseconds=value.time_ms)
+            except OverflowError:  # a publisher may send any 64-bit time
+                choice.leave_out(name, "a time beyond the years 1 to 9999")
     return dict(sorted(found.items()))
 
 

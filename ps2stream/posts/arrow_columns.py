@@ -30,6 +30,9 @@ SCHEMA = pa.schema(
     ]
 )
 
+TIMES = pa.timestamp("ms", "UTC")
+"""The type of attributes that are times."""
+
 
 def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, run: str = "") -> Any:
     """Returns a record batch of SCHEMA for (place, record) pairs, as `check_records`."""
@@ -88,9 +91,9 @@ def post_column(
         numbered = pa.array(np.arange(start, start + len(part))).cast(kind)
         return pc.binary_join_element_wise(run, numbered, "") if run else numbered
     values = part.column(columns[name])
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("ms"), safe=False)
     try:
+        if pa.types.is_timestamp(values.type):
+            values = floor_times(values)
         out = values if values.type == kind else values.cast(kind)
     except pa.ArrowInvalid as error:
         raise bad(f"{path} column {columns[name]}", str(error)) from None
@@ -112,6 +115,18 @@ def post_column(
         got = short(values[row].as_py())
         raise bad(f"{path} row {start + row} {columns[name]}", f"expected {limit}, got {got}")
     return out
+
+
+def floor_times(values: Any) -> Any:
+    """Returns timestamps as those of milliseconds in UTC, rounded down, as the service rounds them.
+    Raises ArrowInvalid for one beyond 64 bits."""
+    exact = values.cast(pa.timestamp(values.type.unit, "UTC"))
+    is_finer = values.type.unit in ("us", "ns")
+    cut = exact.cast(TIMES, safe=not is_finer)  # towards zero
+    if not is_finer:
+        return cut
+    is_above = pc.greater(cut.cast(exact.type), exact)
+    return pc.subtract(cut.cast(pa.int64()), is_above.cast(pa.int64())).cast(TIMES)
 
 
 def _are_within(name: str, column: Any) -> bool:

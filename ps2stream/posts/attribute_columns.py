@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from ps2stream.errors import short
 from ps2stream.limits import ATTRIBUTE_TEXT_BYTES, ATTRIBUTES, PAYLOAD_BYTES
-from ps2stream.posts.members import AttributeChoice, find_name_problem
+from ps2stream.posts.arrow_columns import TIMES, floor_times
+from ps2stream.posts.members import AttributeChoice, check_time, find_name_problem, normalise
 from ps2stream.posts.post import bad
 
-_TIMES = pa.timestamp("ms", "UTC")
+_INTEGER_MOST = (1 << 63) - 1
 _PAYLOAD_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
@@ -25,14 +26,15 @@ def choose_columns(
     that is an attribute. Raises InvalidArgument for a chosen column that cannot be one."""
     found: dict[str, str] = {}
     for field in schema:
-        if field.name in used or (choice.types is not None and field.name not in choice.types):
+        name = normalise(field.name)
+        if name in used or (choice.types is not None and name not in choice.types):
             continue
-        choice.note_seen(field.name)
+        choice.note_seen(name)
         problem = _find_type_problem(field.type) or find_name_problem(field.name)
         if choice.types is not None:
             if problem:
                 raise bad(f"{path} column {field.name}", f"cannot be an attribute: {problem}")
-            found[field.name] = choice.types[field.name]
+            found[field.name] = choice.types[name]
         elif problem:
             choice.leave_out(field.name, problem)
         elif len(found) >= ATTRIBUTES:
@@ -68,6 +70,11 @@ def convert_column(
     values = part.column(name)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
+    if pa.types.is_uint64(values.type) and choice.types is None:
+        is_far = pc.greater(values, pa.scalar(_INTEGER_MOST, pa.uint64()))
+        if pc.any(is_far).as_py():
+            choice.leave_out(name, "values beyond 64 bits")
+            values = _drop(values, is_far)
     try:
         out = _cast_values(values, kind)
     except pa.ArrowException as error:
@@ -89,12 +96,19 @@ def convert_column(
         )
     if problem != "not a number":
         choice.leave_out(name, f"values of {problem}")
-    return pc.if_else(wrong.fill_null(False), pa.scalar(None, out.type), out)
+    return _drop(out, wrong)
+
+
+def _drop(values: Any, wrong: Any) -> Any:
+    """Returns values with null for wrong ones."""
+    return pc.if_else(wrong.fill_null(False), pa.scalar(None, values.type), values)
 
 
 def _cast_values(values: Any, kind: str) -> Any:
     source = values.type
     is_text = pa.types.is_string(source) or pa.types.is_large_string(source)
+    if pa.types.is_null(source):
+        return values
     if kind == "text":
         return values if is_text else values.cast(pa.string())
     if kind == "boolean":
@@ -104,10 +118,7 @@ def _cast_values(values: Any, kind: str) -> Any:
             return _parse_times(values)
         return _to_times(values)
     if kind == "number" and is_text:
-        try:
-            return values.cast(pa.int64())
-        except pa.ArrowException:
-            return values.cast(pa.float64())
+        return _parse_numbers(values)
     if kind == "number" and not (pa.types.is_integer(source) or pa.types.is_floating(source)):
         raise pa.ArrowInvalid(f"the column is of the type {source}")
     if pa.types.is_uint64(source):
@@ -118,18 +129,42 @@ def _cast_values(values: Any, kind: str) -> Any:
 def _to_times(values: Any) -> Any:
     """Returns timestamps, dates or Unix milliseconds as times in UTC."""
     if pa.types.is_timestamp(values.type):
-        return values.cast(pa.timestamp(values.type.unit, "UTC")).cast(_TIMES, safe=False)
+        return floor_times(values)
     if not pa.types.is_date(values.type):
         values = values.cast(pa.int64())
-    return values.cast(_TIMES)
+    return values.cast(TIMES)
 
 
 def _parse_times(values: Any) -> Any:
-    """Returns the times of ISO 8601 texts, all with a zone or all without, in UTC."""
+    """Returns the times of texts as `check_time` reads them. Where not all are of one form, those
+    that differ are read one by one."""
+    for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
+        try:
+            return floor_times(values.cast(kind))
+        except pa.ArrowInvalid:
+            continue
+    distinct = values.dictionary_encode()
+    found = []
+    for text in distinct.dictionary.to_pylist():
+        try:
+            found.append(check_time(text))
+        except ValueError:
+            raise pa.ArrowInvalid(f"got {short(text)}") from None
+    return pa.array(found, pa.int64()).take(distinct.indices).cast(TIMES)
+
+
+def _parse_numbers(values: Any) -> Any:
+    """Returns the numbers of texts: integers, or floats if these hold all of them exactly."""
+    texts = pc.utf8_trim_whitespace(values)
     try:
-        return values.cast(_TIMES)
+        return texts.cast(pa.int64())
     except pa.ArrowInvalid:
-        return values.cast(pa.timestamp("ms")).cast(_TIMES)
+        found = texts.cast(pa.float64())
+    if pc.any(pc.is_nan(found)).as_py():
+        raise pa.ArrowInvalid("got nan: not a number")
+    is_whole = pc.match_substring_regex(texts, "^[+-]?[0-9]+$")
+    texts.filter(is_whole).cast(pa.int64()).cast(pa.float64())
+    return found
 
 
 def check_payloads(path: str, part: Any, start: int) -> Any:

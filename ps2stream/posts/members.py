@@ -6,6 +6,7 @@ import json
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ LEFT_OUT = 20
 _PART = re.compile(r"\s*(?:`([^`]+)`|([^`:,]+))(?::([^`:,]*))?\s*(?:,|$)")
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class AttributeProblem(ValueError):
@@ -49,12 +51,12 @@ class AttributeChoice:
         """The spec that makes numbers of columns that are text and look like numbers."""
 
     def read(self, record: Mapping[str, Any], used: Container[str]) -> dict[str, Any]:
-        """Returns the attributes of a record by name: its members beyond `used`, and the members of
-        `attributes`, if that is an object. Raises AttributeProblem."""
+        """Returns the attributes of a record by name, in normal form: its members beyond `used`,
+        and the members of `attributes`, if that is an object. Raises AttributeProblem."""
         found: dict[str, Any] = {}
         for name, value in self._list_members(record, used):
             if name in found:
-                raise AttributeProblem(name, "expected it once, got it also under attributes")
+                raise AttributeProblem(name, "expected it once, got it twice")
             if self.types is not None:
                 found[name] = convert_value(name, value, self.types[name])
             elif problem := find_problem(name, value):
@@ -71,7 +73,8 @@ class AttributeChoice:
 
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         """Raises InvalidArgument unless each name of the spec is a column of a table."""
-        if missing := [name for name in self.types or () if name not in names]:
+        there = set(map(normalise, names))
+        if missing := [name for name in self.types or () if name not in there]:
             have = ", ".join(names)
             raise invalid(where, f"expected a column {missing[0]}; there are: {have}")
 
@@ -111,7 +114,8 @@ class AttributeChoice:
         if not isinstance(nested, Mapping):
             nested = {}
         members = [(n, v) for n, v in record.items() if n not in used and v is not nested]
-        for name, value in (*nested.items(), *members):
+        for given, value in (*nested.items(), *members):
+            name = given if given.isascii() else normalise(given)
             if self.types is not None:
                 if name not in self.types:
                     continue
@@ -130,7 +134,7 @@ def _parse_spec(spec: str) -> dict[str, str]:
             problem = f"expected NAME or NAME:TYPE, separated by commas, got {short(spec[at:])}"
             raise invalid("attributes", problem)
         quoted, bare, kind = part.groups()
-        name = quoted or bare.strip()
+        name = normalise(quoted or bare.strip())
         if kind is not None and kind.strip() not in TYPES:
             problem = f"expected a type of {', '.join(TYPES)}, got {kind.strip()!r}"
             raise invalid(f"attributes.{name}", problem)
@@ -148,7 +152,7 @@ def _parse_spec(spec: str) -> dict[str, str]:
 
 def find_name_problem(name: str) -> str:
     """Returns why an attribute cannot have this name, empty if it can."""
-    size = len(_normalise(name).encode())
+    size = len(normalise(name).encode())
     if not size:
         return "the name is empty"
     if size > ATTRIBUTE_NAME_BYTES:
@@ -168,7 +172,7 @@ def find_problem(name: str, value: Any) -> str:
         return problem
     if isinstance(value, str):
         if 4 * len(value) > ATTRIBUTE_TEXT_BYTES:  # no letter has more bytes
-            size = len(_normalise(value).encode())
+            size = len(normalise(value).encode())
             if size > ATTRIBUTE_TEXT_BYTES:
                 return f"{size} bytes, more than {ATTRIBUTE_TEXT_BYTES}"
     elif isinstance(value, float):
@@ -192,12 +196,12 @@ def convert_value(name: str, value: Any, kind: str) -> Any:
         raise AttributeProblem(name, problem.replace("a text", "text")) from None
     if problem := find_problem(name, made):
         raise AttributeProblem(name, f"expected an attribute, got {short(made)}: {problem}")
-    return _normalise(made) if isinstance(made, str) else made
+    return normalise(made) if isinstance(made, str) else made
 
 
 def check_time(value: Any) -> int:
-    """Returns Unix milliseconds, of these or an ISO 8601 time, in UTC without a zone. Raises
-    ValueError."""
+    """Returns Unix milliseconds, of these or an ISO 8601 time, in UTC without a zone, rounded down.
+    Raises ValueError."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
@@ -205,7 +209,7 @@ def check_time(value: Any) -> int:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1000)
+        return (moment - _EPOCH) // _MILLISECOND
     raise ValueError
 
 
@@ -244,7 +248,7 @@ def _to_time(value: Any) -> datetime:
     if isinstance(value, datetime):
         return value
     try:
-        return _EPOCH + timedelta(milliseconds=check_time(value))
+        return _EPOCH + check_time(value) * _MILLISECOND
     except OverflowError:
         raise ValueError from None
 
@@ -257,16 +261,26 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _normalise(text: str) -> str:
+def normalise(text: str) -> str:
     """Returns text in Unicode's normal form C. A lone surrogate, which has no UTF-8, becomes
     U+FFFD."""
     data = text.encode("utf-8", "surrogatepass")
     return unicodedata.normalize("NFC", data.decode("utf-8", "replace"))
 
 
-# --- payloads -------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------
 
 
 def dump_payload(value: Any) -> str:
     """Returns the payload that a member is, as JSON text. Raises ValueError for NaN."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def build_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object of JSON, as a hook of `json.loads`. Raises ValueError for a name that it
+    has twice, of which one value would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, times = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the name {short(twice)} occurs {times} times in one object")
+    return found

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from ps2stream.errors import InvalidArgument, invalid, short
 from ps2stream.limits import ID_BYTES, LAT_MAX, LON_MAX, PAYLOAD_BYTES, TEXT_BYTES
-from ps2stream.posts.members import AttributeChoice, AttributeProblem, check_time, dump_payload
+from ps2stream.posts.members import (
+    AttributeChoice,
+    AttributeProblem,
+    check_time,
+    dump_payload,
+    normalise,
+)
 
 NAMES = {
     "id": ("id",),
@@ -34,14 +41,14 @@ def bad(field: str, description: str) -> InvalidArgument:
 
 def check_head(where: str, names: Sequence[str], need: Sequence[Sequence[str]] = ()) -> None:
     """Raises InvalidArgument unless each needed column is there under one of its names, and
-    no column of a post is there twice."""
+    no column is there twice; those without a name do not count."""
     for choice in need:
         if not set(choice) & set(names):
             wanted = " or ".join(choice)
             have = ", ".join(names) or "none"
             raise bad(where, f"expected a column {wanted}; there are: {have}")
-    for name in chain.from_iterable(NAMES.values()):
-        if (times := list(names).count(name)) > 1:
+    for name, times in Counter(normalise(name) for name in names if name).items():
+        if times > 1:
             raise bad(where, f"expected one column {name}, got {times}")
 
 

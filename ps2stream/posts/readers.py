@@ -22,7 +22,7 @@ from typing import IO, Any, Literal
 from ps2stream.archive.layout import is_archive
 from ps2stream.errors import short
 from ps2stream.limits import BATCH_ROWS
-from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.members import AttributeChoice, build_record
 from ps2stream.posts.post import KNOWN, NAMES, POSTS, bad, check_head, check_records
 
 Format = Literal["jsonl", "csv", "geojson", "parquet", "archive"]
@@ -76,7 +76,7 @@ def read_rows(
         return
     if format_of(path, format) == "parquet":
         for part in read_posts(path, format, batch, run, choice):
-            yield [nest_attributes(row) for row in part.to_pylist()]
+            yield [nest_attributes(row) for row in list_rows(path, part)]
         return
     is_csv = format_of(path, format) == "csv"
     for records, first in _read_text_batches(path, format, batch):
@@ -109,6 +109,15 @@ def make_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
         for name in ("attributes", "payload", "until"):
             if not row[name]:
                 del row[name]
+    return rows
+
+
+def list_rows(where: str, part: Any) -> list[dict[str, Any]]:
+    """Returns the rows of a record batch. Raises InvalidArgument for times that Python lacks."""
+    try:
+        rows: list[dict[str, Any]] = part.to_pylist()
+    except OverflowError:
+        raise bad(where, "expected times of the years 1 to 9999") from None
     return rows
 
 
@@ -275,7 +284,7 @@ def _parse_features(path: str, file: IO[bytes]) -> Iterator[tuple[str, dict[str,
     """Yields the properties of each Feature of a FeatureCollection, with the position of its
     Point."""
     try:
-        whole = json.load(file)
+        whole = json.load(file, object_pairs_hook=build_record)
     except (ValueError, RecursionError) as error:
         raise bad(path, f"expected GeoJSON: {error}") from None
     features = whole.get("features") if isinstance(whole, dict) else None
@@ -304,7 +313,7 @@ def read_feature(where: str, feature: Any) -> dict[str, Any]:
 def json_record(where: str, raw: str | bytes) -> dict[str, Any]:
     """Returns the object of a line of JSON. Raises InvalidArgument naming its place."""
     try:
-        record = json.loads(raw)
+        record = json.loads(raw, object_pairs_hook=build_record)
     except (ValueError, RecursionError) as error:
         raise bad(where, f"expected one JSON object per line: {error}") from None
     if not isinstance(record, dict):

@@ -154,17 +154,19 @@ def sweep(seed: int, rounds: int = 1) -> dict[str, Any]:
     return _hosted(kills, {"workers": 3}, ())
 
 
-def ray_deaths(seed: int, rounds: int = 1) -> dict[str, Any]:
-    """Under load kill -9 of the supervisor, and, that many times, of Ray's raylet and of its GCS;
-    in the end SIGTERM while the service still starts Ray again. One actor of each role, as each
-    start takes a second of CPU an actor."""
+def ray_deaths(
+    seed: int, rounds: int = 1, daemons: Sequence[str] = tuple(DAEMONS)
+) -> dict[str, Any]:
+    """Under load kill -9 of the supervisor, and, that many times, of each of these daemons of Ray;
+    in the end of its GCS, and SIGTERM while the service still starts Ray again. One actor of each
+    role, as each start takes a second of CPU an actor."""
 
     def kills(host: Host, say: Say) -> dict[str, Any]:
         crowd = Crowd(host, seed, 6.0)
-        recovery_s: dict[str, list[float]] = {name: [] for name in DAEMONS}
+        recovery_s: dict[str, list[float]] = {name: [] for name in daemons}
         time.sleep(SETTLE_S)
         Faults(host, seed, say).kill_supervisor()
-        for name in [*DAEMONS] * rounds:
+        for name in [*daemons] * rounds:
             say(f"kill Ray's {name}")
             try:
                 recovery_s[name].append(_kill_daemon(host, crowd.history, name))

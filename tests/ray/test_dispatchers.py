@@ -20,10 +20,16 @@ from ps2stream.config import Settings
 from tests.support.load import HELD, Load
 from tests.support.real_posts import SESSIONS, Reader, quiet
 from tests.support.scaled_dispatchers import PRODUCERS, joined, publish_once
+from tests.support.shortening import choose_first
 
 pytestmark = pytest.mark.ray
 
 TEXT = "xyzzyagain"
+DEATHS = choose_first(((3, "dispatcher-0"), (4, "dispatcher-3"), (5, "sequencer-0")), 0)
+"""Numbers of dispatchers that are requested, and who dies amid the change. In CI the second one
+joins and nobody dies: the simulator kills each role at each step (tests/sim/test_growth), and
+tests/ray/test_chaos each role under load."""
+MOST = max((2, *(dispatchers for dispatchers, _ in DEATHS)))
 
 
 class RepeatingPublisher(threading.Thread):
@@ -101,13 +107,13 @@ def test_dispatchers_join_under_load_while_actors_die(tmp_path: Path, tweets: Pa
         repeating.start()
         joined(service, client, 2)
         load.clients.append(Client(service.targets[1], timeout=90))
-        for dispatchers, victim in ((3, "dispatcher-0"), (4, "dispatcher-3"), (5, "sequencer-0")):
+        for dispatchers, victim in DEATHS:
             joined_amid_a_death(service, client, dispatchers, victim)
             load.clients.append(Client(service.targets[-1], timeout=90))
         time.sleep(1.0)
         load.stop()
         repeating.stop()
-        assert len({answer.partition for answer in repeating.answers.values()}) > 2
+        assert len({answer.partition for answer in repeating.answers.values()}) > MOST // 2
         quiet(service)
         for session in readers:
             client.insert(f"end {session}", "xyzzyend", session=session)
@@ -123,7 +129,7 @@ def test_dispatchers_join_under_load_while_actors_die(tmp_path: Path, tweets: Pa
             reader.client.close()
         for each in load.clients:
             each.close()
-    with start(settings) as service, Client(service.targets[4], timeout=90) as client:
-        assert client.scale_dispatchers().dispatchers == len(service.targets) == 5
+    with start(settings) as service, Client(service.targets[-1], timeout=90) as client:
+        assert client.scale_dispatchers().dispatchers == len(service.targets) == MOST
         for (producer, seq), answer in list(repeating.answers.items())[-20:]:
             assert publish_once(client, producer, seq, TEXT) == answer

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from ps2stream.cli import main
 from ps2stream.client import requests
 from ps2stream.client.client import Client
+from ps2stream.client.requests import Query
 from ps2stream.cluster.service import start
 from ps2stream.commands.inquiries import format_explanation
 from ps2stream.config import Settings
@@ -175,6 +176,20 @@ def test_the_command_explains_a_query_that_is_not_inserted(quiet: Client, tmp_pa
     ):
         refused = explain(quiet, tmp_path, *arguments)
         assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
+
+
+def test_each_predicate_is_shown_with_the_value_that_it_met(quiet: Client) -> None:
+    post = {"lon": 0, "lat": 0, "text": "x", "attributes": {"mag": "5", "deep": True}}
+    shown = format_explanation(
+        quiet.explain(Query("q", "mag >= 5 AND NOT deep = 1 AND (at > 2026-01-01 OR x)"), post)
+    ).splitlines()
+    for line in (
+        '  no     mag >= 5  (mag is "5", a text, which is not compared with a number)',
+        "  no       deep = 1  (deep is true, true or false, which is not compared with a number)",
+        "  no       at > 2026-01-01  (the object has no attribute at)",
+        "  yes      x",
+    ):
+        assert line in shown
 
 
 def test_what_cannot_be_answered(quiet: Client) -> None:

@@ -211,7 +211,7 @@ class Cluster:
         if process.over:
             return
         self.tell(f"{process.name} wakes up")
-        if self.current.get(process.address) is process:
+        if not process.given_up:
             process.shell.lease = float("inf")
         process.wake()
 
@@ -227,7 +227,7 @@ class Cluster:
 
     def _reached(self, process: Process) -> None:
         process.killable = True
-        if self.current.get(process.address) is process:
+        if not process.given_up:
             process.shell.lease = float("inf")
         else:
             self.clock.after(process.rng.randint(0, 1500), self.ended, process, "found and killed")
@@ -327,6 +327,7 @@ class Cluster:
     def _replace(self, address: Address) -> Task:
         """See RayService._replace_actor: on any failure it is tried again later."""
         old = self.current[address]
+        old.given_up = True
         if old.killable:
             self.ended(old, "its lease has run out, it is killed")
         epoch = 0

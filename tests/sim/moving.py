@@ -20,15 +20,15 @@ SEEDS = int(os.environ.get("SIM_SEEDS", WHOLE))
 """Seeds that are played; CI plays fewer."""
 
 
-def choose_combinations(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Returns all combinations of these values; or, where fewer seeds than WHOLE are played, those
-    on the white squares of a chessboard: each value of an axis stays, and each pair of values of
-    two axes where there is a third one of several."""
+def choose_combinations(*axes: Sequence[Any], share: int = 2) -> list[tuple[Any, ...]]:
+    """Returns all combinations of these values; or, where fewer seeds than WHOLE are played, one in
+    `share`. With two they are the white squares of a chessboard: each value of an axis stays, and
+    each pair of values of two axes where there is a third one of several."""
     places = itertools.product(*(range(len(axis)) for axis in axes))
     return [
         tuple(axis[i] for axis, i in zip(axes, place, strict=True))
         for place in places
-        if SEEDS >= WHOLE or sum(place) % 2 == 0
+        if SEEDS >= WHOLE or sum(place) % share == 0
     ]
 
 

@@ -85,6 +85,7 @@ class Process:
         self.paused = False
         self.started = False
         self.killable = True
+        self.given_up = False  # its successor is due, and no lease of it is renewed any more
         self.serves = False
         self.broken: list[Callable[[str], None]] = []  # whom to tell of the end
         self.unanswered: dict[str, int] = {}  # calls, by what was asked

@@ -15,6 +15,7 @@ from ps2stream.sequencer.machine import SequencerMachine
 from tests.sim.moving import CLIENTS, worlds_of
 from tests.sim.run import play
 from tests.sim.scenario import GROWN, Event, Scenario, scenario
+from tests.support.shortening import choose_first
 
 STEPS = ("recorded", "asked", "arrived")
 GROWTHS = (2, 4)
@@ -82,7 +83,7 @@ def test_a_death_at_every_step(role: str, step: str) -> None:
     assert died
 
 
-@pytest.mark.parametrize("seed", range(GROWN, GROWN + 4))
+@pytest.mark.parametrize("seed", choose_first([GROWN + n for n in (1, 0, 2, 3)], 2))
 def test_growth_among_all_other_faults(seed: int) -> None:
     found = play(scenario(seed))
     assert not found.violations

@@ -23,6 +23,7 @@ from tests.sim import hostile
 from tests.sim.moving import CLIENTS, a_seed, choose_combinations, worlds_of
 from tests.sim.run import play, run
 from tests.sim.scenario import Event, Scenario, scenario
+from tests.support.shortening import IS_SHORT, choose_first
 
 STEPS = {
     False: (PlanStep.BEGIN, PlanStep.SWITCH, PlanStep.FINISH),
@@ -74,7 +75,8 @@ def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str, fi
     """Each bug in the first seed that shows it; should a change of the code shift it, others are
     tried."""
     found = Counter[str]()
-    for seed in (first, *range(1000, 1100)) if bug else range(first, first + 8):
+    several = choose_first(range(first, first + 8), 5)
+    for seed in (first, *range(1000, 1100)) if bug else several:
         worlds: list[Any] = []
         with worlds_of(worlds):
             run(seed, bug)
@@ -83,7 +85,7 @@ def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str, fi
             found.update({name: move.get(name, 0) for name in ("missing", "surplus")})
         if found[figure]:
             break
-    assert found["counted"] > 8 or bug
+    assert found["counted"] > len(several) or bug
     wrong = {name for name in ("missing", "surplus") if found[name]}
     assert figure in wrong if bug else not wrong
 
@@ -130,11 +132,12 @@ def test_a_restart_after_a_move_goes_on_from_the_snapshots() -> None:
 def test_the_controller_splits_cells_among_faults() -> None:
     """Seeds in which cells become too hot to move."""
     splits = 0
-    for seed in (1006, 1060, 1095, 1162):
+    seeds = choose_first((1060, 1162, 1095, 1006), 2)
+    for seed in seeds:
         found = run(seed)
         assert not found.violations, seed
         splits += found.events["splits"]
-    assert splits > 3
+    assert splits >= len(seeds)
 
 
 @pytest.mark.parametrize(("change", "first"), [("merge", 1068), ("split", 1347)])
@@ -172,8 +175,8 @@ def test_the_controller_ends_the_old_plan_among_faults() -> None:
     moves = ((seed, e) for seed in itertools.count(1000) for e in scenario(seed).events)
     alone = (seed for seed, e in moves if e.what == "move" and e.args[2] < 0)
     sunsets = 0
-    for seed in itertools.islice(alone, 6):
+    for seed in itertools.islice(alone, 2 if IS_SHORT else 6):
         found = run(seed)
         assert not found.violations, seed
         sunsets += found.events["sunsets"]
-    assert sunsets > 1
+    assert sunsets > 1  # of the first two

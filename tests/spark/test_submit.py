@@ -35,6 +35,9 @@ def run(command: list[str], root: Path, folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.repeats(
+    "tests/spark/test_twins.py", "tests/spark/test_submit.py::test_spark_submit_runs_a_pipeline"
+)
 def test_spark_submit_runs_the_same_job(root: Path, tmp_path: Path) -> None:
     objects, queries = tmp_path / "o.jsonl", tmp_path / "q.jsonl"
     rows = [

@@ -15,6 +15,7 @@ import numpy as np
 from aiohttp import web
 
 from ps2stream.errors import ResourceExhausted, invalid, short
+from ps2stream.posts.members import build_record
 
 GZIP = ("gzip", "x-gzip")
 _STEP = 64 << 10
@@ -126,7 +127,7 @@ def parse_json(data: bytes, field: str) -> Any:
             data.decode(),
             parse_constant=_refuse_constant,
             parse_float=_read_float,
-            object_pairs_hook=_build_object,
+            object_pairs_hook=build_record,
         )
     except UnicodeDecodeError:
         raise invalid(field, "is not UTF-8") from None
@@ -149,14 +150,6 @@ def _check_nesting(data: bytes, field: str) -> None:
     rise = opens.astype(np.int8) - closes
     if int(np.cumsum(rise, dtype=np.int32).max(initial=0)) > DEPTH:
         raise invalid(field, f"has more than {DEPTH} nested levels, the limit")
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice, times = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the name {short(twice)} occurs {times} times in one object")
-    return found
 
 
 def _read_float(digits: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from ps2stream.client.attributes import MOST_NESTED, read_attributes, read_paylo
 from ps2stream.client.inputs import object_batch
 from ps2stream.client.matches import Matches, MatchReceiver, read_batch
 from ps2stream.errors import InvalidArgument
+from ps2stream.posts.members import AttributeChoice
+from ps2stream.posts.readers import read_rows
 from ps2stream.v1 import delivery_pb2, object_pb2
 
 PLACE: dict[str, Any] = {"lon": 8.5, "lat": 47.0, "text": "flood"}
@@ -175,6 +178,29 @@ def test_named_tuples_and_features_have_attributes() -> None:
     [row] = object_batch(collection).objects
     assert (row.id, row.text, row.time_ms, row.lon) == ("a", "one", 5, 8.5)
     assert read_attributes(row.attributes) == {"mag": 4.5, "tsunami": False, "lon": 3}
+
+
+def test_features_are_read_as_those_of_files(tmp_path: Path) -> None:
+    for payload in ("as a text", 5, True, {"deep": [1]}, [None], None):
+        properties = {
+            "text": "x",
+            "mag": 1,
+            "attributes": {"z": True, "no": [1]},
+            "payload": payload,
+        }
+        feature = {"type": "Feature", "geometry": POINT, "properties": properties}
+        (tmp_path / "x.geojson").write_text(json.dumps({"features": [feature]}))
+        [[read]] = read_rows(str(tmp_path / "x.geojson"), choice=AttributeChoice())
+        [row] = object_batch(feature).objects
+        assert read_attributes(row.attributes) == read["attributes"] == {"mag": 1, "z": True}
+        assert row.payload.json == read.get("payload", "")
+    bad: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"mag": 1, "attributes": {"mag": 2}}, r"\[0\].attributes.mag: expected it once"),
+        ({"payload": math.nan}, r"\[0\].payload: is not JSON"),
+    )
+    for wrong, problem in bad:
+        with pytest.raises(InvalidArgument, match=problem):
+            object_batch({"type": "Feature", "geometry": POINT, "properties": wrong})
 
 
 LISTS: dict[str, list[Any]] = {

@@ -73,6 +73,10 @@ def test_paths_lead_into_objects_and_arrays() -> None:
         (None, "expected a JSON object, got no value"),
         (b"{", "expected a JSON object: "),
         (b"[]", "expected a JSON object, got []"),
+        (
+            b'{"lat": 1, "lon": 1, "text": "", "mag": 3, "mag": 4}',
+            "expected a JSON object: the name 'mag' occurs 2 times in one object",
+        ),
         ({"lat": 1, "lon": 1}, "text: expected a string, got null"),
         ({"lat": 91, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got 91"),
         (b'{"lat": NaN, "lon": 1, "text": ""}', "lat: expected degrees in [-90, 90], got nan"),

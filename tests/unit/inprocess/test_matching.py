@@ -258,6 +258,8 @@ ONE = [{"lon": 0.0, "lat": 0.0, "text": "flood"}]
         ([("a", "x")], [5], "objects: expected a table.* got a list with 5"),
         ([("a", "x")], pa.table({"lon": ["west"], "lat": [0.0], "text": ["x"]}), "objects.lon"),
         ([("a", "x")], [ONE[0] | {"n": 1}, ONE[0] | {"n": "one"}], r"objects\.n: .*of one type"),
+        ([("a", "x")], [ONE[0] | {"attributes": {"lat": 5}}], "attributes.lat: has the name"),
+        ([("a", "x")], [ONE[0] | {"n": 1, "attributes": {"n": 2}}], "objects.attributes.n: has"),
         ([("a", "x")], "nowhere.parquet", "nowhere.parquet"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ import pytest
 from ps2stream.client.inputs import object_batch
 from ps2stream.commands.publish import make_columns
 from ps2stream.errors import InvalidArgument
+from ps2stream.planner.objects import read_objects
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import read_posts, read_rows
 
 TEN = datetime(2026, 11, 24, 10, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PLACE: dict[str, Any] = {"id": "a", "lat": 1.0, "lon": 2.0, "text": "x"}
 ROWS = [
     PLACE | {"mag": 4.5, "felt": True, "at": "2026-11-24T10:00:00Z", "source": "usgs"},
@@ -107,6 +109,7 @@ def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
         "zoned": pa.array([TEN, None], pa.timestamp("ns", "Europe/Zurich")),
         "payload": pa.array([b"\xff", None]),
         "long": pa.array(["x" * 1025, "y"]),
+        "far": pa.array([2**63, 5], pa.uint64()),
         "list": pa.array([[1], [2]]),
         "raw": pa.array([b"x", b"y"]),
     }
@@ -114,12 +117,13 @@ def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
     assert found == {
         "n": [1, None], "u": [1, 2], "half": [0.5, 1], "mag": [4.5, None], "word": ["a", None],
         "day": [datetime(2026, 11, 24, tzinfo=UTC), None], "naive": [TEN, None],
-        "zoned": [TEN, None], "long": [None, "y"], "payload": [b"\xff", None],
+        "zoned": [TEN, None], "long": [None, "y"], "far": [None, 5], "payload": [b"\xff", None],
     }  # fmt: skip
     assert choice.pop_left_out() == [
         "list (of the type list<element: int64>)",
         "raw (of the type binary)",
         "long (values of more than 1024 bytes)",
+        "far (values beyond 64 bits)",
     ]
 
 
@@ -132,12 +136,16 @@ def test_columns_of_parquet_are_cast_to_the_types_given(tmp_path: Path) -> None:
         "e": ["2026-11-24T10:00:00Z", "2026-11-24T11:00:00+01:00"],
         "f": ["2026-11-24T10:00:00", "2026-11-24"],
         "g": [round(TEN.timestamp() * 1000)] * 2,
+        "h": [" 3", None],
+        "i": [str(round(TEN.timestamp() * 1000)), "2026-11-24T11:00+01:00"],
+        "j": pa.nulls(2),
     }
-    spec = "a:number,b:number,c:text,d:boolean,e:time,f:time,g:time"
+    spec = "a:number,b:number,c:text,d:boolean,e:time,f:time,g:time,h:number,i:time,j:number"
     found, choice = read(parquet(tmp_path, **columns), spec)
     assert found == {
         "a": [3, 4], "b": [3.5, 4.0], "c": ["3", "4"], "d": [True, False], "e": [TEN, TEN],
-        "f": [TEN, datetime(2026, 11, 24, tzinfo=UTC)], "g": [TEN, TEN],
+        "f": [TEN, datetime(2026, 11, 24, tzinfo=UTC)], "g": [TEN, TEN], "h": [3, None],
+        "i": [TEN, TEN], "j": [None, None],
     }  # fmt: skip
     assert read(parquet(tmp_path, **columns), "none")[0] == {}
     assert choice.list_unseen() == []
@@ -150,7 +158,11 @@ def test_columns_of_parquet_are_cast_to_the_types_given(tmp_path: Path) -> None:
         (pa.array(["x"]), "a:number", "y.parquet column a: expected a number: Failed to parse"),
         (pa.array([True]), "a:number", "column a: expected a number: the column is of the type b"),
         (pa.array(["noon"]), "a:time", "y.parquet column a: expected a time: "),
-        (pa.array([2**63], pa.uint64()), None, "y.parquet column a: expected a number: Integer"),
+        (pa.array(["3", "nan"]), "a:number", "a: expected a number: got nan: not a number"),
+        (pa.array([str(2**63)]), "a:number", "a: expected a number: Failed to parse"),
+        (pa.array([str(2**53 + 1), "0.5"]), "a:number", "a: expected a number: Integer value 9007"),
+        (pa.array(["2026-11-24", "noon"]), "a:time", "column a: expected a time: got 'noon'"),
+        (pa.array([2**63], pa.uint64()), "a", "y.parquet column a: expected a number: Integer"),
         (pa.array(["y", "x" * 1025]), "a", "y.parquet row 1 a: expected an attribute, got 'xxx"),
     ],
 )
@@ -192,6 +204,71 @@ def test_a_bad_value_is_named(tmp_path: Path, name: str, text: str, problem: str
     with pytest.raises(InvalidArgument) as caught:
         list(read_rows(str(tmp_path / name), choice=AttributeChoice("mag:number")))
     assert problem in str(caught.value)
+
+
+def test_no_value_is_lost_to_another_of_the_same_name(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("lat,lon,text,mag,mag,,\n1,2,x,3,4,,\n")
+    (tmp_path / "y.csv").write_text("lat,lon,text,\u00e9,e\u0301\n1,2,x,3,4\n")
+    (tmp_path / "x.jsonl").write_text('{"lat":1,"lon":2,"text":"x","mag":3,"mag":4}')
+    (tmp_path / "y.jsonl").write_text('{"lat":1,"lon":2,"text":"x","\u00e9":3,"e\u0301":4}')
+    columns = [pa.array([1.0]), pa.array([2.0]), pa.array(["x"]), pa.array([3]), pa.array([4])]
+    table = pa.Table.from_arrays(columns, ["lat", "lon", "text", "mag", "mag"])
+    pq.write_table(table, tmp_path / "x.parquet")
+    for name, problem in {
+        "x.csv": "x.csv:1: expected one column mag, got 2",
+        "y.csv": "y.csv:1: expected one column \u00e9, got 2",
+        "x.jsonl": "x.jsonl:1: expected one JSON object per line: the name 'mag' occurs 2 times",
+        "y.jsonl": "y.jsonl:1 \u00e9: expected it once, got it twice",
+        "x.parquet": "x.parquet: expected one column mag, got 2",
+    }.items():
+        with pytest.raises(InvalidArgument) as caught:
+            list(read_rows(str(tmp_path / name), choice=AttributeChoice()))
+        assert problem in str(caught.value)
+    (tmp_path / "z.csv").write_text("lat,lon,text,mag,,\n1,2,x,3,,\n")  # columns without names
+    [[row]] = read_rows(str(tmp_path / "z.csv"), choice=AttributeChoice())
+    assert row["attributes"] == {"mag": "3"}
+
+
+@pytest.mark.parametrize("finer_us", [-1500, -1, 1, 999_999, -(10**15) - 1, 10**15 + 999])
+def test_times_are_rounded_down_whatever_they_come_in(tmp_path: Path, finer_us: int) -> None:
+    at = TEN + timedelta(microseconds=finer_us)
+    if finer_us < 0:
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=finer_us)
+    wanted = at.replace(microsecond=at.microsecond // 1000 * 1000)
+    (tmp_path / "x.jsonl").write_text(json.dumps(PLACE | {"a": at.isoformat()}))
+    [[row]] = read_rows(str(tmp_path / "x.jsonl"), choice=AttributeChoice("a:time"))
+    columns = {
+        "b": pa.array([at], pa.timestamp("us")),
+        "c": pa.array([at], pa.timestamp("ns", "UTC")),
+        "d": [at.isoformat()],
+        "e": [at.isoformat().replace("+00:00", "")],
+        "time": pa.array([at], pa.timestamp("us", "UTC")),
+    }
+    path = parquet(tmp_path, **columns)
+    [part] = read_posts(path, choice=AttributeChoice("b,c,d:time,e:time"))
+    sent = object_batch([PLACE | {"attributes": {"a": at}, "time": at}]).objects[0]
+    assert sent.time_ms == part["time"][0].as_py() == sent.attributes.values["a"].time_ms
+    assert EPOCH + timedelta(milliseconds=sent.time_ms) == wanted
+    assert [row["attributes"]["a"], *(part[n][0].as_py() for n in "bcde")] == [wanted] * 5
+
+
+def test_a_time_that_python_lacks_is_refused_where_rows_are_read(tmp_path: Path) -> None:
+    path = parquet(tmp_path, at=pa.array([2**60], pa.timestamp("ms")))
+    [part] = read_posts(path, choice=AttributeChoice())  # the service takes it
+    assert part["at"].cast(pa.int64()).to_pylist() == [2**60]
+    for rows in (read_rows(path, choice=AttributeChoice()), read_objects(path)):
+        with pytest.raises(InvalidArgument, match="expected times of the years 1 to 9999"):
+            list(rows)
+
+
+def test_names_are_chosen_in_normal_form(tmp_path: Path) -> None:
+    wanted = "\u00e9"
+    path = parquet(tmp_path, é=["3"])
+    [[row]] = read_rows(path, choice=AttributeChoice(f"{wanted}:number"))
+    assert list(row["attributes"].values()) == [3]
+    (tmp_path / "x.jsonl").write_text(json.dumps(PLACE | {wanted: 3}))
+    [[row]] = read_rows(str(tmp_path / "x.jsonl"), choice=AttributeChoice("e\u0301"))
+    assert row["attributes"] == {wanted: 3}
 
 
 def test_a_column_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_an_object_of_attributes_is_taken_apart() -> None:
     assert read("severity", attributes={"severity": 3}, deep=True) == {"severity": 3}
     assert read(None, attributes={"lat": 9}) == {"lat": 9}
     assert read(None, attributes="as a text") == {"attributes": "as a text"}
-    with pytest.raises(AttributeProblem, match="severity: expected it once, got it also under"):
+    with pytest.raises(AttributeProblem, match="severity: expected it once, got it twice"):
         read(None, attributes={"severity": 3}, severity=3)
 
 
