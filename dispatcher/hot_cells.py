@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
 from ps2stream.protocol.frame import I64, U32, U64, row_of
 from ps2stream.protocol.messages.loads import SampleReport, SampleRequest
@@ -27,15 +28,17 @@ def report(
     route: int,
     reservoir: ObjectReservoir,
     gridt: Gridt,
+    literals: LiteralTable,
 ) -> SampleReport:
     """Returns the newest objects in these cells, and the units under which they meet queries."""
     sample, cell = _select_objects(reservoir.newest(LOOKED_AT, BATCHES), gridt, ask.cell)
     attributes = split_opaque(sample.opaque_off, sample.opaque, len(sample.lon))
+    unit_cell, term, queries = _find_units(gridt, cell[row_of(sample.term_off)], sample.term)
     return SampleReport(
         dispatcher, ask.epoch, ask.number, route, sample.since, sample.lon, sample.lat,
         sample.text_off, sample.text, attributes.attributes_off, attributes.attributes,
         sample.weight, sample.accepted,
-        *_find_units(gridt, cell[row_of(sample.term_off)], sample.term),
+        unit_cell, term, *literals.describe(term), queries,
     )  # fmt: skip
 
 

@@ -14,11 +14,15 @@ import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt, ObjectShare
 from ps2stream.dispatcher.hot_unit_kernels import EVERY, TERM_BITS, WORD_BIT
+from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.keyed.counters import CounterOptions, HotKeyCounters
 from ps2stream.language.analyzer import TOP, Analyzer
-from ps2stream.protocol.frame import F64, I64, U64, strings_to_column
+from ps2stream.language.literal_names import name_literals
+from ps2stream.language.literals import WatchedLiterals
+from ps2stream.protocol.frame import F64, I64, U64, strings_to_column, take_ragged
 from ps2stream.protocol.messages.loads import NO_CELL, HotUnitsReport, HotUnitsRequest
+from ps2stream.protocol.opaque import take_opaque
 from ps2stream.protocol.rows import ObjectRows
 
 LOOKED_AT_PER_S = 4_000
@@ -26,7 +30,8 @@ LOOKED_AT_ONCE = 32
 """The objects of a batch at which is looked, or all of a small one: fewer would cost as much."""
 MOST_UNITS = 256
 MOST_WORDS = 8
-"""The most words of a report: each is searched for in recent texts."""
+"""The most words of a report, phrases and predicates among them: each is searched for in recent
+objects."""
 LEAST_SHARE = 0.001
 LEAST_WORD_SHARE = 0.02
 FULL_ROWS = 4_096
@@ -111,14 +116,15 @@ class HotUnitCounter:
     def report(
         self, request: HotUnitsRequest, dispatcher: int, route: int, workers: int,
         find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None, gridt: Gridt, busy: I64,
+        literals: LiteralTable,
     ) -> HotUnitsReport:  # fmt: skip
         """Answers a request, and begins to count objects anew. find_texts: returns recent objects,
         in which the words are found of which only hashes were counted; gridt: has the queries;
-        busy: as in the report."""
+        busy: as in the report; literals: those of the queries."""
         found = self.find_shares()
         seconds = max(self._since, 1) / 10
         sent = np.array([self._sent.get(w, 0) for w in range(workers)], np.int64)
-        cell, term, owner = _name_units(found, find_texts, analyzer)
+        cell, term, owner = _name_units(found, find_texts, analyzer, literals)
         known = np.array([c != NO_CELL or t is not None for c, t in zip(cell, term, strict=True)])
         kept = np.flatnonzero(known) if len(known) else np.zeros(0, np.int64)
         postings, stored = np.zeros(len(kept), np.int64), 0
@@ -158,12 +164,18 @@ class HotUnitCounter:
 
 
 def _name_units(
-    found: MetShares, find_texts: Callable[[], ObjectSample], analyzer: Analyzer | None
+    found: MetShares,
+    find_texts: Callable[[], ObjectSample],
+    analyzer: Analyzer | None,
+    literals: LiteralTable,
 ) -> tuple[list[int], list[str | None], list[int]]:
-    """Returns the cell (NO_CELL of a word), the word, if it is found, and the owner of each."""
+    """Returns the cell (NO_CELL of a word), the word, if it is found, and the owner of each. A
+    phrase, prefix, predicate or pair is a word here."""
     is_word = (found.key & WORD_BIT) != 0
     hot = np.flatnonzero(is_word & (found.share >= LEAST_WORD_SHARE))[:MOST_WORDS]
-    words = find_words(found.key[hot] & TERM_BITS, find_texts(), analyzer) if len(hot) else []
+    hashes, words = found.key[hot] & TERM_BITS, list[str | None]()
+    if len(hot):
+        words = find_names(hashes, find_texts(), analyzer, literals)
     named = dict(zip(hot.tolist(), words, strict=True))
     cell = [NO_CELL if w else int(k) for k, w in zip(found.key, is_word, strict=True)]
     owner = [int(k & _OWNER) if w else 0 for k, w in zip(found.key, is_word, strict=True)]
@@ -181,22 +193,32 @@ def _weigh_units(key: U64, gridt: Gridt) -> tuple[I64, int]:
     return out, stored
 
 
-def find_words(hashes: U64, texts: ObjectSample, analyzer: Analyzer | None) -> list[str | None]:
-    """Returns the word of each hash, of which only TERM_BITS are compared: None for one that no
-    recent text has. The hash of queries without words gives an empty text."""
-    out: list[str | None] = []
-    bits = texts.term & TERM_BITS
-    for wanted in hashes:
-        if wanted == TOP & TERM_BITS:
-            out.append("")
-            continue
+def find_names(
+    hashes: U64, objects: ObjectSample, analyzer: Analyzer | None, literals: LiteralTable
+) -> list[str | None]:
+    """Returns the word, phrase, prefix, predicate or pair of each hash, of which only TERM_BITS are
+    compared: None for one that no recent object has. The hash of queries without words gives an
+    empty text."""
+    names: list[str | None] = ["" if h == TOP & TERM_BITS else None for h in hashes]
+    bits = objects.term & TERM_BITS
+    for i, wanted in enumerate(hashes):
         at = np.flatnonzero(bits == wanted)
-        word = None
-        if len(at) and analyzer is not None:
-            row = int(np.searchsorted(texts.term_off, at[-1], "right")) - 1
-            raw = texts.text[texts.text_off[row] : texts.text_off[row + 1]].tobytes()
-            tokens = analyzer.tokens(raw.decode())
-            same = np.flatnonzero(analyzer.hash_terms(tokens) & TERM_BITS == wanted)
-            word = tokens[same[0]] if len(same) else None
-        out.append(word)
-    return out
+        if names[i] is None and len(at) and analyzer is not None:
+            names[i] = _find_name(objects, int(at[-1]), analyzer, literals)
+    return names
+
+
+def _find_name(
+    objects: ObjectSample, at: int, analyzer: Analyzer, literals: LiteralTable
+) -> str | None:
+    """Returns the name of the term at a place in the column of terms."""
+    row = np.array([np.searchsorted(objects.term_off, at, "right") - 1])
+    text = take_ragged(objects.text_off, objects.text, row)
+    term = objects.term[at : at + 1]
+    watched = WatchedLiterals.everywhere_of(term, *literals.describe(term))
+    if watched.kind[0]:
+        opaque = take_opaque(objects.opaque_off, objects.opaque, row)
+        return name_literals(watched, text, opaque, analyzer).get(int(term[0]))
+    tokens = analyzer.tokens(text[1].tobytes().decode())
+    same = np.flatnonzero(analyzer.hash_terms(tokens) == term)
+    return tokens[same[0]] if len(same) else None

@@ -30,7 +30,7 @@ from ps2stream.language.object_terms import (
     search_rows,
     search_some,
 )
-from ps2stream.protocol.frame import F64, I64, U8, U16, sealed
+from ps2stream.protocol.frame import F64, I64, U8, U16, U64, sealed
 from ps2stream.protocol.rows import ObjectRows
 
 _LEAST = 64  # places of a table
@@ -92,6 +92,22 @@ class LiteralTable:
         table until it is made anew, since it does no harm to find it in a text."""
         if len(literals.term):
             self._used -= count_down(self.view.term, self._count, sealed(literals.term))
+
+    def describe(self, term: U64) -> tuple[U8, U16]:
+        """Returns the kinds (LiteralKind) and sizes of terms, uint8[n] and uint16[n]; 0 for those
+        that are no watched literals."""
+        table = self.view.term
+        if not len(table):
+            return np.zeros(len(term), np.uint8), np.zeros(len(term), np.uint16)
+        mask = np.uint64(len(table) - 1)  # as literal_kernels.find_literal, for few terms at a time
+        at = term & mask
+        left = np.arange(len(term))
+        while len(left):
+            here = table[at[left]]
+            left = left[(here != term[left]) & (here != 0)]
+            at[left] = (at[left] + np.uint64(1)) & mask
+        held = table[at] == term
+        return np.where(held, self._kind[at], 0), np.where(held, self._size[at], 0)
 
     def search(self, rows: ObjectRows, analyzer: Analyzer | None) -> ObjectRows:
         """Returns objects with all watched literals that hold for them; the same objects if they

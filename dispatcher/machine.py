@@ -287,7 +287,8 @@ class DispatcherMachine:
 
     def _report_cells(self, request: SampleRequest) -> None:
         router = self.router
-        found = report(request, router.index, router.route, self.reservoir, router.gridt)
+        at = self.reservoir, router.gridt, router.literals
+        found = report(request, router.index, router.route, *at)
         found = dataclasses.replace(found, dispatchers=router.dispatchers)
         self._out.append(Send(CONTROLLER, found))
 

@@ -24,7 +24,7 @@ from ps2stream.dispatcher.gathering import (
 )
 from ps2stream.dispatcher.gridt import Gridt, share_all
 from ps2stream.dispatcher.hot_unit_kernels import TERM_BITS
-from ps2stream.dispatcher.hot_units import HotUnitCounter, find_words
+from ps2stream.dispatcher.hot_units import HotUnitCounter, find_names
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.open_batch import OpenBatch
 from ps2stream.dispatcher.open_batches import OpenBatches
@@ -394,19 +394,19 @@ class RouterMachine:
         """Answers the controller's request; find_texts: returns recent objects."""
         found = self.hot_units.report(
             request, self.index, self.route, self.workers, find_texts, self._analyzer, self.gridt,
-            self._open.waits.take_busy(),
+            self._open.waits.take_busy(), self.literals,
         )  # fmt: skip
         found = dataclasses.replace(found, dispatchers=self.dispatchers)
         return Send(CONTROLLER, found)
 
     def list_lost_terms(self, find_texts: Callable[[], ObjectSample]) -> dict[str, int]:
         """Returns the objects that some worker was not sent, by the terms under which it would have
-        been, those with the most; find_texts: returns recent objects. A term that is no word of
-        them is named by its hash."""
+        been, those with the most; find_texts: returns recent objects. A term that none of them
+        has is named by its hash."""
         lost = self.shedding.lost_terms
         if not len(lost.term):
             return {}
-        words = find_words(lost.term & TERM_BITS, find_texts(), self._analyzer)
+        words = find_names(lost.term & TERM_BITS, find_texts(), self._analyzer, self.literals)
         named = zip(words, lost.term.tolist(), lost.objects.tolist(), strict=True)
         return {f"capped_objects_term_{word or hex(term)}": n for word, term, n in named}
 

@@ -25,7 +25,7 @@ from ps2stream.language.predicates import (
     EQUAL,
     EXISTS,
     Predicate,
-    predicate_of,
+    equality_text,
     predicate_text,
     unit_text,
 )
@@ -104,10 +104,9 @@ def _count_attributes(off: I64, data: U8, analyzer: Analyzer) -> tuple[list[str]
         for at, objects in zip(first.tolist(), count.tolist(), strict=True):
             entry = object_pb2.Attributes.FromString(data[begin[at] : end[at]].tobytes())
             ((name, value),) = values_of(entry).items()
-            predicate = Predicate(name, op, value if op == EQUAL else None)
-            literal = predicate_text(predicate)
-            # No query can be posted under what no expression can say: an infinity, the year 10000.
-            if len(literal) <= COUNTED_LETTERS and predicate_of(literal) == predicate:
+            here = predicate_text(Predicate(name, EXISTS))
+            literal = here if op == EXISTS else equality_text(name, value)
+            if literal is not None and len(literal) <= COUNTED_LETTERS:
                 literals.append(literal)
                 counts.append(objects)
     return literals, np.array(counts, np.int64)

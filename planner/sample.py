@@ -6,6 +6,7 @@ The twin of planner/spark.py: equal rows, in any order and in any files, give eq
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.limits import PLAN_BYTES
 from ps2stream.planner import counting
 from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers, Vocabulary
 from ps2stream.planner.objects import BATCH, OBJECTS
@@ -49,6 +51,9 @@ from ps2stream.space.grid import Grid
 MAX_FREQUENCIES = 100_000
 """Commonest words, attributes and values of a sample, whose frequencies a plan keeps; all others
 are rarer."""
+FREQUENCY_BYTES = PLAN_BYTES // 2
+"""Bytes of JSON that these may take in a plan, beside its leaves: each value of an attribute may be
+another one of hundreds of letters, as addresses are."""
 COUNTS = ("live", "inserts", "deletes")
 
 
@@ -166,10 +171,17 @@ def with_rows(
 
 
 def commonest(terms: Any) -> dict[str, int]:
-    """Returns the frequencies of a table of TERMS: at most MAX_FREQUENCIES, by count and string."""
+    """Returns the frequencies of a table of TERMS, by count and string: at most MAX_FREQUENCIES,
+    and no more than FREQUENCY_BYTES."""
     ordered = terms.sort_by([("objects", "descending"), ("term", "ascending")])
     kept = ordered.slice(0, MAX_FREQUENCIES)
-    return dict(zip(kept["term"].to_pylist(), kept["objects"].to_pylist(), strict=True))
+    names, counts = kept["term"].to_pylist(), kept["objects"].to_pylist()
+    sizes = [
+        len(json.dumps(name)) + len(str(count)) + 2
+        for name, count in zip(names, counts, strict=True)
+    ]
+    fitting = int(np.searchsorted(np.cumsum(sizes), FREQUENCY_BYTES, "right"))
+    return dict(zip(names[:fitting], counts[:fitting], strict=True))
 
 
 class UnitCounts(NamedTuple):

@@ -27,6 +27,7 @@ from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import (
     PlanState,
     figures_of,
+    is_equal_plan,
     route_of,
     step_of,
     step_record,
@@ -201,8 +202,7 @@ class PlanMigration:
         except PlanError as error:
             return None, str(error)
         for known in (strategy.plan, strategy.following):
-            same = known is not None and known.version == plan.version
-            if same and route_of(known) == route_of(plan):
+            if known is not None and known.version == plan.version and is_equal_plan(known, plan):
                 coexist = strategy.state is ChangeState.COEXISTING
                 waits = strategy.following is known and coexist and not apart
                 return (
@@ -218,8 +218,16 @@ class PlanMigration:
                 f"plan: derived from version {plan.base_version}; the current one is "
                 f"{strategy.plan.version}"
             )
-        if route_of(plan) == route_of(strategy.plan):
-            return None, "plan: every unit already has its owner, so nothing would migrate"
+        if is_equal_plan(plan, strategy.plan):
+            return None, (
+                "plan: every unit already has its owner, so nothing would migrate, and the "
+                "frequencies are those in force"
+            )
+        if apart and route_of(plan) == route_of(strategy.plan):
+            return None, (
+                "plan: every unit already has its owner, and only the frequencies differ, so that "
+                "there is nothing to coexist with"
+            )
         if plan.grid != strategy.plan.grid:
             return None, (
                 f"plan: its grid, {cells_of(plan.grid)}, is not that of the service, "

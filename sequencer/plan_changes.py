@@ -23,7 +23,7 @@ from ps2stream.protocol.messages.plan import (
 from ps2stream.protocol.messages.updates import AppliedReport
 from ps2stream.protocol.ports import Store
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import PlanState, step_of
+from ps2stream.routing.plan_changes import PlanState, is_equal_plan, step_of
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer.feed import packed
 from ps2stream.sequencer.followers import FollowerProgress
@@ -104,7 +104,7 @@ class PlanChangeDriver:
         waits = bool(self._pending.version)
         if plan is not None and migration is not None and (migration.changed or waits):
             strategy = migration.strategy
-            if waits or strategy.following is not None or strategy.plan.route != plan.route:
+            if waits or strategy.following is not None or not is_equal_plan(strategy.plan, plan):
                 self._commit(PlanState(plan).record(), 0)
         self._add_plan_workers()
 

@@ -20,7 +20,7 @@ import shapely
 import shapely.geometry
 
 from tests import naive_predicates
-from tests.naive_predicates import QUOTES, Scalar
+from tests.naive_predicates import PARENS, QUOTES, Scalar
 
 EARTH_KM = 6371.0088
 
@@ -239,7 +239,7 @@ def category(c: str) -> str:
 
 # --- expressions ----------------------------------------------------------
 
-DASHES = "-\u2010\u2011\u2013\u2014\u2212\ufe63\uff0d"
+DASHES = "-\u2010\u2011\u2013\u2014\u2015\u2212\u2e3a\u2e3b\ufe63\uff0d"
 DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 OPERATORS = ("AND", "OR", "NOT")
 LEAVES = ("phrase", "prefix", "is")
@@ -270,8 +270,9 @@ def lexed(source: str) -> list[tuple[str, str]]:
         end = at + 1
         if c.isspace() or c in DIRECTIONS:
             pass
-        elif c in "()":
-            out.append((c, c))
+        elif c in PARENS:
+            kind = "()"[PARENS.index(c) % 2]
+            out.append((kind, c))
         elif found := naive_predicates.find(source, at):
             end = found
             out.append(("predicate", source[at:end]))
@@ -283,12 +284,16 @@ def lexed(source: str) -> list[tuple[str, str]]:
             out.append(("phrase", source[at + 1 : end]))
             end += 1
         elif c in DASHES:
-            if end == len(source) or source[end].isspace() or source[end] in DIRECTIONS + ")":
+            if (
+                end == len(source)
+                or source[end].isspace()
+                or source[end] in DIRECTIONS + PARENS[1::2]
+            ):
                 raise ValueError("a lone minus")
             out.append(("-", c))
         else:
             while end < len(source) and not (
-                source[end].isspace() or source[end] in "()" or is_quote(source, end)
+                source[end].isspace() or source[end] in PARENS or is_quote(source, end)
             ):
                 end += 1
             word = source[at:end].rstrip(DIRECTIONS)
@@ -370,7 +375,8 @@ def factor(lexemes: list[tuple[str, str]], depth: int) -> tuple[Tree, list[tuple
 
 def literal(text: str, quoted: bool) -> Tree:
     """A keyword, a phrase or a prefix."""
-    stars = re.sub(r"\*(?=\ufe0f?\u20e3)", "", text)  # the emoji of a keycap
+    stars = re.sub(r"[*\uff0a](?=\ufe0f?\u20e3)", "", text)  # the emoji of a keycap
+    stars = stars.replace("\uff0a", "*")
     if "~" in text or (text[:1] in ("'", "\u2018") and not quoted):
         raise ValueError(f"{text} is reserved")
     if not quoted and text.startswith((*naive_predicates.OPERATORS,)):

@@ -19,6 +19,7 @@ from typing import Any
 Scalar = int | float | str | bool | datetime
 Tree = tuple[Any, ...]
 
+PARENS = "()\uff08\uff09"
 QUOTES = '"\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02' + "「」『』〝〞〟﹁﹂﹃﹄｢｣"
 SIGNS = {"≠": "!=", "≤": "<=", "≥": ">="}
 SPACED = re.compile(r"\d{4}-\d\d-\d\d\s+\d\d?:")
@@ -84,7 +85,7 @@ def find(source: str, at: int) -> int:
         return word.end()
     if word[0] == "exists":
         rest = source[behind:]
-        if not rest or rest[0] == ")":
+        if not rest or rest[0] in PARENS[1::2]:
             return word.end()
         joined = behind > word.end() and re.match(r"(?:AND|OR)\b", rest) is not None
         return word.end() if joined else 0
@@ -133,7 +134,9 @@ def text_end(source: str, at: int) -> int:
 def bare_end(source: str, at: int) -> int:
     """Behind what is written without quotes at a place; 0 if there is nothing."""
     end = at
-    while end < len(source) and not source[end].isspace() and source[end] not in "()," + QUOTES:
+    while (
+        end < len(source) and not source[end].isspace() and source[end] not in "," + PARENS + QUOTES
+    ):
         end += 1
     return end if end > at else 0
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.language.predicates import (
-    COMPARED,
-    EXISTS,
-    is_predicate,
-    predicate_of,
-    predicate_text,
-)
-from ps2stream.planner.counting import POSTINGS, find, object_terms
+from ps2stream.language.literal_names import name_literals
+from ps2stream.language.literals import WatchedLiterals
+from ps2stream.planner.counting import POSTINGS, find, ragged
 from ps2stream.planner.hits import UnitHits
+from ps2stream.planner.objects import opaque_of
 from ps2stream.planner.recent import copies
 from ps2stream.planner.sample import UnitCounts, build_sample, ordered, posts, units_of
 from ps2stream.planner.statistics import CellTable, Statistics
@@ -27,6 +22,8 @@ from ps2stream.protocol.messages.loads import SampleReport
 from ps2stream.routing.plan import TOP_TERM, hash_units
 from ps2stream.space.grid import Grid
 
+NAMED = 4_096
+"""The most phrases, prefixes, predicates and pairs whose texts are looked for."""
 CellStatistics = Statistics
 """The statistics of the cells that were requested."""
 
@@ -38,8 +35,7 @@ def statistics(
 
     They hold the objects that several dispatchers reported in the period that all of them cover,
     each dispatcher's in proportion to what it accepted, and the queries under the terms of these
-    objects. Terms that no sampled object has are not known by name, nor are phrases and prefixes:
-    they are left out.
+    objects. Terms that no sampled object has are not known by name: they are left out.
     """
     since = max(report.since for report in reports)
     lon, lat, weight, accepted = (
@@ -53,12 +49,15 @@ def statistics(
     every = [a for r in reports for a in _split_bytes(r.attributes_off, r.attributes)]
     attributes = [every[row] for row in rows.tolist()]
     objects = posts(lon[rows], lat[rows], texts, attributes=attributes)
-    words = [TOP_TERM, *_list_units(objects, analyzer)]
+    cell, term, kind, size, queries = (
+        np.concatenate([getattr(r, name) for r in reports])
+        for name in ("cell", "term", "kind", "size", "queries")
+    )
+    literals = _take_most_posted(WatchedLiterals.everywhere_of(term, kind, size), queries)
+    named = name_literals(literals, ragged(objects.column("text")), opaque_of(objects), analyzer)
+    words = [TOP_TERM, *analyzer.tokens("\n".join(texts)), *named.values()]
     hashes = hash_units(analyzer, words)
     order = np.argsort(hashes)
-    cell, term, queries = (
-        np.concatenate([getattr(r, name) for r in reports]) for name in ("cell", "term", "queries")
-    )
     at, known = find(hashes[order], term)
     # Every dispatcher counts all queries, so one report is enough; one may be slightly newer.
     count: dict[tuple[int, str], int] = {}
@@ -83,8 +82,9 @@ def _split_bytes(off: I64, data: U8) -> list[bytes]:
     return [held[a:b] for a, b in itertools.pairwise(off.tolist())]
 
 
-def _list_units(objects: Any, analyzer: Analyzer) -> list[str]:
-    """Returns the names of units that objects have, but for phrases and prefixes."""
-    names: list[str] = object_terms(objects, analyzer)["term"].to_pylist()
-    present = [p for p in map(predicate_of, filter(is_predicate, names)) if p.op == EXISTS]
-    return names + [predicate_text(p._replace(op=COMPARED)) for p in present]
+def _take_most_posted(literals: WatchedLiterals, queries: I64) -> WatchedLiterals:
+    """Returns the literals among terms, each once; of many those with the most queries."""
+    some = np.flatnonzero(literals.kind)
+    some = some[np.argsort(-queries[some], kind="stable")]
+    _, first = np.unique(literals.term[some], return_index=True)
+    return literals.take(some[np.sort(first)[:NAMED]])

@@ -13,6 +13,8 @@ from ps2stream.client.async_channel import AsyncReports
 from ps2stream.client.inputs import import_frames, request_of
 from ps2stream.client.requests import Query
 from ps2stream.client.scaling import DispatcherScale, MergerScale
+from ps2stream.errors import invalid
+from ps2stream.limits import PLAN_BYTES
 from ps2stream.v1 import admin_pb2
 
 if TYPE_CHECKING:
@@ -109,7 +111,10 @@ class AsyncAdminCaller(AsyncCaller):
         plan in force. With `regrid` the plan, which has another grid, waits for the next start of
         the service. Waits for workers to start. Raises FailedPrecondition when the plan was not
         derived from the plan in force, during a plan change, while two plans coexist, and for
-        another grid without `regrid`. Needs the scope admin."""
+        another grid without `regrid`, and InvalidArgument for a plan over the limit plan_bytes.
+        Needs the scope admin."""
+        if len(plan) > PLAN_BYTES:  # gRPC would refuse it without its name
+            raise invalid("plan", f"{len(plan)} bytes are over the limit plan_bytes {PLAN_BYTES}")
         request = request_of(admin_pb2.ApplyPlanRequest, plan=plan, coexist=coexist, regrid=regrid)
         found = await self._call_rpc(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
         return found.lsn, found.version

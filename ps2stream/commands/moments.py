@@ -9,6 +9,7 @@ from typing import Any
 from ps2stream.errors import invalid, short
 
 _DURATION = re.compile(r"(?=\d)(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_LOCAL_TIME = re.compile(r"\d{4}-?[\dW-]+[T ][\d:.,]+", re.IGNORECASE)
 EXPECTED = "a duration such as 90m, 2h or 1d12h, or a time as ISO 8601 with a time zone"
 EXPECTED_IN_FILES = "Unix milliseconds, or a time as ISO 8601 with a time zone"
 
@@ -26,11 +27,14 @@ def parse_end(field: str, text: str) -> int:
 
 
 def read_end(field: str, value: Any, expected: str = EXPECTED_IN_FILES) -> int:
-    """Returns the moment that a value of a file means: Unix milliseconds, or ISO 8601. Raises
-    InvalidArgument, which says what was `expected`."""
+    """Returns the moment that a value of a file means: Unix milliseconds, or ISO 8601; a date is
+    its midnight in UTC. Raises InvalidArgument, which says what was `expected`, also of a time of
+    day without a time zone, by which the writer may mean another than UTC."""
     from ps2stream.posts.members import check_time
 
     try:
+        if isinstance(value, str) and _LOCAL_TIME.fullmatch(value.strip()):
+            raise ValueError("it has no time zone; write Z behind it for UTC")
         return check_time(value)
     except (TypeError, ValueError) as error:
         raise invalid(field, f"expected {expected}, got {short(value)} ({error})") from None

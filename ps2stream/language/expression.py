@@ -14,7 +14,6 @@ import numpy as np
 
 from ps2stream.language import expression_kernels as kernels
 from ps2stream.language.analyzer import ASCII_FOLD, TOP, Analyzer, Frequencies
-from ps2stream.language.area_kernels import AREA_WORDS
 from ps2stream.language.attribute_kernels import pair_term
 from ps2stream.language.batch_tokenizer import check_wanted, is_always_wanted
 from ps2stream.language.boolean import (
@@ -174,11 +173,9 @@ def watch_literals(analyzer: Analyzer, literals: Sequence[str]) -> WatchedLitera
     searched for them."""
     noted = [(x, note) for x in literals if (note := _note_of(x, analyzer)) is not None]
     kinds, sizes = [note[0] for _, note in noted], [note[1] for _, note in noted]
-    return WatchedLiterals(
-        hash_literals(analyzer, [x for x, _ in noted]),
-        np.array(kinds, np.uint8),
-        np.array(sizes, np.uint16),
-        np.full((len(noted), AREA_WORDS), ~np.uint64(0)),
+    terms = hash_literals(analyzer, [x for x, _ in noted])
+    return WatchedLiterals.everywhere_of(
+        terms, np.array(kinds, np.uint8), np.array(sizes, np.uint16)
     )
 
 

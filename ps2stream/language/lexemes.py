@@ -8,7 +8,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 _QUOTES: Final = '"“”„‟«»＂「」『』〝〞〟﹁﹂﹃﹄｢｣'
-_DASHES: Final = "-‐‑–—−﹣－"
+_DASHES: Final = "-‐‑–—―−⸺⸻﹣－"
+# As keyboards for Chinese and Japanese write them.
+_OPENING, _CLOSING = r"\(（", r"\)）"
+_PARENS: Final = _OPENING + _CLOSING
 # Marks of the direction of writing: keyboards put them beside words, where they are not seen.
 _MARKS: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Hebrew writes an acronym with a quote before its last letter; that is no quotation.
@@ -19,17 +22,17 @@ _NAME: Final = r"(?:`[^`]*`|(?!(?:AND|OR|NOT)(?![\w.-]*\w))[^\W\d](?:[\w.-]*\w)?
 _TEXT: Final = rf'(?:"(?:[^"\\]|\\.)*"|[{_QUOTES[1:]}][^{_QUOTES}]*[{_QUOTES[1:]}])'
 # A comma is no part of a value, but behind one it is seen as a mistake: `a = 3,5`.
 _HOUR: Final = r"\d{4}-\d\d-\d\d\s+\d\d?:"
-_BARE: Final = rf"(?:{_HOUR}|(?!{_HOUR}))[^\s(){_QUOTES}]+"
-_LISTED: Final = rf"(?:{_HOUR}|(?!{_HOUR}))[^\s(),{_QUOTES}]+"
+_BARE: Final = rf"(?:{_HOUR}|(?!{_HOUR}))[^\s{_PARENS}{_QUOTES}]+"
+_LISTED: Final = rf"(?:{_HOUR}|(?!{_HOUR}))[^\s{_PARENS},{_QUOTES}]+"
 # What can only be a value, so that `storm in (texas)` stays words. What follows it and a comma is
 # seen as a mistake if it is none: `a in (1, nan)`.
-_SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^\s(),{_QUOTES}]*|(?i:true|false))"
+_SURE: Final = rf"(?:{_TEXT}|[+-]?\.?\d[^\s{_PARENS},{_QUOTES}]*|(?i:true|false))"
 _SURE_LIST: Final = rf"\(\s*{_SURE}\s*(?:,(?:{_TEXT}|[^(){_QUOTES}])*)?\)"
 _PREDICATE: Final = (
     rf"{_NAME}(?:\s*(?:[!<>]?=|[<>≠≤≥])\s*(?:{_TEXT}|{_BARE})?"
     rf"|\s+NOT\s+(?:IN\s*\(|EXISTS\b)"
     rf"|\s+(?:IN\s*\((?:{_TEXT}|[^(){_QUOTES}])*\)|in\s*{_SURE_LIST})"
-    r"|\s+(?:EXISTS\b|exists(?=\s*(?:\)|\Z)|\s+(?:AND|OR)\b)))"
+    rf"|\s+(?:EXISTS\b|exists(?=\s*(?:[{_CLOSING}]|\Z)|\s+(?:AND|OR)\b)))"
 )
 PREDICATE_PARTS: Final = re.compile(
     rf"(?P<name>{_NAME})\s*(?P<op>[!<>]?=|[<>≠≤≥]|(?i:in|exists)\b|NOT\b)\s*(?P<rest>.*)\Z",
@@ -41,9 +44,9 @@ _OTHERS: Final = (
     rf"(?P<phrase>[{_QUOTES}](?:[^{_QUOTES}]|{_GERSHAYIM})*(?!{_GERSHAYIM})[{_QUOTES}])"
     rf"|(?P<quote>[{_QUOTES}])"
     rf"|(?P<minus>[{_DASHES}])"
-    rf"|(?P<word>[^\s(){_QUOTES}{_MARKS}](?:[^\s(){_QUOTES}]|{_GERSHAYIM})*)"
+    rf"|(?P<word>[^\s{_PARENS}{_QUOTES}{_MARKS}](?:[^\s{_PARENS}{_QUOTES}]|{_GERSHAYIM})*)"
 )
-_BRACKETS: Final = r"(?P<open>\()|(?P<close>\))"
+_BRACKETS: Final = rf"(?P<open>[{_OPENING}])|(?P<close>[{_CLOSING}])"
 _LEXEME: Final = re.compile(rf"{_BRACKETS}|(?P<predicate>{_PREDICATE})|{_OTHERS}", re.DOTALL)
 # Without predicates, which are looked for at every word: all of them have one of these.
 _PREDICATE_SIGN: Final = re.compile(r"[=<>≠≤≥]|IN|in|EXISTS|exists")

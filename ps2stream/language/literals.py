@@ -26,7 +26,7 @@ from ps2stream.language.literal_kernels import (
     mark_literals,
 )
 from ps2stream.limits import PHRASE_WORDS
-from ps2stream.protocol.frame import F64, U8, U16, U64, sealed
+from ps2stream.protocol.frame import F64, I64, U8, U16, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 
 
@@ -139,9 +139,20 @@ class WatchedLiterals(NamedTuple):
         boxes = rows.box_off, rows.box
         return cls(*list_watched(*(sealed(each) for each in (*terms, *programs, *boxes))))
 
+    @classmethod
+    def everywhere_of(cls, term: U64, kind: U8, size: U16) -> WatchedLiterals:
+        """Returns literals as if objects anywhere could match the queries that have them."""
+        return cls(term, kind, size, np.full((len(term), AREA_WORDS), ~np.uint64(0)))
+
     def everywhere(self) -> WatchedLiterals:
         """Returns these literals as if objects anywhere could match the queries."""
-        return self._replace(area=np.full_like(self.area, ~np.uint64(0)), box=_WORLD)
+        return WatchedLiterals.everywhere_of(*self[:3])
+
+    def take(self, rows: I64) -> WatchedLiterals:
+        """Returns the literals of these rows, with all boxes."""
+        return self._replace(
+            term=self.term[rows], kind=self.kind[rows], size=self.size[rows], area=self.area[rows]
+        )
 
     def view(self) -> LiteralView:
         """Returns a view of these literals alone."""

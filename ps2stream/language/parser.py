@@ -40,7 +40,7 @@ from ps2stream.limits import (
 
 _RESERVED: Final = re.compile(r"~|^['‘]")
 # `*` begins the emoji of a keycap, which is a keyword like any other.
-_STAR: Final = re.compile(r"\*(?!\uFE0F?\u20E3)")
+_STAR: Final = re.compile("[*\uff0a](?!\ufe0f?\u20e3)")
 _OPERATORS: Final = re.compile(r"[=<>≠≤≥]|!=")
 _PREFIX_LETTERS: Final = 2
 _SHOWN: Final = 40  # characters of a keyword that an error shows

@@ -42,11 +42,14 @@ def _bytes_of(data: bytes) -> U8:
     return np.frombuffer(data, np.uint8)
 
 
+def mark_name(keys: U64, name: str) -> int:
+    """Returns the byte that stands for an attribute's name in the marks of pairs."""
+    data = _bytes_of(name.encode())
+    return int(kernels.name_mark(sealed(keys), data, 0, len(data)))
+
+
 def mark_names(keys: U64, pair: str) -> int:
-    """Returns what an object is searched for a pair by: a byte for the name of either attribute,
-    the lesser one first."""
-    marks = []
-    for equality in split_pair(pair):
-        name = _bytes_of(predicate_of(equality).name.encode())
-        marks.append(int(kernels.name_mark(sealed(keys), name, 0, len(name))))
+    """Returns what an object is searched for a pair by: the marks of the two names, the lesser one
+    first."""
+    marks = [mark_name(keys, predicate_of(equality).name) for equality in split_pair(pair)]
     return min(marks) << 8 | max(marks)

@@ -67,6 +67,14 @@ def predicate_text(predicate: Predicate) -> str:
     return f"{shown} {op}" if value is None else f"{shown} {op} {write_value(value)}"
 
 
+def equality_text(name: str, value: Value) -> str | None:
+    """Returns the literal that an attribute has this value; None for one that no expression can
+    say: an infinity, the year 10000."""
+    predicate = Predicate(name, EQUAL, value)
+    literal = predicate_text(predicate)
+    return literal if predicate_of(literal) == predicate else None
+
+
 def unit_text(literal: str) -> str:
     """Returns the name of the unit that a literal is posted under: its text, but of a comparison
     `mag COMPARED`, since all of an attribute share a term."""

@@ -318,6 +318,12 @@ def route_of(plan: RoutingPlan) -> int:
     return plan.route
 
 
+def is_equal_plan(one: RoutingPlan, other: RoutingPlan) -> bool:
+    """Returns whether two plans give every unit to the same owner, and new queries the same
+    frequencies."""
+    return route_of(one) == route_of(other) and one.frequencies == other.frequencies
+
+
 def _pack_record(**data: Any) -> U8:
     return np.frombuffer(zlib.compress(json.dumps(data).encode(), 1), np.uint8)
 

@@ -106,6 +106,7 @@ def test_what_is_no_plan_is_refused(client: Client) -> None:
         (json.dumps(good | {"grid": {"lon_bits": 15}}).encode(), "is not an integer"),
         (json.dumps(good | {"sells": 1}).encode(), "unknown field 'sells'"),
         (b" " * PLAN_BYTES + b" " * 20, "over the limit plan_bytes"),
+        (b" " * 3 * PLAN_BYTES, "over the limit plan_bytes"),
     ):
         with pytest.raises(InvalidArgument, match=why):
             client.apply_plan(bad)
@@ -197,3 +198,33 @@ def test_base_settles_grid_and_analysis(service: RunningService, tmp_path: Path)
         got = CliRunner().invoke(main, ["plan", "--base", now, "--objects", now, *option])
         assert got.exit_code == 2
         assert "is fixed by --base" in got.output
+
+
+def test_a_plan_may_bring_other_frequencies_alone(settings: Settings) -> None:
+    """One worker has all units, whatever the plan; new queries are posted by the frequencies that
+    it brings, and a restart keeps them."""
+    region = {"type": "Circle", "lon": 1.0, "lat": 1.0, "radius_km": 5.0}
+    post = {"lon": 1.0, "lat": 1.0, "text": "w", "attributes": {"kind": "quake", "net": "us"}}
+    both = 'kind = "quake" AND net = "us"'
+    counts = {"kind EXISTS": 900, "net EXISTS": 900, 'kind = "quake"': 50, 'net = "us"': 60}
+    alone = settings.model_copy(update={"workers": 1})
+
+    def list_terms(client: Client, name: str) -> set[str]:
+        client.insert(name, both, region)
+        units = client.explain(name, post)["units"]
+        return {unit["term"] for unit in units if unit["posted"]}
+
+    with start(alone) as running, Client(running.targets[0], timeout=90) as client:
+        assert list_terms(client, "before") == {'kind = "quake"'}
+        now = json.loads(client.plan())
+        plan = now | {"version": 2, "base_version": 1, "frequencies": counts | {"w": 1000}}
+        client.apply_plan(json.dumps(plan).encode())
+        found = settled(client)
+        assert (found.plan_version, found.migrations[-1].outcome) == (2, "done")
+        assert list_terms(client, "after") == {f"({both})"}
+        client.publish([post])
+        with client.subscribe() as stream:
+            got = {match.query_id for _, match in zip(range(2), stream, strict=False)}
+        assert got == {"before", "after"}
+    with start(alone) as running, Client(running.targets[0], timeout=90) as client:
+        assert list_terms(client, "again") == {f"({both})"}

@@ -1096,6 +1096,20 @@ def literals_end_with_the_delete() -> Iterator[None]:
         yield
 
 
+@bug
+def pairs_are_marked_for_the_first_query_alone() -> Iterator[None]:
+    """Later queries under pairs do not mark the attributes of these, which are then not sought."""
+    mark = literals.LiteralView.mark
+
+    def hasty(self: Any, kind: Any, size: Any) -> None:
+        is_later = bool(self.kinds[literals.LiteralKind.PAIR])
+        kept = kind != literals.LiteralKind.PAIR if is_later else np.ones(len(kind), np.bool_)
+        mark(self, kind[kept], size[kept])
+
+    with patch(literals.LiteralView, "mark", hasty):
+        yield
+
+
 # --- values of attributes ----------------------------------------------------------------
 
 

@@ -161,6 +161,11 @@ class Plan(RoutingPlan):
         return self._compiled
 
 
+def with_frequencies(plan: Plan) -> Plan:
+    """The plan with FREQUENCIES, by which new queries are posted."""
+    return dataclasses.replace(plan, frequencies=FREQUENCIES)
+
+
 def some_plan(rng: random.Random, grid: Grid | None = None) -> Plan:
     plan = replicated(rng, _some_plan(rng, grid), ["flood", "river", "the"], SPOTS, LATS)
     return Plan(**{f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)})

@@ -87,6 +87,9 @@ class _Author:
         self.topology = dataclasses.replace(self.topology, most_workers=most)
         self.watch = random.Random(f"{seed} controller")
         self.predicates = () if is_plain or not hostile.has_attributes(seed) else hostile.PREDICATES
+        if self.predicates:  # or hardly any query would be posted under a pair
+            self.plans = tuple(hostile.with_frequencies(plan) for plan in self.plans)
+            self.topology = dataclasses.replace(self.topology, plan=self.plans[0])
         self.sunset = random.Random(f"{seed} sunset")
         self.divide = random.Random(f"{seed} divide")
         controlled = seed >= UNCONTROLLED

@@ -81,6 +81,7 @@ FOUND_BY = {
     "failed_syncs_are_ignored": 6,
     "objects_are_not_searched_again": 0,
     "literals_end_with_the_delete": 158,
+    "pairs_are_marked_for_the_first_query_alone": 103,
     "halves_have_the_values_of_the_first": UNCONTROLLED + 108,
     "values_are_not_taken_by_the_rows_of_a_share": 103,
     "values_stay_behind_in_the_log": 154,

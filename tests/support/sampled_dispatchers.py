@@ -6,8 +6,10 @@ import numpy as np
 
 from ps2stream.dispatcher import hot_cells
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.expression import watch_literals
 from ps2stream.language.literals import NO_LITERALS, LiteralView
 from ps2stream.language.object_terms import find_terms
 from ps2stream.protocol.frame import I64, U8, decode, strings_to_column
@@ -56,11 +58,13 @@ class SampledDispatcher:
         term = hash_units(ANALYZER, words)
         off = np.arange(len(cell) + 1)
         self.gridt.insert(QueryTags(off, cell, term, h1.owners(cell, term), np.zeros_like(term)))
+        self.literals = LiteralTable()
+        self.literals.add(watch_literals(ANALYZER, words))
         self.reservoir = ObjectReservoir(5000, seed=index)
 
     def told(self, ask: SampleRequest, route: int | None = None) -> SampleReport:
         route = PLAN.route if route is None else route
-        report = hot_cells.report(ask, self.index, route, self.reservoir, self.gridt)
+        report = hot_cells.report(ask, self.index, route, self.reservoir, self.gridt, self.literals)
         sent = decode(report.encode())
         assert isinstance(sent, SampleReport)
         return sent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
+from ps2stream.protocol.frame import F64, I64, U8, U16, U32, U64, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,8 +94,8 @@ class SampleReport(Frame):
     (bytes of an `Attributes` message, ragged; empty for none), how many objects a row stands for,
     and when it was accepted, ms; all that was accepted after `since`
     is in the sample or stood for. u rows of units of these cells, by cell and term, in which
-    some of the objects met queries: the hash of the term, and live queries. `dispatchers`: how many
-    there are.
+    some of the objects met queries: the hash of the term, its kind and size if it is a watched
+    literal (language/literals.py, else 0), and live queries. `dispatchers`: how many there are.
     """
 
     KIND = 85
@@ -114,6 +114,8 @@ class SampleReport(Frame):
     accepted: I64
     cell: U32
     term: U64
+    kind: U8
+    size: U16
     queries: I64
     dispatchers: int = 0
 

@@ -88,3 +88,11 @@ def test_ends_of_files_and_of_options_are_explained_each_by_itself() -> None:
     for text in ("9" * 5_000 + "s", "9" * 12 + "w"):
         with pytest.raises(InvalidArgument, match="is too long"):
             parse_end("--until", text)
+
+
+def test_an_end_at_a_time_of_day_names_its_time_zone() -> None:
+    for text in ("2031-01-01T23:00", "2031-01-01 23:00:00.5", "20310101T2300", "2031-W01-3T23:00"):
+        with pytest.raises(InvalidArgument, match="it has no time zone; write Z"):
+            parse_end("--until", text)
+        assert parse_end("--until", f"{text}+02:00") == parse_end("--until", f"{text}Z") - 7_200_000
+    assert parse_end("--until", "2031-01-01") == 1_924_992_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,16 @@ from ps2stream.controller.machine import ControllerMachine
 from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.dispatcher import hot_cells
 from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.language.expression import watch_literals
+from ps2stream.language.pairs import is_pair, split_pair
+from ps2stream.language.predicates import predicate_of
+from ps2stream.language.values import decode_value
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.messages.loads import LoadReport, SampleReport, SampleRequest
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.leaves import Moved
+from tests.support.attributes import opaque_column
 from tests.support.controller_world import PERIOD, ControllerWorld
 from tests.support.sampled_dispatchers import (
     ANALYZER,
@@ -132,16 +138,25 @@ def test_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class HotWorld(ControllerWorld):
-    """One part is nearly all the load; two dispatchers know its words."""
+    """One part is nearly all the load; two dispatchers know its units, and objects of which each
+    meets one of them."""
 
-    def __init__(self, automatic: bool = True) -> None:
+    def __init__(self, automatic: bool = True, units: Sequence[str] = WORDS) -> None:
         super().__init__(automatic)
         policy = ControllerPolicy(Rules(COSTS, sigma=1.3), PERIOD, automatic)
         self.machine = ControllerMachine(PLAN, policy, epoch=3, dispatchers=2)
-        self.dispatchers = [SampledDispatcher(i, posted()) for i in range(2)]
+        queries = {(HOT, unit): 5 + i for i, unit in enumerate(units)}
+        self.dispatchers = [SampledDispatcher(i, queries) for i in range(2)]
+        held = watch_literals(ANALYZER, units).view()
         for dispatcher in self.dispatchers:
-            texts = [WORDS[i % 8] for i in range(80)]
-            dispatcher.reservoir.add(objects(texts, [HOT] * 80), 5)
+            texts, attributes = [], []
+            for i in range(80):
+                offers = split_pair(units[i % 8]) if is_pair(units[i % 8]) else ()
+                found = [predicate_of(offer) for offer in offers]
+                attributes.append({p.name: decode_value(p.value) for p in found if p.value})
+                texts.append("" if offers else units[i % 8].strip('"*'))
+            rows = objects(texts, [HOT] * 80, opaque_column(attributes), held)
+            dispatcher.reservoir.add(rows, 5)
 
     def report(
         self, worker: int, parts: list[tuple[int, int, int, int]], number: int, periods: int = 1
@@ -181,6 +196,30 @@ def test_a_hot_cell_is_split_once_all_have_told_of_it() -> None:
     world.ticks(2 * PERIOD)
     assert world.machine.counters.splits == 1
     assert world.machine.strategy.plan.version == 2
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        [f'(kind = "k{i}" AND net = {i})' for i in range(8)],
+        [f'"rising w{i}"' for i in range(8)],
+        [f"w{i}x*" for i in range(8)],
+    ],
+    ids=["pairs", "phrases", "prefixes"],
+)
+def test_a_cell_without_words_is_split_by_what_its_queries_are_posted_under(
+    units: list[str],
+) -> None:
+    world = HotWorld(units=units)
+    world.heat()
+    world.answer(0)
+    world.answer(1)
+    [plan] = world.begun
+    leaf = plan.leaves[int(plan.cells[HOT])]
+    assert isinstance(leaf, Moved)
+    assert 2 <= len(leaf.terms) <= 6
+    assert {*leaf.terms} < {*units}
+    plan.compile(ANALYZER)
 
 
 def test_nobody_is_asked_where_all_can_move() -> None:

@@ -30,7 +30,8 @@ def router() -> RouterMachine:
 
 def told(reservoir: ObjectReservoir, *cells: int) -> SampleReport:
     ask = SampleRequest(3, 9, np.array(cells, np.uint32))
-    return hot_cells.report(ask, 2, 5, reservoir, router().gridt)
+    on = router()
+    return hot_cells.report(ask, 2, 5, reservoir, on.gridt, on.literals)
 
 
 def units(report: SampleReport) -> list[tuple[int, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 from typing import Any
 
@@ -16,20 +17,27 @@ from ps2stream.dispatcher.hot_units import (
     MOST_UNITS,
     PATIENCE_TICKS,
     HotUnitCounter,
-    find_words,
+    find_names,
 )
+from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
+from ps2stream.language.expression import hash_literals, watch_literals
+from ps2stream.language.object_terms import find_terms
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.loads import NO_CELL, HotUnitsReport, HotUnitsRequest
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.plan import RoutingPlan, Space, Text
 from ps2stream.space.grid import Grid
+from tests.support.attributes import opaque_column
 from tests.support.routing import Row, query_rows
 
 ANALYZER = Analyzer(Analysis(salt=5))
 GRID = Grid(3, 2)
 FLOOD, RIVER, QUIET = (int(h) for h in ANALYZER.hash_terms(["flood", "river", "quiet"]))
+LITERALS = [
+    '"rising water"', "wat*", "net EXISTS", 'kind = "quake"', '(kind = "quake" AND net = "us")'
+]  # fmt: skip
 EAST = 2 * 8 + 4
 """The cell at (10, 10), of a text leaf; that at (-10, 10) before it is of a space leaf."""
 
@@ -67,7 +75,10 @@ def report_after(
     for tick in range(round(seconds * 10)):
         counter.tick(tick < under_way * seconds * 10)
     request, busy = HotUnitsRequest(1, 2, int(on is not None)), np.array([7, 0, 9])
-    return counter.report(request, 0, 9, 3, lambda: texts, analyzer, on or gridt(), busy)
+    literals = LiteralTable()
+    literals.add(watch_literals(ANALYZER, LITERALS))
+    on = on or gridt()
+    return counter.report(request, 0, 9, 3, lambda: texts, analyzer, on, busy, literals)
 
 
 def publish(counter: HotUnitCounter, on: Gridt, rows: ObjectRows) -> None:
@@ -224,8 +235,31 @@ def test_words_are_found_by_part_of_their_hash() -> None:
     hashes = np.array([RIVER, int(TOP), FLOOD, 12345 << 20], np.uint64)
     part = hashes & np.uint64(2**63 - 2**16)
     texts = reservoir.held().joined()
-    assert find_words(part, texts, ANALYZER) == ["river", "", "flood", None]
-    assert find_words(part[:1], texts, None) == [None]
+    none = LiteralTable()
+    assert find_names(part, texts, ANALYZER, none) == ["river", "", "flood", None]
+    assert find_names(part[:1], texts, None, none) == [None]
+
+
+def test_watched_literals_are_named_like_words() -> None:
+    """Or the unit of a phrase, a prefix, an equality or a pair could not be replicated."""
+    on, reservoir = gridt(), ObjectReservoir(100)
+    term = hash_literals(ANALYZER, LITERALS)
+    box = (-20.0, 5.0, 20.0, 15.0)
+    on.insert(on.expand(query_rows([Row((int(t),), (0,), (box,)) for t in sorted(term)])))
+    texts = strings_to_column(["the rising water", "nothing"] * 20)
+    opaque = opaque_column([{"net": "us", "kind": "quake"}, {}] * 20)
+    found = find_terms(ANALYZER, texts, opaque, watch_literals(ANALYZER, LITERALS).view())
+    rows = dataclasses.replace(
+        posts([(10.0, 10.0)] * 40, ["the rising water", "nothing"] * 20),
+        term_off=found[0], term=found[1], opaque_off=opaque[0], opaque=opaque[1],
+    )  # fmt: skip
+    counter = HotUnitCounter()
+    publish(counter, on, rows)
+    reservoir.add(rows, 1)
+    report = report_after(counter, 0.5, reservoir.held().joined())
+    words = report.term.tobytes().decode()
+    names = {words[a:b] for a, b in pairwise(report.term_off.tolist())}
+    assert names == {"", *LITERALS}
 
 
 def test_a_report_has_a_bounded_number_of_units() -> None:

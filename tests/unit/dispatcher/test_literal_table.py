@@ -304,3 +304,22 @@ def test_objects_of_an_earlier_incarnation_are_searched_when_they_are_sent_again
     left = [ObjectRecord(0, 1, column(objects("rising water")))]
     machine = router(1, epoch=1, replay=left, offset=1)
     assert RISING in routed_terms(machine.on(update(1, "rising water")))
+
+
+def test_literals_are_described_by_kind_and_size() -> None:
+    rng = np.random.default_rng(4)
+    table, terms = LiteralTable(), rng.integers(1, 1 << 63, 500, np.uint64)
+    terms[::2] &= np.uint64(7 << 40)  # which collide
+    terms = np.unique(terms[terms != 0])
+    assert [column.tolist() for column in table.describe(terms[:2])] == [[0, 0], [0, 0]]
+    held, kinds = terms[::3], rng.integers(1, 7, len(terms[::3])).astype(np.uint8)
+    sizes = rng.integers(2, 9, len(held)).astype(np.uint16)
+    area = np.full((len(held), AREA_WORDS), ~np.uint64(0))
+    for row in range(len(held)):
+        some = slice(row, row + 1)
+        table.add(WatchedLiterals(held[some], kinds[some], sizes[some], area[some]))
+    wanted = dict(zip(held.tolist(), zip(kinds.tolist(), sizes.tolist(), strict=True), strict=True))
+    kind, size = table.describe(terms)
+    found = [*zip(kind.tolist(), size.tolist(), strict=True)]
+    assert found == [wanted.get(term, (0, 0)) for term in terms.tolist()]
+    assert [kind.itemsize, size.itemsize] == [1, 2]

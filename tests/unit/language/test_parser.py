@@ -24,6 +24,9 @@ STEMMED = Analyzer(Analysis(salt=7, stemmer="english", stop_words="en"))
     ("source", "text"),
     [
         ("flood AND (river OR creek)", "creek AND flood OR flood AND river"),
+        ("flood AND（river OR creek）", "creek AND flood OR flood AND river"),
+        ("coffee ―starbucks", "coffee AND NOT starbucks"),
+        ("coffee ⸺（a OR floo＊）", "coffee AND NOT a AND NOT floo*"),
         ("b a", "a AND b"),
         ("Storm", "storm"),
         ("a b OR a", "a"),
@@ -289,7 +292,7 @@ def test_satisfies_and_canonical_are_the_semantics(source: str, texts: list[str]
         assert satisfies(again, words) == truth
 
 
-@given(st.text(st.sampled_from("ab \"“-–NOT()*~'ORAND漢👍é\u200f־צ"), max_size=30))
+@given(st.text(st.sampled_from("ab \"“-–NOT()*~'ORAND漢👍é\u200f־צ（）＊―"), max_size=30))
 @settings(max_examples=600, deadline=None)
 def test_any_text_is_parsed_or_refused_as_the_semantics_say(source: str) -> None:
     assert refused(source) == refused_naively(source)

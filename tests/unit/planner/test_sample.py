@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from ps2stream.errors import InvalidArgument
-from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.planner.sample import posts, take
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.posting import frequency_of
+from ps2stream.planner.sample import FREQUENCY_BYTES, posts, take
 from ps2stream.planner.statistics import TOP_TERM
 from ps2stream.protocol.opaque import split_opaque
 from ps2stream.space.grid import Grid
@@ -118,6 +122,12 @@ def test_wrong_samples_are_refused() -> None:
         sampled(objects, [{"id": "x", "expression": "~"}])
 
 
+def messages_of(held: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    """The attributes of objects as messages."""
+    off, data = split_opaque(*opaque_column(held), len(held))[:2]
+    return [data[a:b].tobytes() for a, b in itertools.pairwise(off)]
+
+
 def test_attributes_are_counted_and_posted_under_as_words_are() -> None:
     rng = np.random.default_rng(4)
     held = [
@@ -127,12 +137,7 @@ def test_attributes_are_counted_and_posted_under_as_words_are() -> None:
         for _ in range(300)
     ]
     texts = [str(rng.choice(["storm river", "river", "calm"])) for _ in range(300)]
-    off, data = opaque_column(held)
-    columns = split_opaque(off, data, 300)
-    messages = [
-        columns.attributes[a:b].tobytes() for a, b in itertools.pairwise(columns.attributes_off)
-    ]
-    objects = posts(np.full(300, 1.0), np.full(300, 1.0), texts, attributes=messages)
+    objects = posts(np.full(300, 1.0), np.full(300, 1.0), texts, attributes=messages_of(held))
     expressions = {
         'river AND kind = "quake"': 'kind = "quake"',
         'storm AND kind = "flood"': "storm",
@@ -172,3 +177,18 @@ def test_attributes_are_counted_and_posted_under_as_words_are() -> None:
     assert mixed.frequencies == found.frequencies
     assert mixed.stats.terms == found.stats.terms
     assert mixed.stats.o.tolist() == found.stats.o.tolist()
+
+
+def test_frequencies_take_bounded_bytes_of_a_plan() -> None:
+    """Values of which each object has another one would make a plan that no service takes; they are
+    the rarest, which a query is posted under anyhow."""
+    address = "https://example.org/\u00e9/" + "a" * 200
+    values = [f"{address}{i}" for i in range(20_000)]
+    place, messages = np.zeros(len(values)), messages_of([{"url": value} for value in values])
+    objects = posts(place, place, ["rain"] * len(values), attributes=messages)
+    kept = sampled(objects, []).frequencies
+    assert kept["rain"] == kept["url EXISTS"] == len(values)
+    size = len(json.dumps(kept, separators=(",", ":")))
+    assert 0.99 * FREQUENCY_BYTES < size <= FREQUENCY_BYTES + 2
+    known = Frequencies.of(kept, Analyzer(Analysis(0)))
+    assert frequency_of(f'url = "{values[-1]}"', known) <= 1

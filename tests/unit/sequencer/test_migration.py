@@ -335,3 +335,27 @@ def test_an_error_tells_the_story_of_the_plan_change() -> None:
     ]
     assert migration.state == "READY"
     assert step(migration, 11) == PlanStep.SWITCH
+
+
+def test_a_plan_that_only_brings_other_frequencies_can_follow() -> None:
+    """New queries are posted by the frequencies of the plan in force, also where one worker has
+    all units."""
+    first = plan(0, workers=1)
+    follow = dataclasses.replace(
+        first, version=2, base_version=1, frequencies={"flood": 3, 'kind = "quake"': 2}
+    )
+    migration = PlanMigration(first)
+    record, problem = migration.begin(json_of(follow), apart=True)
+    assert record is None
+    assert "only the frequencies differ" in problem
+    record, problem = migration.begin(json_of(follow))
+    assert record is not None
+    migration.apply(record, 10)
+    migration.hot(0, 10)
+    assert step(migration, 11) == PlanStep.SWITCH
+    migration.mark(0, 11)
+    assert step(migration, 12) == PlanStep.FINISH
+    assert migration.strategy.plan.frequencies == follow.frequencies
+    assert migration.begin(json_of(follow)) == (None, "")
+    again = dataclasses.replace(follow, version=3, base_version=2)
+    assert "nothing would migrate" in migration.begin(json_of(again))[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -177,6 +178,9 @@ def test_a_service_that_starts_ends_the_plan_change_under_way() -> None:
     assert ledger.driver.strategy.state is ChangeState.NONE
     ledger.driver.start(plan(0))
     assert len(ledger.steps) == 2
+    ledger.driver.start(dataclasses.replace(plan(0), frequencies={"flood": 3}))
+    assert ledger.steps[2:] == [PlanStep.SET]
+    assert ledger.driver.strategy.plan.frequencies == {"flood": 3}
 
 
 def test_a_service_without_a_plan_changes_none() -> None:

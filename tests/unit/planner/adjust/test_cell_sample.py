@@ -6,9 +6,11 @@ import dataclasses
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from ps2stream.language.analyzer import TOP
 from ps2stream.language.expression import watch_literals
+from ps2stream.planner.adjust import cell_sample
 from ps2stream.planner.adjust.cell_sample import statistics
 from ps2stream.routing.plan import text_plan
 from ps2stream.routing.tags import QueryTags
@@ -60,21 +62,39 @@ def test_an_infinite_value_gives_no_unit_its_name() -> None:
     text_plan(ANALYZER.analysis, GRID, 1, dict.fromkeys(units, 0)).compile(ANALYZER)
 
 
-def test_units_of_attributes_are_known_by_name() -> None:
+def test_units_of_all_kinds_are_known_by_name() -> None:
     names = ['kind = "quake"', "mag = 3", "mag EXISTS", "mag COMPARED"]
-    queries = {(HOT, name): 2 + i for i, name in enumerate(names)} | {(HOT, "w1"): 9}
+    names += ['(kind = "quake" AND mag = 3)', '"w1 w2"', '"w2 w1 w1"', "w1x*", '"w8 w9"']
+    queries = {(HOT, name): 2 + i for i, name in enumerate(names)} | {(HOT, "w1"): 11}
     both = [SampledDispatcher(i, queries) for i in range(2)]
     held: list[dict[str, Scalar]] = [{"kind": "quake", "mag": 3}, {"mag": 4}, {}, {"kind": "fire"}]
     literals = watch_literals(ANALYZER, names).view()
-    both[0].reservoir.add(objects(["w1"] * 4, [HOT] * 4, opaque_column(held), literals), 5)
+    texts = ["w1", "w1 w2 w1 w1", "w1xy w1", "w2, w1"]
+    both[0].reservoir.add(objects(texts, [HOT] * 4, opaque_column(held), literals), 5)
     both[1].reservoir.add(objects(["w2"] * 3, [HOT] * 3), 5)  # without attributes
     found = statistics([d.told(ask(HOT)) for d in both], GRID, ANALYZER)
     assert found is not None
     units = {found.terms[t]: (o, q) for t, o, q in zip(found.term, found.o, found.q, strict=True)}
     assert units == {
         'kind = "quake"': (1, 2), "mag = 3": (1, 3), "mag EXISTS": (2, 4), "mag COMPARED": (2, 5),
-        "w1": (4, 9),
+        '(kind = "quake" AND mag = 3)': (1, 6), '"w1 w2"': (1, 7), '"w2 w1 w1"': (1, 8),
+        "w1x*": (1, 9), "w1": (4, 11),
     }  # fmt: skip
+    text_plan(ANALYZER.analysis, GRID, 1, dict.fromkeys(units, 0)).compile(ANALYZER)
+
+
+def test_of_many_literals_those_with_most_queries_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cell_sample, "NAMED", 2)
+    names = [f'"w{i} w{i + 1}"' for i in range(5)]
+    dispatcher = SampledDispatcher(0, {(HOT, name): 2 + i for i, name in enumerate(names)})
+    literals = watch_literals(ANALYZER, names).view()
+    dispatcher.reservoir.add(objects(["w0 w1 w2 w3 w4 w5"], [HOT], None, literals), 5)
+    told = dispatcher.told(ask(HOT))
+    found = statistics([told, told], GRID, ANALYZER)
+    assert found is not None
+    assert found.terms == ('"w3 w4"', '"w4 w5"')
 
 
 def test_the_time_that_all_cover_counts() -> None:
