@@ -72,7 +72,6 @@ class Frame:
             return
         if cls.KIND in Frame._by_kind:
             raise TypeError(f"frame kind {cls.KIND} is already used")
-        Frame._by_kind[cls.KIND] = cls
         schema: list[tuple[str, np.dtype[Any] | None]] = []
         for klass in reversed(cls.__mro__):
             for name, note in inspect.get_annotations(klass).items():
@@ -80,6 +79,9 @@ class Frame:
                     schema.append((name, None))
                 elif note in _ANNOTATED:
                     schema.append((name, np.dtype(_ANNOTATED[note])))
+                elif not str(note).startswith("ClassVar"):
+                    raise TypeError(f"{cls.__name__}.{name}: a frame has no field of type {note}")
+        Frame._by_kind[cls.KIND] = cls
         cls._schema = tuple(schema)
         cls._codes = tuple(_INT if dtype is None else _CODES[dtype] for _, dtype in schema)
         cls._widths = tuple(8 if dtype is None else dtype.itemsize for _, dtype in schema)

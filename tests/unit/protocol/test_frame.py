@@ -114,6 +114,13 @@ def test_a_kind_is_used_once() -> None:
         type("AnotherRecord", (Frame,), {"KIND": SplitRecord.KIND})
 
 
+def test_a_field_of_another_type_is_refused() -> None:
+    """It would be left out of every message."""
+    body = {"KIND": 65_001, "__annotations__": {"names": "list[str]"}}
+    with pytest.raises(TypeError, match=r"Odd\.names: a frame has no field of type list\[str\]"):
+        type("Odd", (Frame,), body)
+
+
 def test_fields_that_were_added_are_empty_in_frames_of_before() -> None:
     rows = objects([("a", "flood", 0), ("b", "", 7)])
     whole = rows.encode()
