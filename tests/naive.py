@@ -381,6 +381,9 @@ def literal(text: str, quoted: bool) -> Tree:
         raise ValueError(f"{text} is reserved")
     if not quoted and text.startswith((*naive_predicates.OPERATORS,)):
         raise ValueError("a comparison without a name")
+    wide = next((i for i, letter in enumerate(text) if letter in "＝＜＞"), 0)
+    if not quoted and re.fullmatch(r"[^\W\d][\w.-]*[！＜＞]?", text[:wide]):
+        raise ValueError("a comparison of full width")
     if "*" in stars:
         if quoted or stars.index("*") < len(stars) - 1:
             raise ValueError("* within a word")

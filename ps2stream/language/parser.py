@@ -42,6 +42,8 @@ _RESERVED: Final = re.compile(r"~|^['‘]")
 # `*` begins the emoji of a keycap, which is a keyword like any other.
 _STAR: Final = re.compile("[*\uff0a](?!\ufe0f?\u20e3)")
 _OPERATORS: Final = re.compile(r"[=<>≠≤≥]|!=")
+# `１＋１＝２` has no name before its sign, and stays words.
+_WIDE_COMPARISON: Final = re.compile(r"[^\W\d][\w.-]*([！＜＞]?[＝＜＞])")
 _PREFIX_LETTERS: Final = 2
 _SHOWN: Final = 40  # characters of a keyword that an error shows
 _NO_FACTOR: Final = frozenset((LexemeKind.END, LexemeKind.CLOSE, LexemeKind.AND, LexemeKind.OR))
@@ -134,6 +136,9 @@ def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:
         raise _error_at(lexeme, f"{text[:_SHOWN]} {problem}")
     if reserved := _RESERVED.search(text):
         raise _error_at(lexeme, f"{reserved[0]} is reserved", reserved.start())
+    if lexeme.kind is LexemeKind.WORD and (wide := _WIDE_COMPARISON.match(text)):
+        problem = "is of full width; write it in ASCII, or put the words in quotes"
+        raise _error_at(lexeme, f"{wide[1]} {problem}", wide.start(1))
     star = _STAR.search(text)
     if lexeme.kind is LexemeKind.PHRASE:
         if star:

@@ -18,6 +18,7 @@ from tests.support.expressions import LETTERS, LITERALS, LONG, VOCABULARY, sourc
 
 ANALYZER = Analyzer(Analysis(salt=7))
 STEMMED = Analyzer(Analysis(salt=7, stemmer="english", stop_words="en"))
+WIDE = "is of full width; write it in ASCII, or put the words in quotes"
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,8 @@ NOTHING = "this can match nothing: it asks for something and excludes the same"
         ("a (b NOT (c)", 3, "this ( is not closed"),
         ("a) b", 2, "unmatched )"),
         ("a b~2", 4, "~ is reserved"),
+        ("a mag＞＝3", 6, f"＞＝ {WIDE}"),
+        ("河＝1", 2, f"＝ {WIDE}"),
         ('"a b"~2', 6, "~ is reserved"),
         ('"a ~b"', 4, "~ is reserved"),
         ("'a b'", 1, "' is reserved"),
