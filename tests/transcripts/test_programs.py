@@ -112,6 +112,14 @@ def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:
     assert str(port) in json.loads(err.splitlines()[-1])["error"]["message"]
 
 
+def read_match(listening: subprocess.Popen[str]) -> dict[str, Any]:
+    assert listening.stdout is not None
+    line = listening.stdout.readline()
+    assert line, listening.communicate(timeout=60)
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
 def test_a_subscriber_is_interrupted_or_loses_its_reader(tmp_path: Path) -> None:
     process = serve(tmp_path, "--port", "0")
     try:
@@ -122,9 +130,9 @@ def test_a_subscriber_is_interrupted_or_loses_its_reader(tmp_path: Path) -> None
             client.publish([{**row, "id": "1"}])
             listening = program(target, "subscribe", "--json")
             assert listening.stdout is not None
-            assert json.loads(listening.stdout.readline())["object_id"] == "1"
+            assert read_match(listening)["object_id"] == "1"
             client.publish([{**row, "id": "2"}])
-            assert json.loads(listening.stdout.readline())["object_id"] == "2"
+            assert read_match(listening)["object_id"] == "2"
             listening.send_signal(signal.SIGINT)
             assert listening.communicate(timeout=60) == ("", "")
             assert listening.returncode == 130
