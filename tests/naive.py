@@ -384,6 +384,8 @@ def literal(text: str, quoted: bool) -> Tree:
     wide = next((i for i, letter in enumerate(text) if letter in "＝＜＞"), 0)
     if not quoted and re.fullmatch(r"[^\W\d][\w.-]*[！＜＞]?", text[:wide]):
         raise ValueError("a comparison of full width")
+    if not quoted and (re.match(r"[!\[{]\w", text) or re.search(r"\w[\]}]\Z", text)):
+        raise ValueError("another language's NOT or parentheses")
     if "*" in stars:
         if quoted or stars.index("*") < len(stars) - 1:
             raise ValueError("* within a word")

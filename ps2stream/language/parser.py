@@ -44,6 +44,8 @@ _STAR: Final = re.compile("[*\uff0a](?!\ufe0f?\u20e3)")
 _OPERATORS: Final = re.compile(r"[=<>≠≤≥]|!=")
 # `１＋１＝２` has no name before its sign, and stays words.
 _WIDE_COMPARISON: Final = re.compile(r"[^\W\d][\w.-]*([！＜＞]?[＝＜＞])")
+# What other languages write for NOT and parentheses would be dropped like any punctuation.
+_OTHER_SIGN: Final = re.compile(r"^[!\[{](?=\w)|(?<=\w)[\]}]$")
 _PREFIX_LETTERS: Final = 2
 _SHOWN: Final = 40  # characters of a keyword that an error shows
 _NO_FACTOR: Final = frozenset((LexemeKind.END, LexemeKind.CLOSE, LexemeKind.AND, LexemeKind.OR))
@@ -139,6 +141,10 @@ def read_literal(lexeme: Lexeme, analyzer: KeywordAnalyzer) -> str:
     if lexeme.kind is LexemeKind.WORD and (wide := _WIDE_COMPARISON.match(text)):
         problem = "is of full width; write it in ASCII, or put the words in quotes"
         raise _error_at(lexeme, f"{wide[1]} {problem}", wide.start(1))
+    if lexeme.kind is LexemeKind.WORD and (other := _OTHER_SIGN.search(text)):
+        meant = "a minus or NOT" if other[0] == "!" else "( and )"
+        problem = f"has no meaning; write {meant}, or put the words in quotes"
+        raise _error_at(lexeme, f"{other[0]} {problem}", other.start())
     star = _STAR.search(text)
     if lexeme.kind is LexemeKind.PHRASE:
         if star:

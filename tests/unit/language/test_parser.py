@@ -18,7 +18,8 @@ from tests.support.expressions import LETTERS, LITERALS, LONG, VOCABULARY, sourc
 
 ANALYZER = Analyzer(Analysis(salt=7))
 STEMMED = Analyzer(Analysis(salt=7, stemmer="english", stop_words="en"))
-WIDE = "is of full width; write it in ASCII, or put the words in quotes"
+QUOTED = "or put the words in quotes"
+WIDE = f"is of full width; write it in ASCII, {QUOTED}"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,10 @@ NOTHING = "this can match nothing: it asks for something and excludes the same"
         ("a b~2", 4, "~ is reserved"),
         ("a mag＞＝3", 6, f"＞＝ {WIDE}"),
         ("河＝1", 2, f"＝ {WIDE}"),
+        ("a !b", 3, f"! has no meaning; write a minus or NOT, {QUOTED}"),
+        ("a AND [b OR c]", 7, f"[ has no meaning; write ( and ), {QUOTED}"),
+        ("{a OR b}", 1, f"{{ has no meaning; write ( and ), {QUOTED}"),
+        ("a OR b}", 7, f"}} has no meaning; write ( and ), {QUOTED}"),
         ('"a b"~2', 6, "~ is reserved"),
         ('"a ~b"', 4, "~ is reserved"),
         ("'a b'", 1, "' is reserved"),
