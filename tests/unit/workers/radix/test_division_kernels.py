@@ -102,6 +102,21 @@ def lists_of(index: RadixGI2) -> list[int]:
     return sorted(n for n in lengths if n)
 
 
+def modes_of(index: RadixGI2) -> set[int]:
+    """The modes of all postings."""
+    arrays, modes = index._arrays, set[int]()
+    for bucket in arrays.directory.tolist():
+        for word in bucket[layout.ENTRIES :]:
+            ref = word & 0xFFFFFFFF
+            while ref:
+                head = int(arrays.nodes[ref])
+                at = 2 * (ref + 1) + int(layout.CAPACITY[head >> 40 & 127])
+                words = arrays.n32[at : at + (head >> 32 & 255)]
+                modes |= set((words >> np.uint32(layout.SLOT_BITS)).tolist())
+                ref = head & 0xFFFFFFFF
+    return modes
+
+
 def match(index: RadixGI2, lsn: int, number: int, words: tuple[int, ...] = ()) -> list[int]:
     """The handles that an object with this MAG, and DEPTH 50, matches."""
     term = np.array(sorted({MAG, DEPTH, *words}), np.uint64)
@@ -125,9 +140,13 @@ def test_a_long_list_is_divided_and_met_where_codes_may_hold(
     divided = lists_of(index)
     assert sum(divided) == 400
     assert len(divided) == BUCKETS  # what came before is divided too
+    assert modes_of(index) == {layout.FREE}  # and has codes, also if there were no bounds then
+    index.insert(*columns([compare(401, [(MAG, GREATER, numbers[7])])]))
+    assert lists_of(index) == divided  # it shares the posting of the one that it is like
+    index.delete(np.array([401], np.int64), np.array([402], np.int64))
     for number in (0, 1, 17, 200, 400, 900):
         want = [h for h, wanted in numbers.items() if number > wanted]
-        assert match(index, 400, number) == want
+        assert match(index, 500, number) == want
     lists = []
     for number in (0, 200, 900):
         objects = MatchedObjects(
@@ -140,7 +159,7 @@ def test_a_long_list_is_divided_and_met_where_codes_may_hold(
     assert 1 < lists[1] < BUCKETS
     assert lists[2] == BUCKETS
     gone = np.array([q.handle for q in queries[::2]], np.int64)
-    index.delete(gone, gone + 400)
+    index.delete(gone, gone + 500)
     index.purge(1000)
     while index.sweep(1000):
         pass
