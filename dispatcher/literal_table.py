@@ -16,7 +16,6 @@ from collections import deque
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.language.area_kernels import find_inside
 from ps2stream.language.literal_kernels import count_down, count_up
 from ps2stream.language.literals import (
     NO_LITERALS,
@@ -27,8 +26,8 @@ from ps2stream.language.object_terms import (
     NO_VALUES,
     ComparedValues,
     list_compared,
+    search_near,
     search_rows,
-    search_some,
 )
 from ps2stream.protocol.frame import F64, I64, U8, U16, U64, sealed
 from ps2stream.protocol.rows import ObjectRows
@@ -120,9 +119,7 @@ class LiteralTable:
         if rows.searched < self._since or not len(rows.term_off):
             return search_rows(rows, analyzer, view)
         later = [box for version, box in self._recent if version > rows.searched]
-        place = sealed(rows.lon), sealed(rows.lat)
-        met = find_inside(*place, sealed(np.concatenate(later).ravel()))
-        return search_some(rows, met, analyzer, view)
+        return search_near(rows, np.concatenate(later).ravel(), analyzer, view)
 
     def list_compared(self, rows: ObjectRows, analyzer: Analyzer | None) -> ComparedValues:
         """Returns the values of objects that queries compare."""

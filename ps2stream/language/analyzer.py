@@ -50,7 +50,9 @@ __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
 _SPACELESS = regex.compile(tokenizer.SPACELESS, regex.VERSION1)
 _NO_TERMS = np.zeros(0, np.uint64)
-SEARCHES_NOTHING = (np.zeros(0, np.int64), _NO_TERMS, np.zeros(0, np.int64), _NO_TERMS)
+_NONE = np.zeros(0, np.int64)
+ALL_ROWS = _NONE
+SEARCHES_NOTHING = (_NONE, _NO_TERMS, _NONE, _NONE, _NONE, _NO_TERMS)
 _SHORT = 48  # characters: a shorter text is split in Python before a kernel would be called
 
 
@@ -221,7 +223,9 @@ class Analyzer:
                 has_prefixes = bool(literals.heads[HEADS])
                 sought = (
                     np.zeros(rows, np.int64),
-                    np.empty(size + rows if has_prefixes else 0, np.uint64),
+                    np.empty(size + 1 if has_prefixes else 0, np.uint64),
+                    np.empty(size + 1 if has_prefixes else 0, np.int64),
+                    np.zeros(1 if has_prefixes else 0, np.int64),
                     np.zeros(rows + 1, np.int64),
                     np.empty(2 * size if has_prefixes else 0, np.uint64),
                 )
@@ -233,13 +237,16 @@ class Analyzer:
                 watched,
                 (out_off, out, slow),
                 sought,
+                ALL_ROWS,
             )
             if len(watched[0]):
                 out_off, out = search_kernels.search_rows(
-                    out_off, out, slow, sealed(self.keys), sought, watched, sealed(area)
+                    out_off, out, slow, sealed(self.keys), sought, watched, area
                 )
+            elif not left:
+                out = out[: out_off[-1]].copy()
             if not left:
-                return out_off, out[: out_off[-1]].copy()
+                return out_off, out
         else:
             out = np.empty(0, np.uint64)
             slow[:] = 1

@@ -31,7 +31,7 @@ from ps2stream.protocol.frame import I64, U8, U32, U64
 COMPLEX, SEPARATOR = 0, 1
 SIGN, UNDERSCORE, PICTURE, MODIFIER, VARIATION, MARK = range(QUOTE + 1, QUOTE + 7)
 _IDENTITY = np.arange(256, dtype=np.uint8)
-_ZERO = np.uint64(0)
+_ZERO, _EIGHT, _BYTE = np.uint64(0), np.uint64(8), np.uint64(0xFF)
 
 
 class SimpleCharacters(NamedTuple):
@@ -126,35 +126,43 @@ def _add_side_words(
     return at, pieces
 
 
+@njit(inline="always")
+def _note_word(
+    heads: U8, read: np.uint64, size: int, row: int, notes: tuple[U64, I64], m: int
+) -> int:
+    """Notes the first bytes of a word at m if it may have watched prefixes; returns the new end."""
+    first, first_row = notes
+    word = first_bytes(read, size)
+    first[m], first_row[m] = word, row
+    return m + (heads[hash_head(word & _BYTE, word >> _EIGHT & _BYTE)] != 0 and size > 1)
+
+
 @njit(cache=True, nogil=True)
 def _note_pieces(
     search: tuple[U64, U8, U64],
     token: U8,
     spans: I64,
     pieces: int,
-    side: tuple[U64, int, int],
+    row: int,
+    notes: tuple[U64, I64],
     found: U64,
-    hits: int,
-) -> int:
-    """Writes what prefixes are searched by for the side words that `_add_side_words` has written,
-    and appends long prefixes of pieces to `found`; returns its new end.
+    ends: tuple[int, int],
+) -> tuple[int, int]:
+    """Notes the side words that `_add_side_words` has written, like `_note_word`, and appends their
+    long prefixes to `found`; returns the new ends of both. A marked word begins as the word does.
 
-    search: table, heads, keys; side: the column `first`, and between which places they are,
-    downwards."""
+    search: table, heads, keys."""
     table, heads, keys = search
-    first, at, end = side
+    m, hits = ends
     for piece in range(pieces):
         p, q = spans[2 * piece], spans[2 * piece + 1]
-        at -= 1
-        bytes_ = _ZERO
+        read = _ZERO
         for i in range(min(q - p, 8)):
-            bytes_ |= np.uint64(token[p + i]) << np.uint64(8 * i)
-        first[at] = bytes_
+            read |= np.uint64(token[p + i]) << np.uint64(8 * i)
+        m = _note_word(heads, read, q - p, row, notes, m)
         if q - p > 8 and heads[hash_head(token[p], token[p + 1])] >> LONG_SIZE:
             hits = note_long_prefixes(table, heads, keys, token, p, q, found, hits)
-    for i in range(end, at):  # a marked word begins as the word does
-        first[i] = _ZERO
-    return hits
+    return m, hits
 
 
 @njit(cache=True, nogil=True)
@@ -165,10 +173,12 @@ def analyse_rows(
     keys: U64,
     watched: tuple[U64, U8, U8, U64, U64],
     terms: tuple[I64, U64, U8],
-    rows: tuple[I64, U64, I64, U64],
+    rows: tuple[I64, U64, I64, I64, I64, U64],
+    some: I64,
 ) -> int:
     """Writes the sorted unique hashes (TOP among them) of every row that is all simple
-    characters; returns the number of the other rows. Where texts are searched for literals, the
+    characters, or of `some` of the rows if there are any; returns the number of the other rows.
+    Where texts are searched for literals, the
     hashes are unsorted, and what `search_rows` needs is written too.
 
     off int64[n + 1], text uint8[]; keys uint64[KEYS]. characters, watched, terms, rows: plain
@@ -176,11 +186,11 @@ def analyse_rows(
     kernel takes faster from Python than the classes themselves.
     """
     simple, buffers = SimpleCharacters(*characters), TermBuffers(*terms)
-    word_end, first, found_off, found = rows
-    searches, has_prefixes = word_end.shape[0] > 0, first.shape[0] > 0
+    word_end, first, first_row, noted, found_off, found = rows
+    searches, has_prefixes = word_end.shape[0] > 0, noted.shape[0] > 0
     table, _, heads, _, _ = watched
-    search = table, heads, keys
-    hits = ZERO
+    search, notes = (table, heads, keys), (first, first_row)
+    hits = m = ZERO
     lut, kind, fold_off, folded = simple.lut, simple.kind, simple.fold_off, simple.folded
     out_off, out, slow = buffers.off, buffers.term, buffers.slow
     token = np.empty(TOKEN_BYTES + 8, np.uint8)  # the open word, folded
@@ -188,10 +198,12 @@ def analyse_rows(
     spans, scratch = np.empty(TOKEN_BYTES, np.int64), np.empty(SCRATCH, np.uint64)
     left = 0
     n = ZERO
-    for row in range(off.shape[0] - 1):
+    for row in range(slow.shape[0]):
         out_off[row] = n
-        i = off[row]
-        end = off[row + 1]
+        before_row = m
+        source = some[row] if some.shape[0] else np.int64(row)
+        i = off[source]
+        end = off[source + 1]
         # A text has fewer words and side words than bytes; the side words wait at its end.
         side_end = n + (end - i)
         side = side_end
@@ -256,17 +268,16 @@ def analyse_rows(
                 out[n] = _hash_word(keys, words, size)
                 n += 1
                 if has_prefixes:
-                    first[n - 1] = first_bytes(longs[0], size)
+                    m = _note_word(heads, longs[0], size, row, notes, m)
                     if size > 8 and heads[hash_head(token[0], token[1])] >> LONG_SIZE:
                         hits = note_long_prefixes(
                             table, heads, keys, token, ZERO, size, found, hits
                         )
                 if parts or mark:
-                    before = side
                     side, pieces = _add_side_words(keys, token, size, mark, c, out, side, spans)
                     if has_prefixes:
-                        hits = _note_pieces(
-                            search, token, spans, pieces, (first, before, side), found, hits
+                        m, hits = _note_pieces(
+                            search, token, spans, pieces, row, notes, found, (m, hits)
                         )
                 size = ZERO
                 picture = False
@@ -286,6 +297,7 @@ def analyse_rows(
             n = out_off[row]
             slow[row] = 1
             left += 1
+            m = before_row
             if searches:
                 word_end[row] = n
                 hits = found_off[row]
@@ -295,17 +307,16 @@ def analyse_rows(
             out[n] = _hash_word(keys, words, size)
             n += 1
             if has_prefixes:
-                first[n - 1] = first_bytes(longs[0], size)
+                m = _note_word(heads, longs[0], size, row, notes, m)
                 if size > 8 and heads[hash_head(token[0], token[1])] >> LONG_SIZE:
                     hits = note_long_prefixes(table, heads, keys, token, ZERO, size, found, hits)
             if parts:
-                before = side
                 side, pieces = _add_side_words(
                     keys, token, size, ZERO, np.uint8(0), out, side, spans
                 )
                 if has_prefixes:
-                    hits = _note_pieces(
-                        search, token, spans, pieces, (first, before, side), found, hits
+                    m, hits = _note_pieces(
+                        search, token, spans, pieces, row, notes, found, (m, hits)
                     )
         if searches:
             word_end[row] = n
@@ -313,14 +324,12 @@ def analyse_rows(
         # out[out_off[row]:n] are the words in order, out[side:side_end] the side words.
         for j in range(side, side_end):
             out[n] = out[j]
-            if has_prefixes:
-                first[n] = first[j]
             n += 1
         out[n] = TOP
-        if has_prefixes:
-            first[n] = _ZERO
         n = n + 1 if searches else sort_unique(out, out_off[row], n + 1, scratch)
-    out_off[off.shape[0] - 1] = n
+    out_off[slow.shape[0]] = n
+    if has_prefixes:
+        noted[0] = m
     return left
 
 

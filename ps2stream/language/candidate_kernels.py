@@ -22,7 +22,6 @@ from ps2stream.language.literal_kernels import (
     LONG_SIZE,
     extend_phrase,
     filter_mask,
-    hash_head,
     is_watched,
     mark_prefix,
     may_be_seen,
@@ -35,8 +34,8 @@ from ps2stream.language.word_kernels import ZERO
 from ps2stream.protocol.frame import I64, U8, U16, U64
 from ps2stream.protocol.span_kernels import copy_span
 
-_FREE, _ONE, _EIGHT, _HALF = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(32)
-_BYTE, _LOW, _ALL = np.uint64(0xFF), np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
+_FREE, _ONE, _HALF = np.uint64(0), np.uint64(1), np.uint64(32)
+_LOW, _ALL = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 _CHUNK = 512  # words that are looked at together: what is noted of them stays near
@@ -108,39 +107,37 @@ def _list_seen(seen, place, bits, n, hits, k):
 
 @njit(cache=True, nogil=True)
 def find_prefixes(
-    off: I64,
-    first: U64,
+    rows: tuple[I64, U64, I64, I64, I64, U64],
     keys: U64,
-    watched: tuple[U64, U8, U64],
+    watched: tuple[U64, U8, U8, U64, U64],
     seen: U64,
     area: U16,
 ) -> tuple[I64, U64]:
-    """Returns the prefixes of two to eight bytes that are watched in the area of each row, a ragged
-    column of terms.
+    """Returns the prefixes that are watched in the area of each row, a ragged column of terms.
 
-    off: the words of rows; first: see SearchBuffers (search_kernels.py). watched: term, heads and
-    area of a LiteralView; seen: `choose_filter` of its bits."""
-    table, heads, areas = watched
-    few, mask, rows = _pick_keys(keys), filter_mask(seen), off.shape[0] - 1
-    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(2 * _CHUNK, np.int64)
-    bytes_, mixed = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    rows, watched: the fields of SearchBuffers and WatchedTables (search_kernels.py); seen:
+    `choose_filter` of its bits."""
+    _, first, first_row, noted, long_off, long = rows
+    table, _, heads, areas, _ = watched
+    few, mask, words = _pick_keys(keys), filter_mask(seen), noted[0]
+    hits, mixed = np.empty(2 * _CHUNK, np.int64), np.empty(_CHUNK, np.uint64)
     place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
     widely, flags = np.full(_CHUNK, mix_area(ANYWHERE)), seen[seen.shape[0] - 1]
     sizes = _FREE
     for head in range(HEADS):
         sizes |= np.uint64(heads[head])
-    found, found_row, k = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64), ZERO
-    row, at = ZERO, off[0]
-    while row < rows:
-        n = ZERO
-        while row < rows and n < _CHUNK:
-            last, mix = min(off[row + 1], at + _CHUNK - n), mix_area(np.int64(area[row]))
-            for i in range(at, last):
-                word = first[i]
-                row_of[n], bytes_[n], mixed[n] = row, word, mix
-                n += (heads[hash_head(word & _BYTE, word >> _EIGHT & _BYTE)] != 0) & (word > _BYTE)
-            at = last
-            row += at == off[row + 1]
+    longs = long_off[long_off.shape[0] - 1]
+    room = longs + _CHUNK
+    found, found_row, k = np.empty(room, np.uint64), np.empty(room, np.int64), ZERO
+    for row in range(long_off.shape[0] - 1 if longs else ZERO):
+        for i in range(long_off[row], long_off[row + 1]):
+            found[k], found_row[k] = long[i], row
+            k += is_watched(table, areas, long[i], np.int64(area[row]))
+    for begin in range(ZERO, words, _CHUNK):
+        n = min(words - begin, _CHUNK)
+        bytes_, row_of = first[begin : begin + n], first_row[begin : begin + n]
+        for i in range(n):
+            mixed[i] = mix_area(np.int64(area[row_of[i]]))
         for size in range(2, LONG_SIZE + 2):
             if sizes >> np.uint64(size - 2) & _ONE == _FREE:
                 continue
@@ -162,11 +159,11 @@ def find_prefixes(
                 a, b = _sum_prefix(few, bytes_[i], size)
                 found[k], found_row[k] = mark_prefix(mix_sums(a, b)), row_of[i]
                 k += is_watched(table, areas, found[k], np.int64(area[row_of[i]]))
-    out_off, out = np.zeros(off.shape[0], np.int64), np.empty(k, np.uint64)
+    out_off, out = np.zeros(area.shape[0] + 1, np.int64), np.empty(k, np.uint64)
     for i in range(k):
         out_off[found_row[i]] += 1
     total = ZERO
-    for row in range(rows + 1):
+    for row in range(out_off.shape[0]):
         total += out_off[row]
         out_off[row] = total
     for i in range(k):  # from the end of each row
@@ -189,9 +186,8 @@ def _mark_pairs(off, term, seen, area, marks):
     """Marks the rows that may have a watched phrase of two words, as if all words were one text:
     what is found beyond the end of a row is looked up in vain."""
     mask, rows = filter_mask(seen), off.shape[0] - 1
-    row_of, hits = np.empty(_CHUNK, np.int64), np.empty(2 * _CHUNK, np.int64)
+    hits, flags = np.empty(2 * _CHUNK, np.int64), seen[seen.shape[0] - 1]
     mixed, widely = np.empty(_CHUNK, np.uint64), np.full(_CHUNK, mix_area(ANYWHERE))
-    flags = seen[seen.shape[0] - 1]
     place, bits = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
     row, at = ZERO, off[0]
     while row < rows:
@@ -199,7 +195,7 @@ def _mark_pairs(off, term, seen, area, marks):
         while row < rows and n < _CHUNK:
             last, mix = min(off[row + 1], at + _CHUNK - n), mix_area(np.int64(area[row]))
             for _ in range(at, last):
-                row_of[n], mixed[n] = row, mix
+                mixed[n] = mix
                 n += 1
             at = last
             row += at == off[row + 1]
@@ -212,7 +208,20 @@ def _mark_pairs(off, term, seen, area, marks):
             _place_pairs(words, widely, n, mask, place, bits)
             many = _list_seen(seen, place, bits, n, hits, many)
         for hit in range(many):
-            marks[row_of[hits[hit]]] = 1
+            marks[_find_row(off, begin + hits[hit])] = 1
+
+
+@njit(inline="always")
+def _find_row(off, at):
+    """Returns the row of a ragged column that an element is in."""
+    low, high = ZERO, np.int64(off.shape[0] - 1)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if off[middle] <= at:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @njit(cache=True, nogil=True)

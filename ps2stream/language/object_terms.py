@@ -8,11 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.language.area_kernels import find_areas
+from ps2stream.language.area_kernels import find_areas, find_inside
 from ps2stream.language.attribute_kernels import list_values, search_attributes
 from ps2stream.language.batch_tokenizer import is_always_wanted
 from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView
+from ps2stream.language.search_again_kernels import search_again
 from ps2stream.language.search_kernels import add_found, replace_rows
+from ps2stream.language.simple_characters import simple_characters
 from ps2stream.protocol.frame import (
     F64,
     I64,
@@ -77,6 +79,27 @@ def search_rows(rows: ObjectRows, analyzer: Analyzer, literals: LiteralView) -> 
     return rows.with_terms(*terms, literals.version)
 
 
+def search_near(
+    rows: ObjectRows, boxes: F64, analyzer: Analyzer, literals: LiteralView
+) -> ObjectRows:
+    """Returns objects of which those in one of the boxes, float64[4 m] degrees, closed, have been
+    searched like those of `search_rows`."""
+    place = sealed(rows.lon), sealed(rows.lat)
+    is_simple = analyzer.simple and len(literals.of_texts[0]) > 0
+    if is_simple and not (len(literals.of_attributes) and len(rows.opaque_off)):
+        text = sealed(rows.text_off), sealed(rows.text)
+        terms = sealed(rows.term_off), sealed(rows.term)
+        some, off, term, left = search_again(
+            sealed(boxes), place, text, terms,
+            simple_characters(analyzer.foldings), sealed(analyzer.keys), literals.of_texts,
+        )  # fmt: skip
+        if len(some) and not left:
+            return rows.with_terms(off, term, literals.version)
+    else:
+        some = find_inside(*place, sealed(boxes))
+    return search_some(rows, some, analyzer, literals)
+
+
 def search_some(
     rows: ObjectRows, some: I64, analyzer: Analyzer, literals: LiteralView
 ) -> ObjectRows:
@@ -91,7 +114,7 @@ def search_some(
     )
     off, term = find_terms(analyzer, text, opaque, literals, place=place)
     old = sealed(rows.term_off), sealed(rows.term)
-    terms = replace_rows(*old, sealed(some), sealed(off), sealed(term))
+    terms = replace_rows(*old, some, off, term)
     return rows.with_terms(*terms, literals.version)
 
 

@@ -54,14 +54,16 @@ class WatchedTables(NamedTuple):
 class SearchBuffers(NamedTuple):
     """What a search needs to know of n rows, C-contiguous, writable. word_end int64[n]: where the
     words of a row end, behind which its side words are; empty if nothing is searched for.
-    first uint64[]: the first eight bytes of each word that may have prefixes, where its term is
-    among the terms, 0 of other terms. found_off int64[n + 1] and found uint64[]: the prefixes of
-    more than eight bytes that were found in each row already, with room for four times the bytes of
-    the text, as folding may double them and pieces are searched too. first and found are empty if
-    no prefix is searched for."""
+    first uint64[] and first_row int64[]: the first eight bytes of each word and side word that may
+    have watched prefixes, and its row; noted int64[1]: how many of them there are. found_off
+    int64[n + 1] and found uint64[]: the prefixes of more than eight bytes that were found in each
+    row already, with room for twice the bytes of the text, as folding may double them. first,
+    first_row, noted and found are empty if no prefix is searched for."""
 
     word_end: I64
     first: U64
+    first_row: I64
+    noted: I64
     found_off: I64
     found: U64
 
@@ -158,49 +160,41 @@ def search_rows(
     term: U64,
     slow: U8,
     keys: U64,
-    rows: tuple[I64, U64, I64, U64],
+    rows: tuple[I64, U64, I64, I64, I64, U64],
     watched: tuple[U64, U8, U8, U64, U64],
     area: U16,
 ) -> tuple[I64, U64]:
     """Returns what `analyse_rows` has written with the literals that are watched in the area of
     each row, sorted and unique; rows that are marked in `slow` are empty."""
     sought, search = SearchBuffers(*rows), WatchedTables(*watched)
-    word_end, found_off, found = sought.word_end, sought.found_off, sought.found
-    table, heads, areas = search.term, search.heads, search.area
-    seen, has_prefixes = choose_filter(search.seen, area), sought.first.shape[0] > 0
+    word_end, seen = sought.word_end, choose_filter(search.seen, area)
     prefix_off, prefix = np.zeros(off.shape[0], np.int64), np.empty(0, np.uint64)
-    if has_prefixes:
-        parts = table, heads, areas
-        prefix_off, prefix = find_prefixes(off, sought.first, keys, parts, seen, area)
+    if sought.noted.shape[0]:
+        prefix_off, prefix = find_prefixes(rows, keys, watched, seen, area)
     marks = mark_phrases(off, word_end, term, search.words, seen, area)
     recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
-    out_off, out = np.zeros(off.shape[0], np.int64), np.empty(term.shape[0], np.uint64)
+    left = off[off.shape[0] - 1] + prefix.shape[0]  # terms and prefixes that are not yet put
+    out_off, out = np.zeros(off.shape[0], np.int64), np.empty(left, np.uint64)
     n = ZERO
     for row in range(off.shape[0] - 1):
-        begin, here = n, np.int64(area[row])
-        if not slow[row]:
-            size, hits = off[row + 1] - off[row], found_off[row + 1] - found_off[row]
-            need = size + hits + (LONG_SIZE * size if has_prefixes else ZERO)
-            if out.shape[0] < n + need:
-                out = make_room(out, need, n)
-            copy_span(out, n, term, off[row], size)
-            n += size
-            for i in range(found_off[row], found_off[row + 1]):
-                out[n] = found[i]
-                n += is_watched(table, areas, found[i], here)
-            for i in range(prefix_off[row], prefix_off[row + 1]):
-                out[n] = prefix[i]
-                n += 1
-            if marks[row]:  # few: it is a call with many arrays, which are counted
-                last = word_end[row]
+        begin = n
+        for i in range(off[row], off[row + 1]):
+            out[n] = term[i]
+            n += 1
+        for i in range(prefix_off[row], prefix_off[row + 1]):
+            out[n] = prefix[i]
+            n += 1
+        left -= n - begin
+        if marks[row]:  # few: it is a call with many arrays, which are counted
+            here, last = np.int64(area[row]), word_end[row]
+            top = add_phrases(watched, here, term, off[row], last, recent, out, n)
+            while top < 0 or out.shape[0] < top + left:
+                out = make_room(out, 2 * (out.shape[0] - n) + left + last - off[row], n)
                 top = add_phrases(watched, here, term, off[row], last, recent, out, n)
-                while top < 0:
-                    out = make_room(out, 2 * (out.shape[0] - n) + size, n)
-                    top = add_phrases(watched, here, term, off[row], last, recent, out, n)
-                n = top
-            n = sort_unique(out, begin, n, scratch)
+            n = top
+        n = sort_unique(out, begin, n, scratch)
         out_off[row + 1] = n
-    return out_off, out[:n].copy()
+    return out_off, out[:n]
 
 
 @njit(cache=True, nogil=True)

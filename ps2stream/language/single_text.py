@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.language.analyzer import SEARCHES_NOTHING, Analyzer
+from ps2stream.language.analyzer import ALL_ROWS, SEARCHES_NOTHING, Analyzer
 from ps2stream.language.analyzer_kernels import analyse_rows
 from ps2stream.language.literals import NO_LITERALS
 from ps2stream.language.simple_characters import simple_characters
@@ -33,7 +33,7 @@ class SingleTextAnalyzer:
             return self._analyzer.analyse(np.array((0, size)), text)
         self._text_off[1] = size
         out = self._off, self._term, self._slow
-        literals = NO_LITERALS.of_texts
-        if analyse_rows(self._sealed_off, text, *self._settings, literals, out, SEARCHES_NOTHING):
+        given = *self._settings, NO_LITERALS.of_texts, out, SEARCHES_NOTHING, ALL_ROWS
+        if analyse_rows(self._sealed_off, text, *given):
             return self._analyzer.analyse(self._text_off, text)
         return self._off, self._term[: self._off[1]]

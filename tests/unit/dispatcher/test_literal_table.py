@@ -16,12 +16,12 @@ from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.language.area_kernels import AREA_WORDS, find_areas
+from ps2stream.language.area_kernels import AREA_WORDS, find_areas, find_inside
 from ps2stream.language.literal_kernels import count_up
-from ps2stream.language.literals import LiteralKind, WatchedLiterals
-from ps2stream.language.object_terms import search_rows, search_some
+from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
+from ps2stream.language.object_terms import search_near, search_rows, search_some
 from ps2stream.protocol.addresses import Out
-from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column
+from ps2stream.protocol.frame import F64, I64, U8, column_to_strings, sealed, strings_to_column
 from ps2stream.protocol.log_records import ObjectRecord
 from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip
@@ -31,6 +31,7 @@ from tests.support.routers import GRID, close, sent
 from tests.support.routing import Row, query_rows
 
 ANALYZER = Analyzer(Analysis(salt=3))
+SIMPLE = ["rising water", "water level falls", "a b c", "b a"]
 
 
 def literals(
@@ -51,10 +52,12 @@ def literals(
 Box = tuple[float, float, float, float]
 
 
-def boxed(term: int, box: Box) -> WatchedLiterals:
-    """A phrase of two words that a query with this box has."""
+def boxed(
+    term: int, box: Box, kind: LiteralKind = LiteralKind.PHRASE, size: int = 2
+) -> WatchedLiterals:
+    """A phrase of two words, or another literal, that a query with this box has."""
     row = query_rows([Row((term,), (0,), (box,))])
-    note = [LiteralKind.PHRASE << 8, 2, PROG_NOTES - 1]
+    note = [kind << 8, size - (size >> 15 << 16), PROG_NOTES - 1]
     return WatchedLiterals.of(row.replace(prog_off=np.array([0, 3]), prog=np.array(note, np.int16)))
 
 
@@ -167,24 +170,32 @@ def test_objects_are_searched_once_for_what_is_watched() -> None:
     assert len(both.term) == len(found.term) + 1
 
 
+@pytest.mark.parametrize("texts", [SIMPLE, [*SIMPLE, "ก ข"]], ids=["simple", "not simple"])
 def test_objects_in_a_box_of_a_later_query_alone_are_searched_again(
-    monkeypatch: pytest.MonkeyPatch,
+    texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch is searched now and then while queries come. At the end each object has the phrase of
-    every query whose box holds it, by brute force, and only those in a box since were searched."""
-    texts = ["rising water", "water level falls", "a b c", "b a"]
+    every query whose box holds it, by brute force, and only those in a box since were searched,
+    with the terms that they have as rows of their own."""
     named = {ANALYZER.phrase_hash(p.split()): p for p in ("rising water", "level falls", "a b")}
+    named[prefix := ANALYZER.prefix_hash("fal")] = "falls"
+    notes = {prefix: (LiteralKind.PREFIX, size_prefix("fal"))}
     searched = list[int]()
 
     def count_rows(rows: ObjectRows, *given: Any) -> ObjectRows:
         searched.append(len(rows))
         return search_rows(rows, *given)
 
-    def count_some(rows: ObjectRows, some: I64, *given: Any) -> ObjectRows:
+    def compare_near(rows: ObjectRows, boxes: F64, *given: Any) -> ObjectRows:
+        found = search_near(rows, boxes, *given)
+        some = find_inside(sealed(rows.lon), sealed(rows.lat), sealed(boxes))
         searched.extend([len(some)] if len(some) else [])
-        return search_some(rows, some, *given)
+        again = search_some(rows, some, *given)
+        assert found.term_off.tolist() == again.term_off.tolist()
+        assert found.term.tolist() == again.term.tolist()
+        return found
 
-    monkeypatch.setattr(literal_table, "search_some", count_some)
+    monkeypatch.setattr(literal_table, "search_near", compare_near)
     monkeypatch.setattr(literal_table, "search_rows", count_rows)
     for seed in range(20):
         rng, table = random.Random(seed), LiteralTable()
@@ -197,7 +208,7 @@ def test_objects_in_a_box_of_a_later_query_alone_are_searched_again(
                 x, y = rng.uniform(-1, 9), rng.uniform(-1, 9)
                 queries.append((rng.choice(sorted(named)), (x, y, x + 1.5, y + 1.5)))
                 later.append(queries[-1][1])
-                table.add(boxed(*queries[-1]))
+                table.add(boxed(*queries[-1], *notes.get(queries[-1][0], ())))
             if rng.random() < 0.5:
                 met = [i for i in range(50) if any(is_in(b, lon[i], lat[i]) for b in later)]
                 rows = table.search(rows, ANALYZER)

@@ -1,0 +1,59 @@
+"""The Numba kernel that searches those of analysed objects again that later queries may match.
+
+A dispatcher does this for each batch before which queries with literals came. There are few such
+objects, so that steps of their own would cost more than the search.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.language.analyzer_kernels import analyse_rows
+from ps2stream.language.area_kernels import find_areas, find_inside
+from ps2stream.language.literal_kernels import HEADS
+from ps2stream.language.search_kernels import replace_rows, search_rows
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64
+
+
+@njit(cache=True, nogil=True)
+def search_again(
+    box: F64,
+    place: tuple[F64, F64],
+    text: tuple[I64, U8],
+    terms: tuple[I64, U64],
+    characters: tuple[U8, U8, U32, U8],
+    keys: U64,
+    watched: tuple[U64, U8, U8, U64, U64],
+) -> tuple[I64, I64, U64, int]:
+    """Returns which objects are in one of the boxes, see `find_inside`; the terms of all objects,
+    for which these have been searched for literals; and how many of these have a text that is not
+    all simple characters: unless none has, the terms are not made.
+
+    place: longitudes and latitudes; text, terms: ragged columns; the others as for
+    `analyse_rows`."""
+    off, data = text
+    met = find_inside(place[0], place[1], box)
+    rows = met.shape[0]
+    here, all_areas = np.empty(rows, np.uint16), find_areas(place[0], place[1])
+    size = np.int64(0)
+    for i in range(rows):
+        here[i] = all_areas[met[i]]
+        size += off[met[i] + 1] - off[met[i]]
+    found = np.zeros(rows + 1, np.int64), np.empty(size + rows, np.uint64), np.zeros(rows, np.uint8)
+    has_prefixes = watched[2][HEADS] > 0
+    room = size + 1 if has_prefixes else np.int64(0)
+    sought = (
+        np.zeros(rows, np.int64),
+        np.empty(room, np.uint64),
+        np.empty(room, np.int64),
+        np.zeros(1 if has_prefixes else 0, np.int64),
+        np.zeros(rows + 1, np.int64),
+        np.empty(2 * room, np.uint64),
+    )
+    left = analyse_rows(off, data, characters, keys, watched, found, sought, met)
+    if rows == 0 or left:
+        return met, found[0], found[1], left
+    own_off, own = search_rows(found[0], found[1], found[2], keys, sought, watched, here)
+    off, term = replace_rows(terms[0], terms[1], met, own_off, own)
+    return met, off, term, left
