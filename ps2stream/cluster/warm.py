@@ -28,6 +28,7 @@ from ps2stream.cluster.topology import Topology
 from ps2stream.config import load
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import compile_column
+from ps2stream.language.object_terms import search_near
 from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
 from ps2stream.log import configure
 from ps2stream.merger.kernels import (
@@ -151,6 +152,7 @@ def warm(topology: Topology) -> None:
     router = edge.machine.router
     router.hot_units.count(router.gridt, _make_objects(edge.analyzer), [])
     router.gridt.count_stored(np.zeros(1, np.uint32), np.zeros(1, np.uint64))
+    search_near(_make_texts(edge.analyzer), np.zeros(4), edge.analyzer, router.literals.view)
     _read_request()
     merge_much()
     plan = topology.plan
@@ -211,6 +213,13 @@ def _make_objects(analyzer: Analyzer) -> ObjectRows:
         for text in TEXTS
     ]
     return read_objects(object_pb2.ObjectBatch(objects=objects), 0).analyse(analyzer)
+
+
+def _make_texts(analyzer: Analyzer) -> ObjectRows:
+    """Returns an object without attributes."""
+    none, place = strings_to_column([""]), np.zeros(1)
+    text = strings_to_column(TEXTS[:1])
+    return ObjectRows(*none, place.astype(np.int64), place, place, *text, *analyzer.analyse(*text))
 
 
 def _make_array(kind: pa.DataType, *data: Any) -> pa.Array:
