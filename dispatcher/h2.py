@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -34,8 +35,9 @@ from ps2stream.routing.unit_kernels import empty_table
 
 _GROWTH = 1.13
 _FILLING_GROWTH = 2.0
-_NEW_UNITS = 0.9
-"""The exponent of the growth of units with queries: later queries have fewer units that are new."""
+_GUESS = 8
+"""So many times the units that are there is the most that is expected of the first queries: how fast
+units grow with queries, of which the later have fewer that are new, is not known yet."""
 _SPARE = 20  # one bucket in so many may be needless when filling ends
 _FIT = 1.06 / (SLOTS * FULL / 100)  # buckets a unit of a part that is made to fit
 _SPARSE = 2  # units a bucket; a part with fewer is made smaller
@@ -73,6 +75,9 @@ class H2:
     def __init__(self, fills: bool = False) -> None:
         self._fills = fills
         self._growth = _FILLING_GROWTH if fills else _GROWTH
+        self._expected = 0  # buckets that each part will need
+        self._first = 0.0, 0  # a share of all queries, and the units of these
+        self._share = 0.0  # that the units up to the last `add` are of
         parts = np.zeros((1 << PART_BITS, 3), np.int64)
         parts[:, BUCKETS] = 1
         self._memory = _reserve(ROW_BYTES)
@@ -124,7 +129,7 @@ class H2:
                 self._grow_many()
             else:
                 size = int(self.arrays[0][grown, BUCKETS])
-                self._resize(grown, max(int(self._growth * size), size + 1))
+                self._resize(grown, max(self._expected, int(self._growth * size), size + 1))
 
     def remove(self, cell: U32, term: U64) -> int | None:
         """Takes a query back from each of these units. Returns the index of the first one that has
@@ -137,14 +142,25 @@ class H2:
 
     def expect(self, share: float) -> None:
         """Notes that the units up to the next `add` are those of this share of all queries that
-        come, above 0 to 1, so that a part that grows grows once."""
-        if len(self):
-            self._growth = max(share**-_NEW_UNITS, _GROWTH)
+        come, above 0 to 1, so that a part that grows does so seldom: twice, the first time while it
+        is small."""
+        now, self._share, units = self._share, share, len(self)
+        if not now or not units:
+            return
+        if not self._first[0]:
+            self._first = now, units
+        first, few = self._first
+        goal, exponent = min(1.0, _GUESS * now), 1.0
+        if now >= _GUESS / 2 * first:
+            goal, exponent = 1.0, max(math.log(units / few) / math.log(now / first), 0.0)
+        wanted = units * (goal / now) ** exponent
+        self._growth = _GROWTH
+        self._expected = int(_FIT * wanted / len(self.arrays[0])) + 1
 
     def trim(self) -> None:
         """Ends filling: gives memory back that the units do not need, if that is much."""
         if self._fills:
-            self._fills, self._growth = False, _GROWTH
+            self._fills, self._growth, self._expected = False, _GROWTH, 0
             parts, *_ = self.arrays
             wasted = parts[:, BUCKETS] - _FIT * parts[:, UNITS]
             self._shrink(np.flatnonzero(wasted > parts[:, BUCKETS] / _SPARE))

@@ -75,7 +75,8 @@ class LedgerBatch(Frame):
     ledger's log, or the number of a state: the queries that live as of the LSN `until` and the
     lately deleted with their deletes, in frames that run from 1 to `until`. A state is taken
     whole: with its first frame the receiver drops all it had, and until its last nothing else
-    counts. Later states have higher numbers. `total`: the rows of all frames of the state.
+    counts. Later states have higher numbers. `total`: the rows of all frames of the state, which
+    for a dispatcher have no ids and no sources.
 
     `strategy`: a record that changes the plans (routing/plan_changes.py), which has its LSN for
     itself; in the first frame of a state, the plans as of `until`. `sessions`: likewise a record
