@@ -36,8 +36,8 @@ from ps2stream.routing.unit_kernels import empty_table
 _GROWTH = 1.13
 _FILLING_GROWTH = 2.0
 _GUESS = 8
-"""So many times the units that are there is the most that is expected of the first queries: how fast
-units grow with queries, of which the later have fewer that are new, is not known yet."""
+"""So many times the units that are there is the most that is expected at first: it is not known yet
+how fast they grow with queries, of which the later have fewer units that are new."""
 _SPARE = 20  # one bucket in so many may be needless when filling ends
 _FIT = 1.06 / (SLOTS * FULL / 100)  # buckets a unit of a part that is made to fit
 _SPARSE = 2  # units a bucket; a part with fewer is made smaller
