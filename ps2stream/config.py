@@ -224,8 +224,8 @@ class Settings(BaseModel):
     )
     index: Literal["gi2-flat", "gi2-radix"] = Field(
         default="gi2-radix",
-        description="index of a worker; gi2-flat: the paper's layout, gi2-radix: the grid inside "
-        "the keyword, and hierarchical",
+        description="index of a worker; gi2-radix: the faster and smaller one, a tree of cells "
+        "for each keyword; gi2-flat: the paper's layout, keywords for each cell",
     )
     load_period_s: float = Field(
         default=10.0,
