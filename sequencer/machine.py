@@ -9,6 +9,7 @@ again, and is answered from the state or from the ledger (docs/decisions/0006).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class SequencerMachine:
             rows = leave_orphans_out(found, self._live, horizon)
             encoded = batch.rows if rows is found else None
             self._live.apply(rows, encoded, self._sessions.tenants.counts)
-            self._ends.note(rows, rows.kind == UpdateKind.INSERT, rows.lsn)
+            self._ends.note(rows, partial(np.equal, rows.kind, UpdateKind.INSERT), rows.lsn)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, find_left_out(batch, rows))
@@ -281,8 +282,8 @@ class SequencerMachine:
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(count, np.int64))
                 self._totals.note_outcomes(status)
             return []
-        if taken.read is not None:  # only programs say that a query ends
-            self._ends.note(taken.read, verdict.is_inserted, verdict.lsn)
+        if taken.read is not None:  # else none ends
+            self._ends.note(taken.read, lambda: verdict.is_inserted, verdict.lsn)
         if verdict.refused or over is not None:
             self._totals.note_outcomes(status)
         for key, answer in zip(requests, answers, strict=True):

@@ -51,12 +51,12 @@ class QueryEnds:
         if len(self) > 2 * self._checked:
             self._drop_dead()
 
-    def note(self, rows: QueryRows, taken: NDArray[np.bool_], handle: I64) -> None:
+    def note(self, rows: QueryRows, taken: Callable[[], NDArray[np.bool_]], handle: I64) -> None:
         """Adds those of the rows that were taken, as queries with these handles, and have an
-        end."""
+        end. taken: asked for only if some row has a validity."""
         validity = find_validity(rows)
         if len(validity.row):
-            ends = (validity.until > 0) & taken[validity.row]
+            ends = (validity.until > 0) & taken()[validity.row]
             self.add(validity.until[ends], handle[validity.row[ends]])
 
     def take_due(self, now_ms: int, most: int) -> I64:

@@ -1,7 +1,7 @@
 """The requests that are decided together, as the decision takes them.
 
 Most of the time that is one request, whose rows nobody but the kernels reads: they stay as they
-came. Several are joined; rows with programs may have a validity, which is stamped.
+came. Several are joined; and a validity is stamped.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import I64, U8, take_ragged
+from ps2stream.protocol.frame import I64, U8, FrameError, take_ragged
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.protocol.validity import stamp_inserts
+from ps2stream.protocol.validity import has_validity, stamp_inserts
 from ps2stream.sequencer.columns import StringColumn, join_strings
 from ps2stream.sequencer.registry import encode
 
@@ -45,7 +45,7 @@ def take_requests(
     """Takes requests, at least one, at this time in Unix ms. is_read: whether somebody reads their
     rows. Raises FrameError for damaged rows."""
     first = requests[0]
-    if len(requests) == 1 and not is_read and not _has_programs(first.rows):
+    if len(requests) == 1 and not is_read and not _may_end(first.rows):
         names, request_ids = (first.name_off, first.name), (first.request_off, first.request)
         return TakenRequests(first.rows, names, request_ids, [len(first.name_off) - 1], None)
     parts = [QueryRows.decode(request.rows.data) for request in requests]
@@ -56,10 +56,12 @@ def take_requests(
     return TakenRequests(encoded, names, request_ids, list(map(len, parts)), rows)
 
 
-def _has_programs(rows: U8) -> bool:
-    """Returns whether encoded rows have programs. Those that are cut short may have."""
-    data = rows.data
-    return len(data) < _HEAD or QueryRows.count_elements(data, "prog") != 0
+def _may_end(rows: U8) -> bool:
+    """Returns whether encoded rows have a validity, or are cut short."""
+    try:
+        return len(rows) < _HEAD or has_validity(rows)
+    except FrameError:
+        return True  # for whoever decodes them
 
 
 _HEAD = QueryRows.head_bytes()

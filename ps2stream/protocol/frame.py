@@ -106,6 +106,23 @@ class Frame:
         number: int = _SIZE.unpack_from(data, cls._sizes_at[name])[0]
         return number
 
+    @classmethod
+    def view_columns(cls, data: bytes | memoryview, *names: str) -> list[Array]:
+        """Returns views of some columns of an encoded frame of this class, in their order there,
+        for a fraction of what it costs to decode it. Raises FrameError where it is cut short."""
+        found: list[Array] = []
+        try:
+            heads, body = cls._layout.unpack_from(data), cls._layout.size
+            for (name, dtype), width, n in zip(cls._schema, cls._widths, heads[5::2], strict=True):
+                if dtype is None:
+                    continue
+                if name in names:
+                    found.append(np.frombuffer(data, dtype, n, body) if n else _EMPTY[dtype])
+                body += (n * width + 7) & -8
+        except (ValueError, struct.error):
+            raise FrameError(f"{cls.__name__}: cut short") from None
+        return found
+
     def encode(self) -> bytes:
         """Returns one contiguous byte string; columns start at multiples of eight."""
         sizes: list[int] = []

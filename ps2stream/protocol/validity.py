@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from ps2stream.protocol.frame import I16, I64, U8
+from ps2stream.protocol.frame import I16, I64, U8, sealed
 from ps2stream.protocol.rows import PROG_NOTES, QueryRows
 
 _LAST = 8
@@ -101,13 +102,34 @@ def split_end(text: bytes) -> tuple[int, bytes]:
     return int(text[1 : 1 + END_DIGITS], 16), text[1 + END_DIGITS :]
 
 
+def has_validity(rows: U8) -> bool:
+    """Returns whether some of these encoded QueryRows have a validity. Raises FrameError where they
+    are cut short."""
+    if not QueryRows.count_elements(rows.data, "prog"):
+        return False
+    off, prog = QueryRows.view_columns(rows.data, "prog_off", "prog")
+    return len(_list_notes(sealed(off), sealed(prog))[0]) > 0
+
+
 def _find_notes(rows: QueryRows) -> tuple[I64, I64]:
     """Returns the rows that have notes of validity, and where these begin in `prog`."""
-    off, prog = rows.prog_off, rows.prog
-    row = np.flatnonzero(off[1:] - off[:-1] > _VALUES)
-    last = off[row + 1] - 1
-    has_notes = (prog[last] <= PROG_NOTES - _NOTES) & (prog[last - 2] == _LAST)
-    return row[has_notes], last[has_notes] - _VALUES
+    found: tuple[I64, I64] = _list_notes(sealed(rows.prog_off), sealed(rows.prog))
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _list_notes(off: I64, prog: I16) -> tuple[I64, I64]:
+    """Returns what `_find_notes` does. Offsets that are beyond the programs have no notes."""
+    n = 0
+    row, at = np.empty(off.shape[0], np.int64), np.empty(off.shape[0], np.int64)
+    for i in range(off.shape[0] - 1):
+        last = off[i + 1] - 1
+        if off[i] < 0 or last >= prog.shape[0] or last - off[i] < _VALUES:
+            continue
+        if prog[last] <= PROG_NOTES - _NOTES and prog[last - 2] == _LAST:
+            row[n], at[n] = i, last - _VALUES
+            n += 1
+    return row[:n].copy(), at[:n].copy()
 
 
 def _split_times(times: I64) -> I16:
