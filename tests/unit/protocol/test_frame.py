@@ -47,6 +47,19 @@ def test_what_is_encoded_is_decoded(numbers: list[int], words: list[int]) -> Non
     assert found.encode() == frame.encode()
 
 
+@given(st.lists(INTEGERS, min_size=8, max_size=8), st.lists(INTEGERS, max_size=5))
+def test_columns_are_viewed_as_they_are_decoded(numbers: list[int], words: list[int]) -> None:
+    data = make_frame(numbers, words).encode()
+    whole, names = vars(decode(data)), ["row", "term_off", "term", "chosen"]
+    for some in (names, names[::-1], names[2:3], []):
+        wanted = [whole[name] for name in names if name in some]  # in the order of the frame
+        found = RoutedObjects.view_columns(data, *some)
+        assert [(c.dtype, c.tolist()) for c in found] == [(c.dtype, c.tolist()) for c in wanted]
+    if words:
+        with pytest.raises(FrameError, match="cut short"):
+            RoutedObjects.view_columns(data[: RoutedObjects.head_bytes() + 1], "row")
+
+
 @given(st.lists(st.integers(0, 9), min_size=19, max_size=19))
 def test_columns_are_written_into_the_room_of_a_frame(sizes: list[int]) -> None:
     names = [field.name for field in dataclasses.fields(QueryRows)]

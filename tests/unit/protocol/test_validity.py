@@ -6,16 +6,22 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream.language.expression import compile_column
 from ps2stream.language.literals import WatchedLiterals
 from ps2stream.language.query_rows import build_rows, describe
-from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.frame import FrameError, strings_to_column
 from ps2stream.protocol.programs import find_program_end
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.protocol.validity import add_validity, find_validity, stamp_inserts
+from ps2stream.protocol.validity import (
+    add_validity,
+    find_validity,
+    has_validity,
+    stamp_inserts,
+)
 from ps2stream.space.regions import Rect, World
 from tests.support.ends import ANALYZER, FREQUENCIES
 
@@ -51,6 +57,8 @@ def test_validity_comes_back_and_changes_nothing_else(
     expected = [i for i, (_, end, wants) in enumerate(queries) if end or wants]
     stamped = stamp_inserts(rows, now_ms)
     for some, time in ((rows, 0), (stamped, now_ms), (QueryRows.decode(stamped.encode()), now_ms)):
+        encoded = np.frombuffer(some.encode(), np.uint8)
+        assert has_validity(encoded) == bool(expected)
         found = find_validity(some)
         assert found.row.tolist() == expected
         assert found.until.tolist() == until[expected].tolist()
@@ -66,6 +74,20 @@ def test_validity_comes_back_and_changes_nothing_else(
         before, after = describe(sources[0][a:b]), describe(sources[1][c:d])
         assert after == before._replace(until=until[i])
         assert (sources[0][a:b] == sources[1][c:d]) == (until[i] == 0)
+
+
+def test_offsets_beyond_the_programs_have_no_notes() -> None:
+    """A damaged frame is refused by who decodes its rows; nothing beyond it is read meanwhile."""
+    rows = add_validity(build(["a AND NOT b"], [World()]), np.ones(1, np.int64), np.ones(1, bool))
+    for off in ([0, 1 << 40], [-(1 << 40), 5], [0, -5], [1 << 40, 0]):
+        damaged = rows.replace(prog_off=np.array(off))
+        assert not has_validity(np.frombuffer(damaged.encode(), np.uint8))
+    whole = np.frombuffer(rows.encode(), np.uint8)
+    assert has_validity(whole)
+    at = QueryRows.head_bytes()
+    for size in (at, at + 8):
+        with pytest.raises(FrameError, match="cut short"):
+            has_validity(whole[:size])
 
 
 def test_rows_without_validity_stay_the_same_objects() -> None:
