@@ -134,7 +134,9 @@ class LiteralTable:
             self.view.term[held], self._kind[held], self._size[held], self.view.area[held]
         )
         count, self._held, self._used = self._count[held], len(held), 0
-        room = max(_LEAST, 4 << int(len(held) + more).bit_length())
+        # A fifth is free for more, so that this is seldom done; and it is small, for each text is
+        # compared with all of it.
+        room = max(_LEAST, 2 << int((len(held) + more) * 5 // 4).bit_length())
         self._count = np.zeros(room, np.int64)
         self._kind, self._size = np.zeros(room, np.uint8), np.zeros(room, np.uint16)
         view = LiteralView.make_empty(room, self.view.version)
@@ -144,12 +146,12 @@ class LiteralTable:
     def _count_up(self, view: LiteralView, literals: WatchedLiterals, count: I64) -> int:
         """Adds to the counts of literals; returns how many the view's table did not hold."""
         term, kind, size, area = (sealed(column) for column in literals[:4])
-        view.mark(kind, size)
         fresh, begun = count_up(
             (view.term, view.area, view.seen),
             (self._count, self._kind, self._size),
             (term, kind, size, area),
             sealed(count),
+            (view.words, view.heads, view.kinds, view.pairs),
         )
         self._used += begun
         return int(fresh)

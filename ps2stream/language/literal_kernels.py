@@ -315,13 +315,16 @@ def count_up(
     columns: tuple[I64, U8, U16],
     literals: tuple[U64, U8, U16, U64],
     more: I64,
+    marks: tuple[U8, U8, U8, U8],
 ) -> tuple[int, int]:
     """Adds `more` to the counts of literals (term, kind, size, area) in a table with room for them,
-    whose `columns` are count, kind and size by place. tables: term, area and seen of a LiteralView.
-    Returns how many it did not hold, and of how many the count was 0."""
+    whose `columns` are count, kind and size by place. tables: term, area and seen of a LiteralView;
+    marks: see `mark_literals`. Returns how many it did not hold, and of how many the count was
+    0."""
     table, areas, seen = tables
     count, kinds, sizes = columns
     term, kind, size, area = literals
+    mark_literals(kind, size, marks)
     fresh = begun = 0
     for i in range(term.shape[0]):
         at = find_literal(table, term[i])
