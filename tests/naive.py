@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import combinations, pairwise
@@ -180,6 +180,7 @@ def words(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
     return tuple(sequence), frozenset(side)
 
 
+@cache
 def joint(c: str) -> str:
     """The kind of character that matters to what stands behind it: L, H (Hebrew), N or none."""
     if SPACELESS.match(c) or category(c) == "?":
@@ -231,6 +232,7 @@ def tokens(text: str) -> frozenset[str]:
     return side | set(sequence)
 
 
+@cache
 def category(c: str) -> str:
     """The major category of what words are made of, of the Unicode version of `regex`."""
     m = regex.match(r"([\p{L}_])|(\p{M})|(\p{N})", c)
@@ -315,12 +317,12 @@ def parsed(source: str) -> Tree:
     if len(literals) > 64:
         raise ValueError("over 64 terms")
     if len(literals) <= 12 and not any(
-        true_where(tree, frozenset(chosen))
+        is_true(tree, frozenset(chosen).__contains__)
         for size in range(len(literals) + 1)
         for chosen in combinations(sorted(literals), size)
     ):
         raise ValueError("can match nothing")
-    if len(literals) == 64 and true_where(tree, frozenset()):
+    if len(literals) == 64 and is_true(tree, frozenset().__contains__):
         raise ValueError("64 terms and the term of any text")
     return tree
 
@@ -410,22 +412,21 @@ def leaves(tree: Tree) -> frozenset[Tree]:
     return frozenset().union(*map(leaves, tree[1:]))
 
 
-def true_where(tree: Tree, literals: frozenset[Tree]) -> bool:
-    """The truth of an expression where these literals hold and no others."""
+def is_true(tree: Tree, holds: Callable[[Tree], bool]) -> bool:
+    """The truth of an expression, given which literals hold."""
     kind, *parts = tree
     if kind in LEAVES:
-        return tree in literals
-    found = (true_where(part, literals) for part in parts)
-    return not next(found) if kind == "not" else (all if kind == "and" else any)(found)
+        return holds(tree)
+    if kind == "not":
+        return not is_true(parts[0], holds)
+    return (all if kind == "and" else any)(is_true(part, holds) for part in parts)
 
 
 def satisfied(expression: str, text: str, attributes: Mapping[str, Scalar] = NO_ATTRIBUTES) -> bool:
     """Whether a text with these attributes satisfies an expression; the empty one always."""
-    if not expression:
-        return True
-    tree = parsed(expression)
-    held = frozenset(leaf for leaf in leaves(tree) if holds(leaf, text, attributes))
-    return true_where(tree, held)
+    return not expression or is_true(
+        parsed(expression), lambda literal: holds(literal, text, attributes)
+    )
 
 
 def holds(leaf: Tree, text: str, attributes: Mapping[str, Scalar] = NO_ATTRIBUTES) -> bool:
@@ -436,8 +437,8 @@ def holds(leaf: Tree, text: str, attributes: Mapping[str, Scalar] = NO_ATTRIBUTE
     if kind == "prefix":
         return any(word.startswith(parts[0]) for word in tokens(text))
     sequence, side = analysed(text)
-    if len(parts) == 1 and parts[0] in side:
-        return True
+    if len(parts) == 1:
+        return parts[0] in side or parts[0] in sequence
     return any(list(sequence[i : i + len(parts)]) == parts for i in range(len(sequence)))
 
 

@@ -85,6 +85,7 @@ def test_a_watcher_sees_the_objects_of_its_dispatcher_and_matches_from_everywher
 def joins(address: str, environ: dict[str, str]) -> bool:
     """Whether a process with this environment may use the Ray at `address`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    clean["RAY_NUM_REDIS_GET_RETRIES"] = "5"  # by default Ray tries for 20 s after a refusal
     found = subprocess.run(
         [sys.executable, "-c", JOIN, address],
         env=clean | environ, capture_output=True, text=True, timeout=120, check=False,
@@ -106,7 +107,7 @@ def test_ray_asks_for_a_token(service: RunningService, settings: Settings, tmp_p
         token | {ray_environment.TOKEN: "0" * 64},
         token | {ray_environment.TOKEN_PATH: str(file)},
     )
-    with ThreadPoolExecutor(len(tries)) as pool:  # a refusal takes Ray half a minute
+    with ThreadPoolExecutor(len(tries)) as pool:
         assert list(pool.map(partial(joins, address), tries)) == [False, False, True]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -214,28 +214,27 @@ log.retention.check.interval.ms=200
             {
                 "bootstrap.servers": self.address,
                 "group.id": "reader",
-                "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
                 **config,
             }
         )
-        left = len(consumer.list_topics(topic, 30).topics[topic].partitions)
-        consumer.subscribe([topic])
+        left = set(consumer.list_topics(topic, 30).topics[topic].partitions)
+        # Without a group, which takes a second to form.
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
         found = []
         while left:
-            for message in consumer.consume(1000, 1.0):
-                if message.error() is None:
+            for message in consumer.consume(1000, 0.05):
+                if (error := message.error()) is None:
                     found.append(message)
-                else:
-                    left -= 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
         consumer.close()
         return found
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """The next offset of each partition that the group has dealt with."""
-        from confluent_kafka import TopicPartition
-
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
         parts = consumer.list_topics(topic, 30).topics[topic].partitions
         found = consumer.committed([TopicPartition(topic, p) for p in parts], 30)
