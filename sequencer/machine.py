@@ -9,7 +9,6 @@ again, and is answered from the state or from the ledger (docs/decisions/0006).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,7 +112,7 @@ class SequencerMachine:
             rows = leave_orphans_out(found, self._live, horizon)
             encoded = batch.rows if rows is found else None
             self._live.apply(rows, encoded, self._sessions.tenants.counts)
-            self._ends.note(rows, partial(np.equal, rows.kind, UpdateKind.INSERT), rows.lsn)
+            self._ends.note(rows, rows.lsn)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, find_left_out(batch, rows))
@@ -283,7 +282,7 @@ class SequencerMachine:
                 self._totals.note_outcomes(status)
             return []
         if taken.read is not None:  # else none ends
-            self._ends.note(taken.read, lambda: verdict.is_inserted, verdict.lsn)
+            self._ends.note(taken.read, verdict.lsn, lambda: verdict.is_inserted)
         if verdict.refused or over is not None:
             self._totals.note_outcomes(status)
         for key, answer in zip(requests, answers, strict=True):

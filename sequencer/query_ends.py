@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import I64
-from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.protocol.validity import find_validity
 
 _LEAST = 1024  # ends below which nothing is looked through
@@ -51,12 +51,18 @@ class QueryEnds:
         if len(self) > 2 * self._checked:
             self._drop_dead()
 
-    def note(self, rows: QueryRows, taken: Callable[[], NDArray[np.bool_]], handle: I64) -> None:
-        """Adds those of the rows that were taken, as queries with these handles, and have an
-        end. taken: asked for only if some row has a validity."""
+    def note(
+        self,
+        rows: QueryRows,
+        handle: I64,
+        find_taken: Callable[[], NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """Adds those of the rows that have an end, as queries with these handles: the inserts, or
+        those that were taken, which is asked for only if some row has a validity."""
         validity = find_validity(rows)
         if len(validity.row):
-            ends = (validity.until > 0) & taken()[validity.row]
+            taken = find_taken() if find_taken else rows.kind == UpdateKind.INSERT
+            ends = (validity.until > 0) & taken[validity.row]
             self.add(validity.until[ends], handle[validity.row[ends]])
 
     def take_due(self, now_ms: int, most: int) -> I64:
