@@ -133,3 +133,27 @@ def test_a_long_text_among_short_ones_has_what_is_watched() -> None:
         [False] * 5,
         [False, True, False, False, False],
     ]
+
+
+@pytest.mark.parametrize("areas", [2, 2**64 - 1], ids=["in an area", "everywhere"])
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 63, 64])
+def test_a_phrase_that_is_watched_alone_is_found_wherever_it_stands(size: int, areas: int) -> None:
+    """No other phrase makes the search look at its text."""
+    phrase = [f"w{i}" for i in range(size)]
+    before, inner, behind = "x y " * 3, " ".join(phrase), " x y" * 3
+    texts = [
+        *(inner, before + inner, inner + behind, before + inner + behind),
+        *(before + " ".join(phrase[:-1]), "w" + inner, inner + "0", " ".join(phrase[1:]) + behind),
+        *(" ".join(phrase[:-1]), phrase[-1]),
+    ]
+    term = PLAIN.phrase_hash(phrase)
+    view = WatchedLiterals(
+        np.array([term], np.uint64),
+        np.array([LiteralKind.PHRASE], np.uint8),
+        np.array([size], np.uint16),
+        np.full((1, AREA_WORDS), areas, np.uint64),
+    ).view()
+    area = np.full(len(texts), 1, np.uint16)
+    off, terms = PLAIN.analyse(*strings_to_column(texts), literals=view, area=area)
+    found = [term in terms[a:b].tolist() for a, b in pairwise(off.tolist())]
+    assert found == [True] * 4 + [False] * 6
