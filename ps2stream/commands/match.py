@@ -147,7 +147,8 @@ class TableWriter:
         self._writer, self._schema = writer, schema
 
     def write(self, table: pa.Table) -> None:
-        """Writes a table. Raises InvalidArgument if it has other columns than the first."""
+        """Writes a table. Raises InvalidArgument if it has other columns than the first, or values
+        that these cannot hold."""
         if table.schema.names != self._schema.names:
             others = {*table.schema.names} ^ {*self._schema.names}
             problem = (
@@ -155,10 +156,45 @@ class TableWriter:
                 "or choose with --attributes"
             )
             raise invalid("--output", problem)
-        self._writer.write_table(table.cast(self._schema))
+        columns = [self._fit_column(field, table[field.name]) for field in self._schema]
+        self._writer.write_table(table.from_arrays(columns, schema=self._schema))
+
+    def _fit_column(self, field: pa.Field[Any], column: Any) -> Any:
+        """Returns a column as one of the type that the first ones had. Raises InvalidArgument where
+        its values would be others: 2.5 among whole numbers, "5" among numbers."""
+        import pyarrow as pa
+
+        try:
+            if column.null_count == len(column):
+                return pa.nulls(len(column), field.type)
+            if column.type == field.type or _is_held(column.type, field.type):
+                return column.cast(field.type)
+        except pa.ArrowInvalid:
+            pass
+        problem = (
+            f"{field.name} is {field.type} in some objects and {column.type} in others: write "
+            ".jsonl, or leave it out with --attributes"
+        )
+        raise invalid("--output", problem)
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _is_held(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Returns whether a column of one type holds values of another as they are, but for those that
+    a safe cast refuses."""
+    from pyarrow import types
+
+    if types.is_floating(wanted):
+        is_narrower = types.is_floating(found) and found.bit_width <= wanted.bit_width
+        return bool(is_narrower or types.is_integer(found))
+    texts = types.is_string, types.is_large_string
+    payloads = types.is_binary, types.is_large_binary
+    return any(
+        all(any(is_kind(each) for is_kind in alike) for each in (found, wanted))
+        for alike in ((types.is_integer,), (types.is_timestamp,), texts, payloads)
+    )
 
 
 class LineWriter:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -94,3 +95,77 @@ def test_what_cannot_be_is_refused(
         return
     assert done.exit_code == 2
     assert problem in done.stderr
+
+
+@pytest.mark.parametrize("out", ["m.parquet", "m.csv", "m.jsonl"])
+@pytest.mark.parametrize(
+    ("first", "later", "kinds"),
+    [(2, 2.5, "int64"), (2.5, 2, ""), (2, "2", "int64"), ("2", 2, "string"), (True, 2, "bool"),
+     (2.5, 2**53 + 1, "double"), (2.5, "2", "double"), (2, 3, "")],
+)  # fmt: skip
+def test_later_files_keep_the_types_of_values_or_are_refused_by_name(
+    files: Path, first: Any, later: Any, kinds: str, out: str
+) -> None:
+    (files / "queries.jsonl").write_text('{"id": "a", "expression": "flood"}\n')
+    for name, value in (("posts", first), ("more", later)):
+        row = {"lon": 0.0, "lat": 0.0, "text": "flood", "n": value}
+        (files / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    done = run(files, "--objects", f"{files}/more.jsonl", out=out)
+    if kinds and out != "m.jsonl":
+        assert done.exit_code == 2
+        assert f"n is {kinds} in some objects and " in " ".join(done.stderr.split())
+        assert not (files / out).exists()
+        return
+    assert done.exit_code == 0, done.output
+    found = [row["n"] for row in read(files / out)]
+    if out == "m.csv":
+        found = [float(value) for value in found]
+    assert found == [first, later]
+
+
+OF_ONE_KIND = {
+    "text": (pa.string(), pa.large_string()),
+    "k": (pa.string(), pa.large_string()),
+    "n": (pa.int8(), pa.int64()),
+    "f": (pa.float64(), pa.int32()),
+    "none": (pa.int64(), pa.null()),
+}
+VALUES = {"text": "flood", "k": "v", "n": 1, "f": 2, "none": None}
+
+
+@pytest.mark.parametrize("out", ["m.parquet", "m.csv"])
+def test_files_whose_types_are_of_one_kind_are_written_together(files: Path, out: str) -> None:
+    (files / "queries.jsonl").write_text('{"id": "a", "expression": "flood"}\n')
+    more = list[str]()
+    for number in (0, 1):
+        columns = {
+            name: pa.array([VALUES[name]], kinds[number]) for name, kinds in OF_ONE_KIND.items()
+        }
+        moment = pa.array([0], pa.timestamp("ms" if number == 0 else "s"))
+        place = {"lon": pa.array([0.0]), "lat": pa.array([0.0]), "at": moment}
+        pq.write_table(pa.table(place | columns), files / f"{number}.parquet")
+        more += ["--objects", f"{files}/{number}.parquet"]
+    (files / "posts.jsonl").unlink()
+    run_files = ["match", "--queries", f"{files}/queries.jsonl", *more, "-o", f"{files}/{out}"]
+    done = CliRunner().invoke(main, run_files)
+    assert done.exit_code == 0, done.output
+    first, second = read(files / out)
+    assert first | {"object": 1} == second
+
+
+@pytest.mark.parametrize(
+    ("first", "later"), [(pa.float32(), pa.float64()), (pa.int8(), pa.int64())], ids=str
+)
+def test_a_value_that_the_first_type_does_not_hold_is_refused(
+    files: Path, first: pa.DataType, later: pa.DataType
+) -> None:
+    (files / "queries.jsonl").write_text('{"id": "a", "expression": "flood"}\n')
+    place = {"lon": [0.0], "lat": [0.0], "text": ["flood"]}
+    for name, value, kind in (("0", 1, first), ("1", 300.1, later)):
+        column = pa.array([int(value) if pa.types.is_integer(kind) else value], kind)
+        pq.write_table(pa.table(place | {"n": column}), files / f"{name}.parquet")
+    names = [f"--objects={files}/{name}.parquet" for name in ("0", "1")]
+    words = ["match", f"--queries={files}/queries.jsonl", *names, "-o", f"{files}/m.parquet"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert f"n is {first} in some objects and {later} in others" in " ".join(done.stderr.split())

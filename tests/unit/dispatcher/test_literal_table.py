@@ -15,11 +15,13 @@ from ps2stream.dispatcher import literal_table
 from ps2stream.dispatcher.literal_table import LiteralTable
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.router import RouterMachine
-from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.area_kernels import AREA_WORDS, find_areas, find_inside
+from ps2stream.language.expression import compile_column
 from ps2stream.language.literal_kernels import count_up
 from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefix
 from ps2stream.language.object_terms import search_near, search_rows, search_some
+from ps2stream.language.query_rows import build_rows
 from ps2stream.protocol.addresses import Out
 from ps2stream.protocol.frame import F64, I64, U8, column_to_strings, sealed, strings_to_column
 from ps2stream.protocol.log_records import ObjectRecord
@@ -27,10 +29,14 @@ from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip
 from ps2stream.protocol.rows import PROG_NOTES, ObjectRows, UpdateKind
 from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.space.regions import Rect
+from tests.naive_predicates import Scalar
+from tests.support.attributes import opaque_column
 from tests.support.routers import GRID, close, sent
 from tests.support.routing import Row, query_rows
 
 ANALYZER = Analyzer(Analysis(salt=3))
+ENGLISH = Analyzer(Analysis(salt=3, stemmer="english", stop_words="en"))
 SIMPLE = ["rising water", "water level falls", "a b c", "b a"]
 
 
@@ -234,6 +240,90 @@ def test_objects_that_are_older_than_the_boxes_are_searched_wherever_they_are() 
         table.add(boxed(i + 1, (50, 50, 51, 51)))
     assert term in table.search(rows, ANALYZER).term.tolist()
     assert term in table.search(rows.without_terms(), ANALYZER).term.tolist()
+
+
+def test_objects_are_searched_everywhere_from_the_first_box_that_is_not_kept() -> None:
+    """The oldest box is dropped for the last of these inserts at the earliest."""
+    term = ANALYZER.phrase_hash(["rising", "water"])
+    for others in range(literal_table._RECENT - 2, literal_table._RECENT + 3):
+        table = LiteralTable()
+        table.add(boxed(1, (50, 50, 51, 51)))
+        rows = table.search(objects("rising water"), ANALYZER)
+        table.add(boxed(term, (-1, -1, 1, 1)))
+        for i in range(others):
+            table.add(boxed(i + 2, (50, 50, 51, 51)))
+        assert term in table.search(rows, ANALYZER).term.tolist(), others
+
+
+def test_objects_without_terms_are_analysed_while_all_boxes_are_kept() -> None:
+    table, rows = LiteralTable(), objects("rising water", "far away")
+    table.add(boxed(ANALYZER.phrase_hash(["rising", "water"]), (-1, -1, 1, 1)))
+    found = table.search(rows.without_terms(), ANALYZER)
+    again = table.search(rows, ANALYZER)
+    assert found.term_off.tolist() == again.term_off.tolist()
+    assert found.term.tolist() == again.term.tolist()
+    assert len(found.term) == len(rows.term) + 1
+
+
+@pytest.mark.parametrize("prefix", ["fa", "fal", "fallings", "fallingsx"])
+def test_a_prefix_of_a_later_query_is_found_if_no_query_has_a_longer_one(prefix: str) -> None:
+    table, rows = LiteralTable(), objects("fallingsx", prefix[:-1])
+    term = ANALYZER.prefix_hash(prefix)
+    table.add(boxed(term, (-1, -1, 1, 1), LiteralKind.PREFIX, size_prefix(prefix)))
+    found = table.search(rows, ANALYZER)
+    assert [term in found.term[:3].tolist(), len(found.term)] == [True, len(rows.term) + 1]
+
+
+LATER = [
+    '"rising water"',
+    '"level falls"',
+    "fal*",
+    "severity = 3",
+    "severity > 2",
+    "source exists",
+    'severity = 3 AND source = "b"',
+]
+THINGS: list[dict[str, Scalar]] = [{}, {"severity": 3}, {"severity": 3, "source": "b"}]
+
+
+@pytest.mark.parametrize("analyzer", [ANALYZER, ENGLISH], ids=["plain", "english"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_later_queries_may_match_is_found_in_texts_and_attributes(
+    analyzer: Analyzer, seed: int
+) -> None:
+    """Objects with attributes, and others, that were searched before most of the queries came: each
+    has what a search of all objects finds of the queries whose box holds it."""
+    rng, table, n = random.Random(seed), LiteralTable(), 150
+    texts = strings_to_column([rng.choice([*SIMPLE, "ก falling"]) for _ in range(n)])
+    lon, lat = (np.array([rng.uniform(0, 9) for _ in range(n)]) for _ in range(2))
+    things = [rng.choice(THINGS) for _ in range(n)]
+    opaque = opaque_column(things) if seed else ()
+    ids, time = strings_to_column([""] * n), np.zeros(n, np.int64)
+    rows = ObjectRows(*ids, time, lon, lat, *texts, *analyzer.analyse(*texts), *opaque)
+    plain, queries = rows, list[tuple[Box, list[int]]]()
+    for _ in range(100):
+        x, y = rng.uniform(-1, 9), rng.uniform(-1, 9)
+        compiled = compile_column(
+            *strings_to_column([rng.choice(LATER)]), analyzer, Frequencies.of({}, analyzer)
+        )
+        box = (x, y, x + 1.5, y + 1.5)
+        query = build_rows(strings_to_column(["q"]), compiled, [Rect(*box)])
+        table.add(watched := WatchedLiterals.of(query))
+        queries.append((box, watched.term.tolist()))
+        if rng.random() < 0.4:
+            rows = table.search(rows, analyzer)
+    rows, met = table.search(rows, analyzer), 0
+    whole = search_rows(plain, analyzer, table.view)
+    for i in range(n):
+        got, own, most = (
+            each.term[each.term_off[i] : each.term_off[i + 1]].tolist()
+            for each in (rows, plain, whole)
+        )
+        wanted = {t for box, terms in queries if is_in(box, lon[i], lat[i]) for t in terms}
+        assert got == sorted(set(got))
+        assert {*own} | {*most} & wanted <= {*got} <= {*most}
+        met += len({*most} & wanted)
+    assert met >= 20
 
 
 def test_objects_of_several_batches_are_as_old_as_the_oldest() -> None:

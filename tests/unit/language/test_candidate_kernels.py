@@ -133,3 +133,26 @@ def test_a_long_text_among_short_ones_has_what_is_watched() -> None:
         [False] * 5,
         [False, True, False, False, False],
     ]
+
+
+@pytest.mark.parametrize("areas", [2, 2**64 - 1], ids=["in an area", "everywhere"])
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 63, 64])
+def test_a_phrase_that_is_watched_alone_is_found_wherever_it_stands(size: int, areas: int) -> None:
+    """No other phrase of the texts is watched, which would make the search look at them."""
+    phrase = [f"w{i}" for i in range(size)]
+    before, inner, behind = "x y " * 3, " ".join(phrase), " x y" * 3
+    texts = [
+        *(inner, before + inner, inner + behind, before + inner + behind),
+        *(before + " ".join(phrase[:-1]), "w" + inner, inner + "0", " ".join(phrase[1:]) + behind),
+        *(" ".join(phrase[:-1]), phrase[-1]),
+    ]
+    term, others = PLAIN.phrase_hash(phrase), 300  # of no text, in another area
+    watched = np.random.default_rng(size).integers(1, 1 << 63, others + 1, np.uint64)
+    bits = np.full((others + 1, AREA_WORDS), 4, np.uint64)
+    watched[-1], bits[-1] = term, areas
+    kind = np.full(others + 1, LiteralKind.PHRASE, np.uint8)
+    view = WatchedLiterals(watched, kind, np.full(others + 1, size, np.uint16), bits).view()
+    area = np.full(len(texts), 1, np.uint16)
+    off, terms = PLAIN.analyse(*strings_to_column(texts), literals=view, area=area)
+    found = [term in terms[a:b].tolist() for a, b in pairwise(off.tolist())]
+    assert found == [True] * 4 + [False] * 6
