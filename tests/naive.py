@@ -227,7 +227,6 @@ def found_besides(word: str, behind: list[tuple[bool, str]]) -> set[str]:
 
 
 @lru_cache(maxsize=100_000)
-@lru_cache(maxsize=100_000)
 def tokens(text: str) -> frozenset[str]:
     """The set of words and side words of a text."""
     sequence, side = words(text)
