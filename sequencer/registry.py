@@ -48,16 +48,13 @@ class DyingQueries(NamedTuple):
     at: I64
     last: int
 
-    def list_updates(self) -> QueryRows:
-        """Returns their inserts and deletes."""
-        gone = QueryRows.decode(self.rows.data).take(self.at)
-        born = gone.replace(kind=np.full_like(gone.kind, UpdateKind.INSERT), lsn=gone.handle)
-        return QueryRows.concat([born, gone])
+    def list_deletes(self) -> QueryRows:
+        """Returns their deletes."""
+        return QueryRows.decode(self.rows.data).take(self.at)
 
     def copy(self) -> DyingQueries:
         """Returns them without the other rows of the batch."""
-        rows = QueryRows.decode(self.rows.data).take(self.at)
-        return DyingQueries(encode(rows), np.arange(len(self.at)), self.last)
+        return DyingQueries(encode(self.list_deletes()), np.arange(len(self.at)), self.last)
 
 
 class StatePiece(NamedTuple):
@@ -77,13 +74,12 @@ class StatePiece(NamedTuple):
 
     def rows(self) -> QueryRows:
         """Returns the rows in LSN order."""
-        past = self.past.take(np.arange(self.first, self.end))
         if self.chunk is None or not len(self.at):
-            return past
+            return self.past.slice(self.first, self.end)
         rows = self.chunk.take(self.at)
-        if not len(past):
+        if self.first == self.end:
             return rows
-        rows = QueryRows.concat([rows, past])
+        rows = QueryRows.concat([rows, self.past.slice(self.first, self.end)])
         return rows.take(np.argsort(rows.lsn, kind="stable"))
 
 
@@ -265,7 +261,7 @@ class QueryRegistry:
                 last = int(chunk.handles(at[-1:])[0]) if len(at) else last
                 break
         for dying in self._dying:
-            rows = dying.list_updates()
+            rows = _with_inserts(dying.list_deletes())
             mine = (rows.handle > after) & (rows.handle <= last)
             if mine.any():
                 parts.append(rows.take(np.flatnonzero(mine)))
@@ -274,7 +270,7 @@ class QueryRegistry:
     def state(self, size: int) -> list[StatePiece]:
         """Returns the live rows, and the dying ones with their deletes, as they are now, in LSN
         order; a piece has at most 2 * `size`. Nothing is copied before a piece is read."""
-        past = _concat_rows([dying.list_updates() for dying in self._dying])
+        past = _with_inserts(_concat_rows([dying.list_deletes() for dying in self._dying]))
         past = past.take(np.argsort(past.lsn, kind="stable"))
         alive: list[tuple[QueryChunk | None, I64, I64]] = []
         for chunk in self._chunks:
@@ -392,6 +388,12 @@ def meets_box(rows: QueryRows, box: F64) -> NDArray[np.bool_]:
     hit = (b[:, 0] <= east) & (b[:, 2] >= west) & (b[:, 1] <= north) & (b[:, 3] >= south)
     count = np.concatenate([np.zeros(1, np.int64), np.cumsum(hit)])
     return count[rows.box_off[1:] // 4] > count[rows.box_off[:-1] // 4]
+
+
+def _with_inserts(deletes: QueryRows) -> QueryRows:
+    """Returns the inserts of deleted queries, then their deletes."""
+    kind = np.full_like(deletes.kind, UpdateKind.INSERT)
+    return QueryRows.concat([deletes.replace(kind=kind, lsn=deletes.handle), deletes])
 
 
 def _concat_rows(parts: list[QueryRows]) -> QueryRows:

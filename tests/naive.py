@@ -88,6 +88,7 @@ PICTOGRAPH = regex.compile(r"(?![©®])(?:\p{Extended_Pictographic}|\p{Emoji_Pre
 IGNORABLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 VARIATION = regex.compile(r"\p{Variation_Selector}")
 KEYCAP = regex.compile(r"[0-9#*]\N{COMBINING ENCLOSING KEYCAP}")
+CLUSTER = regex.compile(r"\X")
 APOSTROPHES = dict.fromkeys("‘’´\u02bb\u02bc\u05f3", "'") | {"\u05f4": '"'}
 # What stands between two letters, or between two numbers, without parting them.
 IN_LETTERS = "'.·\u055f\u2027"
@@ -97,7 +98,7 @@ IN_NUMBERS = "'.,;:\u0589\u060c\u060d\u066b\u066c\u07f8\u2044"
 def pieces(text: str) -> list[tuple[bool, str]]:
     """The text as emoji sequences (True) and single characters (False)."""
     out: list[tuple[bool, str]] = []
-    for cluster in regex.findall(r"\X", text):
+    for cluster in CLUSTER.findall(text):
         while cluster:
             if PICTOGRAPH.match(cluster):
                 out.append((True, cluster))

@@ -83,7 +83,8 @@ class OwnedUnits:
             return rows, (updates.tag_off, updates.tag_cell, updates.tag_term)
         tags = self._tagger.expand(rows)
         share = self._own_share(self._tagger.split(tags))
-        rows = rows.take(share.row)
+        if len(share.row) < len(rows):
+            rows = rows.take(share.row)
         if updates.state and self.routes.other is not None and len(rows):
             place = np.repeat(tags.place[share.row], np.diff(share.off))
             owned = self._is_owned(share.cell, share.term, place)

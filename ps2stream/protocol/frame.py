@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -59,6 +59,7 @@ class Frame:
     KIND: ClassVar[int]
     ADDED: ClassVar[int] = 0  # so many last fields are 0 or empty in frames of earlier versions
     _schema: ClassVar[tuple[tuple[str, np.dtype[Any] | None], ...]]
+    _fields: ClassVar[tuple[tuple[str, np.dtype[Any] | None, int, Any], ...]]
     _codes: ClassVar[tuple[int, ...]]
     _widths: ClassVar[tuple[int, ...]]  # bytes of an element
     _heads: ClassVar[list[int]]  # code and size of each field, the sizes yet 0
@@ -85,6 +86,10 @@ class Frame:
         cls._schema = tuple(schema)
         cls._codes = tuple(_INT if dtype is None else _CODES[dtype] for _, dtype in schema)
         cls._widths = tuple(8 if dtype is None else dtype.itemsize for _, dtype in schema)
+        cls._fields = tuple(
+            (name, dtype, width, 0 if dtype is None else _EMPTY[dtype])
+            for (name, dtype), width in zip(schema, cls._widths, strict=True)
+        )
         cls._heads = [number for code in cls._codes for number in (code, 0)]
         cls._sizes_at = {name: 24 + 16 * i for i, (name, _) in enumerate(schema)}
         cls._layout = struct.Struct("<IHHI4x" + "B7xq" * len(schema))
@@ -123,12 +128,20 @@ class Frame:
             raise FrameError(f"{cls.__name__}: cut short") from None
         return found
 
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any]) -> Self:
+        """Returns a frame of all its fields, by name, which are taken as they are: the constructor
+        of a frozen dataclass sets each on its own."""
+        frame = object.__new__(cls)
+        frame.__dict__.update(columns)
+        return frame
+
     def encode(self) -> bytes:
         """Returns one contiguous byte string; columns start at multiples of eight."""
         sizes: list[int] = []
         bodies: list[Any] = [b""]  # bytes and columns
         values = self.__dict__
-        for (name, dtype), width in zip(self._schema, self._widths, strict=True):
+        for name, dtype, width, _ in self._fields:
             value = values[name]
             if dtype is None:
                 sizes.append(value)
@@ -202,17 +215,19 @@ def decode(data: bytes | memoryview) -> Frame:
     if heads[4::2] != cls._codes:
         raise _describe_wrong_type(cls, heads[4::2])
     frame = object.__new__(cls)
-    values = frame.__dict__  # the constructor of a frozen dataclass sets each on its own
+    values = frame.__dict__  # see from_columns
     view = np.frombuffer
-    for (name, dtype), width, n in zip(cls._schema, cls._widths, heads[5::2], strict=True):
-        if dtype is None:
+    for (name, dtype, width, empty), n in zip(cls._fields, heads[5::2], strict=True):
+        if not n:
+            values[name] = empty
+        elif dtype is None:
             values[name] = n
-            continue
-        nbytes = n * width
-        if n < 0 or body + nbytes > size:
-            raise FrameError(f"{cls.__name__}.{name}: cut short")
-        values[name] = view(data, dtype, n, body) if n else _EMPTY[dtype]
-        body += (nbytes + 7) & -8
+        else:
+            nbytes = n * width
+            if n < 0 or body + nbytes > size:
+                raise FrameError(f"{cls.__name__}.{name}: cut short")
+            values[name] = view(data, dtype, n, body)
+            body += (nbytes + 7) & -8
     return frame
 
 
@@ -277,19 +292,30 @@ def column_to_bytes(off: I64, data: U8) -> list[bytes]:
 def take_ragged(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
     """Returns rows of a ragged column, in the order of `rows`, as a new ragged column."""
     rows = np.asarray(rows, np.int64)
-    size = off[rows + 1] - off[rows]
+    start = off[rows]
+    size = off[1:][rows] - start
     out = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(size, out=out[1:])
-    where = np.arange(out[-1], dtype=np.int64) + np.repeat(off[rows] - out[:-1], size)
+    size.cumsum(out=out[1:])
+    where = (start - out[:-1]).repeat(size)
+    where += np.arange(len(where))
     return out, data[where]
+
+
+def slice_ragged(off: I64, data: Array, first: int, end: int) -> tuple[I64, Array]:
+    """Returns the rows first..end of a ragged column; `data` is not copied."""
+    at, to = int(off[first]), int(off[end])
+    return off[first : end + 1] - at, data[at:to]
 
 
 def concat_ragged(parts: Sequence[tuple[I64, Array]]) -> tuple[I64, Array]:
     """Joins several ragged columns end to end; at least one."""
-    starts = np.cumsum([0, *(int(off[-1] - off[0]) for off, _ in parts)])
-    offs = [np.zeros(1, np.int64)]
-    offs += [off[1:] - off[0] + s for (off, _), s in zip(parts, starts[:-1], strict=True)]
-    return np.concatenate(offs), np.concatenate([d[off[0] : off[-1]] for off, d in parts])
+    offs, datas, end = [np.zeros(1, np.int64)], [], 0
+    for off, data in parts:
+        first, last = int(off[0]), int(off[-1])
+        offs.append(off[1:] + (end - first))
+        datas.append(data[first:last])
+        end += last - first
+    return np.concatenate(offs), np.concatenate(datas)
 
 
 def row_of(off: I64) -> I64:

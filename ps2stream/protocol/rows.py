@@ -23,6 +23,7 @@ from ps2stream.protocol.frame import (
     Array,
     Frame,
     concat_ragged,
+    slice_ragged,
     take_ragged,
 )
 
@@ -123,31 +124,39 @@ class QueryRows(Frame):
 
     def take(self, rows: I64) -> QueryRows:
         """Returns these rows, in this order, as new columns."""
-        return QueryRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
+        return QueryRows.from_columns(taken_columns(self.FLAT, self.RAGGED, self, rows))
+
+    def slice(self, first: int, end: int) -> QueryRows:
+        """Returns the rows first..end; the columns are views, except the offsets."""
+        own = self.__dict__
+        columns = {name: own[name][first:end] for name in self.FLAT}
+        for name in self.RAGGED:
+            found = slice_ragged(own[name + "_off"], own[name], first, end)
+            columns[name + "_off"], columns[name] = found
+        return QueryRows.from_columns(columns)
 
     def replace(self, **columns: object) -> QueryRows:
         """Returns the rows with some columns replaced. Raises TypeError for an unknown one."""
         if not columns.keys() <= self.__dict__.keys():
             raise TypeError(f"QueryRows has no columns {columns.keys() - self.__dict__.keys()}")
-        rows = object.__new__(QueryRows)
-        rows.__dict__.update(self.__dict__, **columns)  # the constructor sets each on its own
-        return rows
+        return QueryRows.from_columns(self.__dict__ | columns)
 
     @classmethod
     def concat(cls, parts: list[QueryRows]) -> QueryRows:
         """Joins several batches end to end; at least one."""
         if len(parts) == 1:
             return parts[0]
-        return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))
+        return cls.from_columns(concat_columns(cls.FLAT, cls.RAGGED, parts))
 
 
 def concat_columns(
     flat: Sequence[str], ragged: Sequence[str], parts: Sequence[Frame]
 ) -> dict[str, Array]:
     """Returns the named columns of several batches, end to end."""
-    out = {f: np.concatenate([getattr(p, f) for p in parts]) for f in flat}
+    every = [part.__dict__ for part in parts]
+    out = {f: np.concatenate([own[f] for own in every]) for f in flat}
     for f in ragged:
-        columns = [(getattr(p, f + "_off"), getattr(p, f)) for p in parts]
+        columns = [(own[f + "_off"], own[f]) for own in every]
         out[f + "_off"], out[f] = concat_ragged(columns)
     return out
 
@@ -156,10 +165,10 @@ def taken_columns(
     flat: Sequence[str], ragged: Sequence[str], table: Frame, rows: I64
 ) -> dict[str, Array]:
     """Returns the named columns of some rows, in this order."""
-    out = {f: getattr(table, f)[rows] for f in flat}
+    own = table.__dict__
+    out = {f: own[f][rows] for f in flat}
     for f in ragged:
-        columns = getattr(table, f + "_off"), getattr(table, f)
-        out[f + "_off"], out[f] = take_ragged(*columns, rows)
+        out[f + "_off"], out[f] = take_ragged(own[f + "_off"], own[f], rows)
     return out
 
 

@@ -64,7 +64,7 @@ class Clock:
         heapq.heappush(self._heap, (max(when, self.now), next(self._ticket), call, args))
 
     def after(self, ms: int, call: Callable[..., object], *args: Any) -> None:
-        self.at(self.now + ms, call, *args)
+        heapq.heappush(self._heap, (self.now + ms, next(self._ticket), call, args))
 
     def run(self, until: int) -> None:
         """All events up to this time."""

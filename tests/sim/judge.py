@@ -75,20 +75,17 @@ class Judge:
         """By object: the pairs that it makes for this session."""
         out: dict[str, set[Key]] = {}
         world = self.world
+        mine = [
+            (query, handle, self.inserted.get(handle, 0), self.died.get(handle, NEVER))
+            for handle, query in self.queries.items()
+            if query.session == session
+        ]
         for name, thing in world.things.items():
+            withdrawn = world.withdrawals.find_lsn(name)
             out[name] = {
-                (handle, name)
-                for handle, query in self.queries.items()
-                if query.session == session
-                and naive.meets(
-                    query,
-                    handle,
-                    self.inserted.get(handle, 0),
-                    self.died.get(handle, NEVER),
-                    thing.obj,
-                    thing.lsn,
-                    world.withdrawals.find_lsn(name),
-                )
+                (each[1], name)
+                for each in mine
+                if naive.meets(*each, thing.obj, thing.lsn, withdrawn)
             }
         return out
 

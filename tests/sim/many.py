@@ -32,14 +32,17 @@ def play_all(seeds: range, jobs: int, bug: str = "") -> Generator[Result, None, 
 
 def _play(seeds: range, bug: str = "") -> list[Result]:
     """Each world is a cycle of references. The collector passes over the modules and kernels, so
-    that it costs little to have it take each world once it is over."""
+    that it costs little to have it take each world once it is over, and not before: in between it
+    would look at a world again and again that is still needed."""
     found = []
     gc.collect()
     gc.freeze()
+    gc.disable()
     try:
         for seed in seeds:
             found.append(run(seed, bug)._replace(story=[]))
             gc.collect()
     finally:
+        gc.enable()
         gc.unfreeze()
     return found

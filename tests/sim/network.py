@@ -120,6 +120,8 @@ class SimLinks:
         self._outlets[peer] = (endpoint, 0)
 
     def post(self, sends: list[Send]) -> None:
+        if not sends:
+            return
         by_peer: dict[Address, list[bytes]] = {}
         encoded: dict[int, bytes] = {}
         for to, frame in sends:

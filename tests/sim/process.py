@@ -92,21 +92,25 @@ class Process:
         limit = random.Random(f"{seed} {self.name} inboxes").choice([300, 2_000, 16 << 20])
         self.inboxes = StreamInboxes(limit)  # of its Deliver streams
         self._power_cut = powered
+        self._links = shell.links
+        self._dispatcher = shell if isinstance(shell, DispatcherShell) else None
+        self._merger = shell if isinstance(shell, MergerShell) else None
+        self._worker = shell if isinstance(shell, WorkerShell) else None
         self._inbox: deque[list[bytes]] = deque()
         self._later: list[Callable[[], object]] = []  # while it is paused
         self._scheduled = False
         self._syncing = False
         self._saving = False
         self._paces = random.Random(f"{seed} {self.name} snapshots")
-        if isinstance(shell, DispatcherShell):
-            loop: Any = shell._loop
+        if self._dispatcher is not None:
+            loop: Any = self._dispatcher._loop
             loop.run = lambda do: self.do(partial(self.run, do))
 
     @property
     def edge(self) -> Any:
         """The Gateway of a dispatcher."""
-        assert isinstance(self.shell, DispatcherShell)
-        return self.shell.edge
+        assert self._dispatcher is not None
+        return self._dispatcher.edge
 
     def start(self) -> None:
         self.started = True
@@ -159,31 +163,29 @@ class Process:
 
     def look(self) -> None:
         """Whether there is something to sync; a thread of its own does it."""
-        if self._unsynced and not self._syncing:
+        if not self._syncing and self._unsynced:
             self._syncing = True
             self.host.clock.after(self.rng.randrange(FSYNC_MS), self._sync)
-        shell = self.shell
-        if isinstance(shell, WorkerShell) and shell.saver.wanted.is_set() and not self._saving:
+        worker = self._worker
+        if worker is not None and not self._saving and worker.saver.wanted.is_set():
             self._saving = True
-            self.host.clock.after(self._paces.choice([0, 3, 30, 300]), self._copy, shell)
+            self.host.clock.after(self._paces.choice([0, 3, 30, 300]), self._copy, worker)
 
     @property
     def _unsynced(self) -> bool:
-        shell = self.shell
-        if isinstance(shell, DispatcherShell):
-            return shell._unsynced.is_set()
-        return isinstance(shell, MergerShell) and shell.unsynced
+        if self._dispatcher is not None:
+            return self._dispatcher._unsynced.is_set()
+        return self._merger is not None and self._merger.unsynced
 
     def _sync(self) -> None:
         self._syncing = False
-        shell = self.shell
         if self.paused:
             self._later.append(self.look)
-        elif isinstance(shell, DispatcherShell):
-            shell._unsynced.clear()
-            self.run(shell.sync)
-        elif isinstance(shell, MergerShell):
-            self.run(shell.sync)
+        elif self._dispatcher is not None:
+            self._dispatcher._unsynced.clear()
+            self.run(self._dispatcher.sync)
+        elif self._merger is not None:
+            self.run(self._merger.sync)
 
     def _copy(self, shell: WorkerShell) -> None:
         if self.paused:
@@ -203,7 +205,7 @@ class Process:
             self.run(partial(shell.saver.write, shell.holds))
 
     def _schedule(self) -> None:
-        if self.started and not self._scheduled and (self._inbox or self.shell.busy):
+        if not self._scheduled and self.started and (self._inbox or self.shell.busy):
             self._scheduled = True
             self.host.clock.after(self.rng.randrange(3), self._work)
 
@@ -216,7 +218,7 @@ class Process:
         frames: list[Frame] = []
         for _ in range(min(GROUP, len(self._inbox))):
             head, *data = self._inbox.popleft()
-            if self.shell.links.fence.accept(MessageHead.decode(head)):
+            if self._links.fence.accept(MessageHead.decode(head)):
                 frames += map(decode, data)
         if frames or self.shell.busy:
             self.shell.handle(frames)

@@ -80,3 +80,11 @@ def test_bytes_by_row_are_those_of_all_columns_without_the_first_offsets() -> No
         taken = rows.take(some)
         assert taken.measure_rows().tolist() == rows.measure_rows()[some].tolist()
         assert taken.measure_rows().sum() == taken.nbytes - 6 * 8
+
+
+def test_a_slice_of_queries_equals_what_is_taken() -> None:
+    rows = all_rows(some_queries(3, 30), built_in_plan(ANALYSIS, GRID, 1))
+    for first, end in [(0, 0), (0, 30), (7, 8), (11, 29), (30, 30)]:
+        taken, sliced = rows.take(np.arange(first, end)), rows.slice(first, end)
+        assert sliced.encode() == taken.encode()
+        assert len(sliced) == end - first
