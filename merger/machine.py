@@ -364,7 +364,7 @@ class MergerMachine:
             return []
         kept = self._names.updates.forget(self._watermark, self._sessions.last_kept_number)
         self._forgotten.join_many(self._sessions.floor)
-        return [Send(SEQUENCER, NamesKept(self._index, kept))]
+        return [Send(SEQUENCER, NamesKept(self._index, kept, self._names.maps.now.lsn))]
 
     def _retain_chapters(self) -> None:
         """Begins a chapter of the log when it is time, and drops old ones; not while sessions move,

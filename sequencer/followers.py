@@ -51,6 +51,11 @@ class FollowerProgress:
         before, self.watermark = self.watermark, max(self.watermark, min(self._marks.values()))
         return self.watermark > before
 
+    def reopen(self, mergers: Iterable[Address]) -> None:
+        """Forgets what mergers needed no more, as they gain sessions with pairs of queries that
+        nobody has forgotten yet."""
+        self._marks |= {merger: self.watermark for merger in mergers if merger in self._marks}
+
     def count_mergers(self, mergers: int) -> None:
         """Follows so many mergers from now on; those that are new need what is not forgotten."""
         others = {peer: lsn for peer, lsn in self._marks.items() if peer.role != "merger"}

@@ -203,7 +203,7 @@ class SequencerMachine:
             case AppliedReport():
                 return self._take_acknowledgement(frame)
             case NamesKept():
-                self._raise_watermark(Address("merger", frame.merger), frame.lsn)
+                self._raise_watermark(Address("merger", frame.merger), self._moves.find_kept(frame))
                 return []
             case LogReached():
                 note_log_reached(self._store, frame)

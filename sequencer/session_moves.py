@@ -13,7 +13,7 @@ from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import Address, Send, nothing
 from ps2stream.protocol.frame import U8
 from ps2stream.protocol.messages.handover import MergersReply, MergersRequest, SessionsHeld
-from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.messages.updates import LedgerBatch, NamesKept
 from ps2stream.protocol.ports import LedgerChange
 from ps2stream.protocol.session_map import SessionMap, SessionMaps
 from ps2stream.sequencer.followers import FollowerProgress
@@ -74,6 +74,7 @@ class SessionMoves:
         self.changed = True
         self._held.clear()
         self._followers.count_mergers(self.maps.mergers)
+        self._followers.reopen(Address("merger", i) for i in self._gaining)
         self._list_peers()
         for listener in self.listeners:
             listener()
@@ -94,6 +95,11 @@ class SessionMoves:
             self._held.add(frame.merger)
         return self._finish()
 
+    def find_kept(self, frame: NamesKept) -> int:
+        """Returns the LSN up to which a merger needs no more names; 0 for what it says of the
+        sessions that it had before a move, which may have given it others."""
+        return frame.lsn if frame.table >= self.maps.now.lsn else 0
+
     def answer(self, request: MergersRequest, to: Address, lsn: int) -> list[Send]:
         """Changes the number of mergers as requested, if possible, and reports it; lsn: the last of
         the ledger."""
@@ -110,6 +116,11 @@ class SessionMoves:
     @property
     def _is_under_way(self) -> bool:
         return self.maps.before is not None
+
+    @property
+    def _gaining(self) -> set[int]:
+        """The mergers that gain sessions by the move that is under way."""
+        return {m for m in range(self.maps.mergers) if self.maps.sources_of(m)}
 
     def _begin(self, mergers: int, owner: int, lsn: int) -> tuple[str, list[Send]]:
         """Returns why nothing is done, or what is to be sent. Raises Unavailable while not all of
@@ -136,8 +147,7 @@ class SessionMoves:
         """Ends the change if every merger that gains sessions holds them."""
         if not self._is_under_way:
             return []
-        gaining = {m for m in range(self.maps.mergers) if self.maps.sources_of(m)}
-        if not self._held >= gaining:
+        if not self._held >= self._gaining:
             return []
         try:
             return self.commit(self.maps.finished().record(), self._followers.first)

@@ -1041,6 +1041,13 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 
 
 @bug
+def names_are_dropped_while_sessions_come() -> Iterator[None]:
+    """What a merger needed no more before a move, it needs no more behind it."""
+    with patch(followers.FollowerProgress, "reopen", lambda self, mergers: None):
+        yield
+
+
+@bug
 def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
     """A state does not say which strategy is in force."""
     with patch(sequencer_changes.PlanChangeDriver, "make_record", lambda self: nothing()):

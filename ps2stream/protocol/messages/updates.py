@@ -215,8 +215,11 @@ class MergerQueries(Frame):
 class NamesKept(Frame):
     """merger -> sequencer, now and then: this merger needs from the ledger no more names of
     queries that were deleted at or below `lsn`; it keeps those of pairs in its match log itself.
-    A state, which Fetch is answered with, holds all deleted above the minimum over the mergers."""
+    A state, which Fetch is answered with, holds all deleted above the minimum over the mergers.
+    table: the LSN of the table of sessions of which this is true."""
 
     KIND = 46
+    ADDED = 1
     merger: int
     lsn: int
+    table: int = 0

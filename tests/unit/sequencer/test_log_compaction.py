@@ -138,7 +138,7 @@ def test_changes_of_the_tables_of_sessions_stay() -> None:
     rows = churn.count_rows()
     for _ in range(40):
         churn.change()
-        machine.on(NamesKept(0, machine.lsn))
+        machine.on(NamesKept(0, machine.lsn, machine.tables.now.lsn))
         for _ in range(8):
             machine.tick()
     assert churn.count_rows() < rows / 2

@@ -8,6 +8,7 @@ from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address, Send, nothing
 from ps2stream.protocol.frame import U8
 from ps2stream.protocol.messages.handover import MergersReply, MergersRequest, SessionsHeld
+from ps2stream.protocol.messages.updates import NamesKept
 from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.session_moves import ASKED_TICKS, SessionMoves
@@ -22,7 +23,8 @@ class Ledger:
         self.peers = [ME, *(Address("merger", i) for i in range(mergers))]
         self.records: list[SessionMaps] = []
         self.is_full = False
-        self.moves = SessionMoves(mergers, self.peers, FollowerProgress(self.peers, 0), self.commit)
+        self.followers = FollowerProgress(self.peers, 0)
+        self.moves = SessionMoves(mergers, self.peers, self.followers, self.commit)
 
     def commit(self, record: U8, owner: int) -> list[Send]:
         assert owner == 0
@@ -118,3 +120,37 @@ def test_a_successor_goes_on_from_the_records(is_finished: bool) -> None:
     other.moves.apply(ledger.moves.make_record())
     assert other.moves.maps.step == ledger.moves.maps.step == (9, not is_finished)
     assert other.moves.counters == {"mergers": 2, "moving_sessions": int(not is_finished)}
+
+
+def test_a_merger_that_gains_sessions_needs_the_names_of_their_queries() -> None:
+    """It has said what it needs no more before they came, and its neighbour, which has not, goes:
+    what the sessions' pairs need would be dropped before the merger has it."""
+    ledger = Ledger(2)
+
+    def mark(merger: int, lsn: int, table: int) -> int:
+        kept = ledger.moves.find_kept(NamesKept(merger, lsn, table))
+        ledger.followers.mark(Address("merger", merger), kept)
+        return ledger.followers.watermark
+
+    ledger.followers.mark(ME, 70)
+    assert (mark(0, 64, 0), mark(1, 20, 0)) == (0, 20)
+    ledger.ask(1, lsn=70)
+    assert mark(0, 64, 0) == 20  # it was on its way
+    ledger.moves.note_held(SessionsHeld(0, 71))
+    assert ledger.moves.counters["mergers"] == 1
+    assert mark(0, 65, 0) == 20
+    assert mark(0, 66, 71) == 66
+
+
+def test_a_merger_that_gains_nothing_is_taken_at_its_word() -> None:
+    ledger = Ledger(1)
+    ledger.moves.run(2)
+    for peer in (ME, Address("merger", 0)):
+        ledger.followers.mark(peer, 50)
+    assert ledger.followers.watermark == 50
+    ledger.ask(2, lsn=70)
+    ledger.followers.mark(ME, 60)
+    ledger.followers.mark(Address("merger", 1), 55)
+    assert ledger.followers.watermark == 50
+    ledger.followers.mark(Address("merger", 0), ledger.moves.find_kept(NamesKept(0, 60, 71)))
+    assert ledger.followers.watermark == 55
