@@ -40,7 +40,7 @@ from ps2stream.dispatcher import (
 )
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import router as dispatcher_router
-from ps2stream.language import literals, object_terms
+from ps2stream.language import literal_kernels, literals, object_terms
 from ps2stream.merger import (
     arriving,
     dedup,
@@ -56,6 +56,7 @@ from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.protocol import producer_map
 from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
+from ps2stream.protocol.frame import sealed
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
 from ps2stream.protocol.messages.sessions import StreamDelivery
 from ps2stream.protocol.rows import (
@@ -1106,14 +1107,17 @@ def literals_end_with_the_delete() -> Iterator[None]:
 @bug
 def pairs_are_marked_for_the_first_query_alone() -> Iterator[None]:
     """Later queries under pairs do not mark the attributes of these, which are then not sought."""
-    mark = literals.LiteralView.mark
+    count: Any = literal_kernels.count_up
 
-    def hasty(self: Any, kind: Any, size: Any) -> None:
-        is_later = bool(self.kinds[literals.LiteralKind.PAIR])
+    def hasty(tables: Any, columns: Any, found: Any, more: Any, marks: Any) -> Any:
+        is_later = bool(marks[2][literals.LiteralKind.PAIR])
+        done = count(tables, columns, found, more, tuple(mark.copy() for mark in marks))
+        _, kind, size, _ = found
         kept = kind != literals.LiteralKind.PAIR if is_later else np.ones(len(kind), np.bool_)
-        mark(self, kind[kept], size[kept])
+        literal_kernels.mark_literals(sealed(kind[kept]), sealed(size[kept]), marks)
+        return done
 
-    with patch(literals.LiteralView, "mark", hasty):
+    with patch(literal_table, "count_up", hasty):
         yield
 
 
