@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -61,14 +61,18 @@ def running(path: Path, shed: Literal["off", "consensus", "subscription"]) -> It
         yield client
 
 
-def wait_for_level(client: Client, level: int) -> dict[str, Any]:
+def wait_for(client: Client, name: str, is_there: Callable[[int], bool]) -> dict[str, Any]:
     end = time.monotonic() + 60
     while time.monotonic() < end:
         found: dict[str, Any] = client.status()
-        if found["shedding_level"] == level:
+        if is_there(int(found.get(name, 0))):
             return found
         time.sleep(0.1)
     raise AssertionError(found)
+
+
+def wait_for_level(client: Client, level: int) -> dict[str, Any]:
+    return wait_for(client, "shedding_level", lambda found: found == level)
 
 
 def collect(
@@ -104,6 +108,8 @@ def test_accepted_objects_lose_matches_and_durable_ones_none(
         wait_for_level(client, 8)
         client.publish(posts("durable"))
         client.publish(posts("accepted"), level="accepted")
+        # They are answered before they are routed, and are to be routed at this level.
+        wait_for(client, "capped_objects", lambda shed: shed >= 0.8 * OBJECTS)
         full[0] = False
         counters = wait_for_level(client, 0)
         shed = int(counters["capped_objects"])
