@@ -227,7 +227,7 @@ class Analyzer:
                     np.empty(size + 1 if has_prefixes else 0, np.int64),
                     np.zeros(1 if has_prefixes else 0, np.int64),
                     np.zeros(rows + 1, np.int64),
-                    np.empty(2 * size if has_prefixes else 0, np.uint64),
+                    np.empty(search_kernels.LONG_ROOM * size if has_prefixes else 0, np.uint64),
                 )
             left = kernels.analyse_rows(
                 sealed(off),

@@ -12,7 +12,7 @@ from numba import njit
 from ps2stream.language.analyzer_kernels import analyse_rows
 from ps2stream.language.area_kernels import find_areas, find_inside
 from ps2stream.language.literal_kernels import HEADS
-from ps2stream.language.search_kernels import replace_rows, search_rows
+from ps2stream.language.search_kernels import LONG_ROOM, replace_rows, search_rows
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 
 
@@ -49,7 +49,7 @@ def search_again(
         np.empty(room, np.int64),
         np.zeros(1 if has_prefixes else 0, np.int64),
         np.zeros(rows + 1, np.int64),
-        np.empty(2 * room, np.uint64),
+        np.empty(LONG_ROOM * room, np.uint64),
     )
     left = analyse_rows(off, data, characters, keys, watched, found, sought, met)
     if rows == 0 or left:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -41,6 +41,11 @@ _BYTE, _PAIR, _LOW = np.uint64(0xFF), np.uint64(0xFFFF), np.uint64(0xFFFFFFFF)
 _SHORT_SIZES = (1 << LONG_SIZE) - 1  # of two to eight bytes
 
 
+LONG_ROOM: Final = 4
+"""Prefixes of more than eight bytes that a byte of text may have: three bytes may be folded to four
+letters, each of which ends a prefix of the word and one of its pieces."""
+
+
 class WatchedTables(NamedTuple):
     """The fields of a LiteralView (literals.py) that a text is searched by."""
 
@@ -57,8 +62,8 @@ class SearchBuffers(NamedTuple):
     first uint64[] and first_row int64[]: the first eight bytes of each word and side word that may
     have watched prefixes, and its row; noted int64[1]: how many of them there are. found_off
     int64[n + 1] and found uint64[]: the prefixes of more than eight bytes that were found in each
-    row already, with room for twice the bytes of the text, as folding may double them. first,
-    first_row, noted and found are empty if no prefix is searched for."""
+    row already, with room for LONG_ROOM a byte of the text. first, first_row, noted and found are
+    empty if no prefix is searched for."""
 
     word_end: I64
     first: U64

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ps2stream.language import analyzer_kernels
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.area_kernels import ANYWHERE, AREA_WORDS
 from ps2stream.language.literal_texts import phrase_text, prefix_text
@@ -156,3 +158,34 @@ def test_a_phrase_that_is_watched_alone_is_found_wherever_it_stands(size: int, a
     off, terms = PLAIN.analyse(*strings_to_column(texts), literals=view, area=area)
     found = [term in terms[a:b].tolist() for a, b in pairwise(off.tolist())]
     assert found == [True] * 4 + [False] * 6
+
+
+def test_long_prefixes_of_letters_that_fold_to_more_have_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three bytes become four letters, each of which ends a watched prefix of the word and one of
+    its piece: more prefixes than twice the bytes. Beyond the room would be other memory."""
+    letters = "viii" * 32
+    prefixes = [letters[:size] for size in range(9, 128)]
+    view = WatchedLiterals.everywhere_of(
+        np.array([PLAIN.prefix_hash(prefix) for prefix in prefixes], np.uint64),
+        np.full(len(prefixes), LiteralKind.PREFIX, np.uint8),
+        np.array([size_prefix(prefix) for prefix in prefixes], np.uint16),
+    ).view()
+    text = " ".join(["\u2177" * 30 + "_"] * 300)
+    given: list[Any] = []
+
+    analyse_rows: Any = analyzer_kernels.analyse_rows
+
+    def keep_arguments(*arguments: Any) -> Any:
+        given[:] = arguments
+        return analyse_rows(*arguments)
+
+    monkeypatch.setattr(analyzer_kernels, "analyse_rows", keep_arguments)
+    plain_off, plain = PLAIN.analyse(*strings_to_column([text]))
+    off, term = PLAIN.analyse(*strings_to_column([text]), literals=view)
+    *_, found_off, found = given[6]
+    assert 2 * len(text.encode()) < found_off[-1] < len(found)
+    wanted = {PLAIN.prefix_hash(prefix) for prefix in prefixes if len(prefix) <= 120}
+    assert set(term.tolist()) == wanted | set(plain.tolist())
+    assert (off[0], plain_off[0]) == (0, 0)
