@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -77,8 +77,8 @@ def run_pipeline(
     many matches per object.
 
     Each round measures every combination of `levels`, `workers` and `batches` (objects per
-    publication) on a new service, in turn. With several rounds every figure has a median, min
-    and max. `against`: a yardstick's engine.py, run before the first round and after the last.
+    publication) on a new service, in turn, every second round in reverse, so that a machine that
+    grows slower favours none. With several rounds every figure has a median, min and max. `against`: a yardstick's engine.py, run before the first round and after the last.
     `literals`: the share of queries with a phrase, a prefix or NOT; their twins of plain words
     (literal_queries.py) are compared.
     """
@@ -125,7 +125,7 @@ def run_pipeline(
         yardstick = stack.enter_context(open_yardstick(against, queries)) if against else None
         if yardstick is not None:
             yardstick.run()
-        for variant in variants * rounds:
+        for variant in _alternate(variants, rounds):
             with PrivateFolder() as folder:
                 settings = Settings(
                     port=0,
@@ -157,6 +157,11 @@ def run_pipeline(
         **compare_variants(found),
         "verified": add_figures([figures["verified"] for figures in merged.values()]),
     }
+
+
+def _alternate(variants: Sequence[T], rounds: int) -> Iterator[T]:
+    for number in range(rounds):
+        yield from reversed(variants) if number % 2 else variants
 
 
 def compare_with_yardstick(figures: dict[str, Any], speed: YardstickSpeed) -> dict[str, float]:
