@@ -191,6 +191,7 @@ class OpenBatches:
             self.waits.note_sent(share.worker, len(share.row))
         self._sendings = open_.sent = self._sendings + 1
         heapq.heappush(self._offsets, batch)
+        self._hold_up(batch, open_)
         return open_.sends()
 
     def add_found(
@@ -220,6 +221,7 @@ class OpenBatches:
             if not open_.answers:
                 self._late.append((now, frame.batch))
             open_.answers.append(frame)
+        self._hold_up(frame.batch, open_)
         return [] if open_.shares else self._release_answers(frame.batch, open_, progress)
 
     @property
@@ -270,6 +272,7 @@ class OpenBatches:
         out = [self._releases.add(merger, frame) for merger, frame in found]
         open_.releases.update(range(first, self._releases.next))
         self._close_if_complete(batch, open_)
+        self._hold_up(batch, open_)
         return out
 
     def note_kept(self, frame: ReleasesKept) -> None:
@@ -278,6 +281,7 @@ class OpenBatches:
             if (open_ := self._open.get(batch)) is not None:
                 open_.releases.discard(release)
                 self._close_if_complete(batch, open_)
+                self._hold_up(batch, open_)
 
     def note_lost(self, worker: int) -> None:
         """Notes that a worker seems to have died, which may be a false alarm."""
@@ -343,9 +347,7 @@ class OpenBatches:
                     self._count_sending(open_)
                     out += open_.sends()
             queued.update(ahead)
-        self._silence.tick(
-            open_.shares for open_ in self._open.values() if open_.age > SILENT_TICKS
-        )
+        self._silence.tick(o.shares for o in self._open.values() if o.age > SILENT_TICKS)
         self._find_held_up()
         return out + self._releases.tick()
 
@@ -365,14 +367,18 @@ class OpenBatches:
         self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
 
     def _find_held_up(self) -> None:
-        """Notes which batches only silent workers keep open; these count as held up from now."""
-        if not (silent := self._silence.silent):
+        for batch, open_ in self._open.items() if self._silence.silent else ():
+            self._hold_up(batch, open_)
+
+    def _hold_up(self, batch: int, open_: OpenBatch) -> None:
+        """Counts a batch as held up from now if only silent workers keep it open. Otherwise small
+        publications to other workers would wait for it until the next tick."""
+        silent = self._silence.silent
+        if not (silent and open_.shares) or open_.releases or open_.answers:
             return
-        for batch, open_ in self._open.items():
-            waits_for_silent = open_.shares and not open_.releases and not open_.answers
-            if waits_for_silent and batch not in self._held_up and open_.shares.keys() <= silent:
-                self._held_up.add(batch)
-                self._held_up_size += open_.size
+        if batch not in self._held_up and open_.shares.keys() <= silent:
+            self._held_up.add(batch)
+            self._held_up_size += open_.size
 
     def _close_if_complete(self, batch: int, open_: OpenBatch) -> None:
         if open_.is_complete:

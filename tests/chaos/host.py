@@ -139,6 +139,15 @@ class Host:
                         found[name] = actor
         return found
 
+    def epochs(self) -> dict[str, int]:
+        """The newest epoch of each actor that listens now, in one read: `actors` looks at every
+        open file, which takes a client in the same process some 50 ms."""
+        found: dict[str, int] = {}
+        for _, path in _sockets(str(self._temp)):
+            name, _, epoch = path.rpartition("/")[2].partition(".")
+            found[name] = max(int(epoch or 0), found.get(name, 0))
+        return found
+
     def daemons(self) -> dict[str, int]:
         """The processes of Ray itself: raylet and gcs_server, by name."""
         names = {read_name(pid): pid for pid in self._pids()}

@@ -188,7 +188,7 @@ class Watch:
             if self._noticed is None:
                 if says in self._host.log.read_bytes()[self._from :]:
                     self._noticed = time.monotonic()
-            elif self._host.actors().get(self._victim.name, self._victim) != self._victim:
+            elif self._host.epochs().get(self._victim.name, 0) > self._victim.epoch:
                 self._listens = time.monotonic()
 
 
