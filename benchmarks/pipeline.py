@@ -78,7 +78,8 @@ def run_pipeline(
 
     Each round measures every combination of `levels`, `workers` and `batches` (objects per
     publication) on a new service, in turn, every second round in reverse, so that a machine that
-    grows slower favours none. With several rounds every figure has a median, min and max. `against`: a yardstick's engine.py, run before the first round and after the last.
+    grows slower favours none. With several rounds every figure has a median, min and max.
+    `against`: a yardstick's engine.py, run before the first round and after the last.
     `literals`: the share of queries with a phrase, a prefix or NOT; their twins of plain words
     (literal_queries.py) are compared.
     """

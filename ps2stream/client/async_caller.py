@@ -44,8 +44,9 @@ class AsyncCaller:
         tls_ca: File | None = None,
         tls_cert: File | None = None,
         tls_key: File | None = None,
+        discover: bool = False,
     ) -> None:
-        self._channel = AsyncChannel(access(target, token, tls_ca, tls_cert, tls_key))
+        self._channel = AsyncChannel(access(target, token, tls_ca, tls_cert, tls_key, discover))
         self._subscriptions: weakref.WeakSet[AsyncSubscription] = weakref.WeakSet()
         self.target = target
         self._timeout = min(timeout, requests.LONGEST_S)
@@ -71,6 +72,7 @@ class AsyncCaller:
         self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
     ) -> A:
         data = request.SerializeToString()
+        await self._channel.find_dispatchers()
 
         async def attempt(left: float) -> bytes:
             return await self._channel.call(find_path(name), data, left)
@@ -97,6 +99,7 @@ class AsyncCaller:
         """Sends requests over one stream and yields the answers in order, as `read` returns those
         of a response, with as many requests unanswered as a SendWindow lets. Requests are made
         where the caller iterates, so that the caller gets their errors. `joiner` joins them."""
+        await self._channel.find_dispatchers()
         stream = self._channel.open_stream(find_path(name), joiner=joiner)
         window = SendWindow(in_flight)
         try:

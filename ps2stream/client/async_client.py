@@ -39,7 +39,11 @@ class AsyncClient(AsyncAdminCaller):
 
     `target` is HOST:PORT, or several of them with commas between, as `status` lists them in
     `endpoints`. Each call then goes to the less busy one of two that are drawn at random, and a
-    dispatcher that does not answer is passed over while there are others.
+    dispatcher that does not answer is passed over while there are others. With `discover`, the
+    client asks a dispatcher where all of them are, at first and every half minute, so that one
+    address is enough, and those that join later are used too. The addresses that the service
+    itself listens at must then be reachable from here; those given are called where none of the
+    others answers.
 
     `token` is what `ps2stream token create` printed. `tls_ca` is a PEM file of the authorities to
     trust, or "system" for those that this machine trusts; `tls_cert` and `tls_key` are PEM files

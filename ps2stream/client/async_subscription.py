@@ -247,6 +247,7 @@ class AsyncSubscription:
 
     async def _open_stream(self, limit: float) -> None:
         """Opens the stream and waits at most `limit` seconds for the service to say so."""
+        await self._channel.find_dispatchers()
         with self._lock:
             stream = self._channel.open_stream(DELIVER, buffered=True)
             stream.write(self._receiver.start())

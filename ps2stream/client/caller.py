@@ -45,8 +45,9 @@ class Caller:
         tls_ca: File | None = None,
         tls_cert: File | None = None,
         tls_key: File | None = None,
+        discover: bool = False,
     ) -> None:
-        self._channel = Channel(access(target, token, tls_ca, tls_cert, tls_key))
+        self._channel = Channel(access(target, token, tls_ca, tls_cert, tls_key, discover))
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self.target = target
         self._timeout = min(timeout, requests.LONGEST_S)
@@ -72,6 +73,7 @@ class Caller:
         self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
     ) -> A:
         data = request.SerializeToString()
+        self._channel.find_dispatchers()
 
         def attempt(left: float) -> bytes:
             return self._channel.call(find_path(name), data, left)
@@ -98,6 +100,7 @@ class Caller:
         """Sends requests over one stream and yields the answers in order, as `read` returns those
         of a response, with as many requests unanswered as a SendWindow lets. Requests are made
         where the caller iterates, so that the caller gets their errors. `joiner` joins them."""
+        self._channel.find_dispatchers()
         stream = self._channel.open_stream(find_path(name), joiner=joiner)
         window = SendWindow(in_flight)
         try:

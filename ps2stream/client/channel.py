@@ -17,11 +17,12 @@ import grpc
 from ps2stream.client import requests
 from ps2stream.client.answers import WatchReport
 from ps2stream.client.connection import ChannelAccess
+from ps2stream.client.discovery import ANSWER_S, LIST_DISPATCHERS, DispatcherFinder
 from ps2stream.client.failures import rpc_error
 from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.requests import LONGEST_S
 from ps2stream.client.spreading import ChosenCall, DispatcherChoice
-from ps2stream.errors import FailedPrecondition, Unavailable
+from ps2stream.errors import FailedPrecondition, Ps2StreamError, Unavailable
 
 V = TypeVar("V")
 Batches = Iterable[Any]
@@ -42,13 +43,31 @@ class Channel:
         self._closed = False
         # Making a method takes as long as a third of a call.
         self._methods: dict[tuple[int, str], Any] = {}
+        self._credentials = access.credentials
         self._choice = DispatcherChoice(len(access.targets))
-        self._channels = [
-            grpc.insecure_channel(target, requests.CHANNEL_OPTIONS)
-            if access.credentials is None
-            else grpc.secure_channel(target, access.credentials, requests.CHANNEL_OPTIONS)
-            for target in access.targets
-        ]
+        self._finder = DispatcherFinder(access)
+        self._channels = [self._open_one(target) for target in access.targets]
+
+    def _open_one(self, target: str) -> grpc.Channel:
+        options = requests.CHANNEL_OPTIONS
+        if self._credentials is None:
+            return grpc.insecure_channel(target, options)
+        return grpc.secure_channel(target, self._credentials, options)
+
+    def find_dispatchers(self) -> None:
+        """Asks a dispatcher where all are, if that is due. What cannot be learned now is asked
+        again later."""
+        if not self._finder.begin_question():
+            return
+        try:
+            answer = self.call(LIST_DISPATCHERS, b"", ANSWER_S)
+        except (Ps2StreamError, TimeoutError):
+            return
+        first = self._finder.read_answer(answer)
+        for target in self._finder.targets[len(self._channels) :]:
+            self._channels.append(self._open_one(target))
+        if first:
+            self._choice.prefer(first, len(self._channels))
 
     def close(self) -> None:
         """Ends the channels, and with them every call that is under way."""

@@ -18,12 +18,13 @@ File = str | os.PathLike[str]
 
 
 class ChannelAccess(NamedTuple):
-    """Where the dispatchers are; the credentials of the channels to them, None for plaintext; and
-    the metadata that goes with every call."""
+    """Where the dispatchers are; the credentials of the channels to them, None for plaintext; the
+    metadata that goes with every call; and whether to ask where all dispatchers are."""
 
     targets: tuple[str, ...]
     credentials: grpc.ChannelCredentials | None
     metadata: tuple[tuple[str, str], ...]
+    discover: bool = False
 
 
 def access(
@@ -32,6 +33,7 @@ def access(
     tls_ca: File | None = None,
     tls_cert: File | None = None,
     tls_key: File | None = None,
+    discover: bool = False,
 ) -> ChannelAccess:
     """Returns the access to `target` with this token and these PEM files; `tls_ca` or a client
     certificate asks for TLS. Raises InvalidArgument, never showing the token, for what cannot be
@@ -49,15 +51,17 @@ def access(
             _read_file("tls_cert", tls_cert),
         )
     if not token:
-        return ChannelAccess(targets, credentials, ())
+        return ChannelAccess(targets, credentials, (), discover)
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise invalid("token", "has characters that no token has")
-    if credentials is None and not all(map(_is_local, targets)):
+    if credentials is None and not all(map(is_local, targets)):
         raise invalid("token", f"would travel in plaintext to {target}; give tls_ca")
-    return ChannelAccess(targets, credentials, (("authorization", f"Bearer {token}"),))
+    metadata = (("authorization", f"Bearer {token}"),)
+    return ChannelAccess(targets, credentials, metadata, discover)
 
 
-def _is_local(target: str) -> bool:
+def is_local(target: str) -> bool:
+    """Returns whether only this machine has the dispatcher at an address."""
     if target.startswith("unix:"):
         return True
     try:

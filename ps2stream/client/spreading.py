@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +22,18 @@ class DispatcherChoice:
     def __init__(self, dispatchers: int) -> None:
         self._open = [[0] * dispatchers, [0] * dispatchers]
         self._away_until = [0.0] * dispatchers
+        self._first: Sequence[int] = range(dispatchers)
         self._lock = threading.Lock()
+
+    def prefer(self, first: Sequence[int], dispatchers: int) -> None:
+        """Chooses from now on among `first`, of so many dispatchers; others only while all of these
+        are away."""
+        with self._lock:
+            more = dispatchers - len(self._away_until)
+            self._away_until += [0.0] * more
+            for counts in self._open:
+                counts += [0] * more
+            self._first = first
 
     def begin_call(self, lasts: bool = False) -> ChosenCall:
         """Chooses a dispatcher, and counts a call to it, perhaps one that lasts, until it ends."""
@@ -34,7 +46,8 @@ class DispatcherChoice:
         if len(counts) == 1:
             return 0
         now = time.monotonic()
-        near = [i for i, until in enumerate(self._away_until) if until <= now]
+        near = [i for i in self._first if self._away_until[i] <= now]
+        near = near or [i for i, until in enumerate(self._away_until) if until <= now]
         known = near or range(len(counts))
         return min(random.sample(known, min(2, len(known))), key=counts.__getitem__)
 

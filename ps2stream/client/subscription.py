@@ -248,6 +248,7 @@ class Subscription:
 
     def _open_stream(self, limit: float) -> None:
         """Opens the stream and waits at most `limit` seconds for the service to say so."""
+        self._channel.find_dispatchers()
         with self._lock:
             stream = self._channel.open_stream(DELIVER, buffered=True)
             stream.write(self._receiver.start())

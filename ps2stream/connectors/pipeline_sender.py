@@ -40,7 +40,8 @@ def open_client(server: str, access: Mapping[str, str]) -> Client:
     """Returns this process's client of a service, which is opened once and closed at exit."""
     key = (server, *sorted(access.items()))
     if key not in _clients:
-        client = Client(server, timeout=PATIENCE_S, **access)
+        options: Mapping[str, Any] = access
+        client = Client(server, timeout=PATIENCE_S, **options)
         _clients[key] = client
         atexit.register(client.close)
     return _clients[key]

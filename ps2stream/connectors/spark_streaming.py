@@ -129,7 +129,7 @@ class MatchReader(SimpleDataSourceStreamReader):
             raise bad("server", "expected HOST:PORT of a dispatcher as an option")
         self._server = lowered["server"]
         self._session = lowered.get("session", "default")
-        self._access = {name: lowered[name] for name in ACCESS if name in lowered}
+        self._access: dict[str, Any] = {name: lowered[name] for name in ACCESS if name in lowered}
         self._strict = lowered.get("failondataloss", "true").lower() == "true"
         self._stream: _MatchStream | None = None
 

@@ -70,6 +70,7 @@ RULES: dict[str, AccessRule] = {
         ),
         _require_scope(AccessScope.SUBSCRIBE),
     ),
+    _PUBSUB + "ListDispatchers": AccessRule(),
     # Objects are shared, and nothing says who published one.
     _PUBSUB + "WithdrawObjects": _require_scope(AccessScope.WITHDRAW),
     # Objects are shared; of the matches, only those of the caller's tenant are sent.

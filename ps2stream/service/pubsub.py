@@ -100,6 +100,7 @@ class PubSub:
             "DeleteQuery": self._delete_query,
             "GetQuery": self._get_query,
             "ListQueries": self._list_queries,
+            "ListDispatchers": self._list_dispatchers,
             "Publish": QuickBehaviour(self.publishing.publish, self.publishing.publish_at_once),
             **InquiryCalls(gateway).calls,
             **WithdrawCalls(gateway).calls,
@@ -186,6 +187,11 @@ class PubSub:
                 empty = pubsub_pb2.ListQueriesResponse(total_live=answer.total_live)
                 return empty.SerializeToString()
         return page(self._gateway, session, size, token, answer, call).SerializeToString()
+
+    def _list_dispatchers(self, data: bytes, call: OpenCall) -> bytes:
+        parse(pubsub_pb2.ListDispatchersRequest, data, REQUEST_BYTES, "request_bytes")
+        endpoints = self._gateway.status().get("endpoints", ())
+        return pubsub_pb2.ListDispatchersResponse(endpoints=endpoints).SerializeToString()
 
     # --- many queries ---------------------------------------------------------
 

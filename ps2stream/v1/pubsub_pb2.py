@@ -28,7 +28,7 @@ from ps2stream.v1 import object_pb2 as ps2stream_dot_v1_dot_object__pb2
 from ps2stream.v1 import query_pb2 as ps2stream_dot_v1_dot_query__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19ps2stream/v1/pubsub.proto\x12\x0cps2stream.v1\x1a\x1bps2stream/v1/delivery.proto\x1a\x1aps2stream/v1/explain.proto\x1a\x19ps2stream/v1/object.proto\x1a\x18ps2stream/v1/query.proto\"|\n\x12InsertQueryRequest\x12\"\n\x05query\x18\x01 \x01(\x0b\x32\x13.ps2stream.v1.Query\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\x12\r\n\x05retro\x18\x04 \x01(\x08\x12\x0e\n\x06if_lsn\x18\x05 \x01(\x04\"X\n\x13InsertQueryResponse\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\x12\x34\n\x0einterpretation\x18\x02 \x01(\x0b\x32\x1c.ps2stream.v1.Interpretation\"s\n\x14InsertQueriesRequest\x12\'\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x18.ps2stream.v1.QueryBatch\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\x12\r\n\x05retro\x18\x04 \x01(\x08\"M\n\x15InsertQueriesResponse\x12\x0c\n\x04lsns\x18\x01 \x03(\x04\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.ps2stream.v1.RowError\"4\n\x12\x44\x65leteQueryRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\"\n\x13\x44\x65leteQueryResponse\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\"7\n\x14\x44\x65leteQueriesRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"M\n\x15\x44\x65leteQueriesResponse\x12\x0c\n\x04lsns\x18\x01 \x03(\x04\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.ps2stream.v1.RowError\"\x1d\n\x0fGetQueryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"C\n\x10GetQueryResponse\x12\"\n\x05query\x18\x01 \x01(\x0b\x32\x13.ps2stream.v1.Query\x12\x0b\n\x03lsn\x18\x02 \x01(\x04\"L\n\x12ListQueriesRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"h\n\x13ListQueriesResponse\x12$\n\x07queries\x18\x01 \x03(\x0b\x32\x13.ps2stream.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_live\x18\x03 \x01(\x04\"\x9b\x01\n\x0ePublishRequest\x12(\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x19.ps2stream.v1.ObjectBatch\x12)\n\x05level\x18\x02 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x15\n\rallow_partial\x18\x03 \x01(\x08\x12\x10\n\x08producer\x18\x04 \x01(\t\x12\x0b\n\x03seq\x18\x05 \x01(\x04\"\xad\x01\n\x0fPublishResponse\x12)\n\x05level\x18\x01 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0b\n\x03lsn\x18\x05 \x01(\x04\x12\'\n\x07refused\x18\x06 \x03(\x0b\x32\x16.ps2stream.v1.RowError\"\xca\x01\n\x14PublishStreamRequest\x12(\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x19.ps2stream.v1.ObjectBatch\x12)\n\x05level\x18\x02 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x15\n\rallow_partial\x18\x03 \x01(\x08\x12\x10\n\x08producer\x18\x04 \x01(\t\x12\x0b\n\x03seq\x18\x05 \x01(\x04\x12\x14\n\x0cjoin_answers\x18\x06 \x01(\x08\x12\x11\n\tfollowing\x18\x07 \x03(\x0c\"\x9c\x02\n\x15PublishStreamResponse\x12)\n\x05level\x18\x01 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0b\n\x03lsn\x18\x05 \x01(\x04\x12\'\n\x07refused\x18\x06 \x03(\x0b\x32\x16.ps2stream.v1.RowError\x12\x16\n\x0eretry_after_ms\x18\x07 \x01(\r\x12\x36\n\tfollowing\x18\x08 \x03(\x0b\x32#.ps2stream.v1.PublishStreamResponse\x12\x17\n\x0ftakes_following\x18\t \x01(\x08\"%\n\x16WithdrawObjectsRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\x19\n\x17WithdrawObjectsResponse2\x85\x08\n\x06PubSub\x12R\n\x0bInsertQuery\x12 .ps2stream.v1.InsertQueryRequest\x1a!.ps2stream.v1.InsertQueryResponse\x12\\\n\rInsertQueries\x12\".ps2stream.v1.InsertQueriesRequest\x1a#.ps2stream.v1.InsertQueriesResponse(\x01\x30\x01\x12R\n\x0b\x44\x65leteQuery\x12 .ps2stream.v1.DeleteQueryRequest\x1a!.ps2stream.v1.DeleteQueryResponse\x12\\\n\rDeleteQueries\x12\".ps2stream.v1.DeleteQueriesRequest\x1a#.ps2stream.v1.DeleteQueriesResponse(\x01\x30\x01\x12I\n\x08GetQuery\x12\x1d.ps2stream.v1.GetQueryRequest\x1a\x1e.ps2stream.v1.GetQueryResponse\x12R\n\x0bListQueries\x12 .ps2stream.v1.ListQueriesRequest\x1a!.ps2stream.v1.ListQueriesResponse\x12U\n\x0c\x45xplainMatch\x12!.ps2stream.v1.ExplainMatchRequest\x1a\".ps2stream.v1.ExplainMatchResponse\x12O\n\nPriceQuery\x12\x1f.ps2stream.v1.PriceQueryRequest\x1a .ps2stream.v1.PriceQueryResponse\x12\x46\n\x07Publish\x12\x1c.ps2stream.v1.PublishRequest\x1a\x1d.ps2stream.v1.PublishResponse\x12\\\n\rPublishStream\x12\".ps2stream.v1.PublishStreamRequest\x1a#.ps2stream.v1.PublishStreamResponse(\x01\x30\x01\x12^\n\x0fWithdrawObjects\x12$.ps2stream.v1.WithdrawObjectsRequest\x1a%.ps2stream.v1.WithdrawObjectsResponse\x12J\n\x07\x44\x65liver\x12\x1c.ps2stream.v1.DeliverRequest\x1a\x1d.ps2stream.v1.DeliverResponse(\x01\x30\x01\x42.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19ps2stream/v1/pubsub.proto\x12\x0cps2stream.v1\x1a\x1bps2stream/v1/delivery.proto\x1a\x1aps2stream/v1/explain.proto\x1a\x19ps2stream/v1/object.proto\x1a\x18ps2stream/v1/query.proto\"\x18\n\x16ListDispatchersRequest\",\n\x17ListDispatchersResponse\x12\x11\n\tendpoints\x18\x01 \x03(\t\"|\n\x12InsertQueryRequest\x12\"\n\x05query\x18\x01 \x01(\x0b\x32\x13.ps2stream.v1.Query\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\x12\r\n\x05retro\x18\x04 \x01(\x08\x12\x0e\n\x06if_lsn\x18\x05 \x01(\x04\"X\n\x13InsertQueryResponse\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\x12\x34\n\x0einterpretation\x18\x02 \x01(\x0b\x32\x1c.ps2stream.v1.Interpretation\"s\n\x14InsertQueriesRequest\x12\'\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x18.ps2stream.v1.QueryBatch\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\x12\r\n\x05retro\x18\x04 \x01(\x08\"M\n\x15InsertQueriesResponse\x12\x0c\n\x04lsns\x18\x01 \x03(\x04\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.ps2stream.v1.RowError\"4\n\x12\x44\x65leteQueryRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\"\n\x13\x44\x65leteQueryResponse\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\"7\n\x14\x44\x65leteQueriesRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"M\n\x15\x44\x65leteQueriesResponse\x12\x0c\n\x04lsns\x18\x01 \x03(\x04\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.ps2stream.v1.RowError\"\x1d\n\x0fGetQueryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"C\n\x10GetQueryResponse\x12\"\n\x05query\x18\x01 \x01(\x0b\x32\x13.ps2stream.v1.Query\x12\x0b\n\x03lsn\x18\x02 \x01(\x04\"L\n\x12ListQueriesRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"h\n\x13ListQueriesResponse\x12$\n\x07queries\x18\x01 \x03(\x0b\x32\x13.ps2stream.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_live\x18\x03 \x01(\x04\"\x9b\x01\n\x0ePublishRequest\x12(\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x19.ps2stream.v1.ObjectBatch\x12)\n\x05level\x18\x02 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x15\n\rallow_partial\x18\x03 \x01(\x08\x12\x10\n\x08producer\x18\x04 \x01(\t\x12\x0b\n\x03seq\x18\x05 \x01(\x04\"\xad\x01\n\x0fPublishResponse\x12)\n\x05level\x18\x01 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0b\n\x03lsn\x18\x05 \x01(\x04\x12\'\n\x07refused\x18\x06 \x03(\x0b\x32\x16.ps2stream.v1.RowError\"\xca\x01\n\x14PublishStreamRequest\x12(\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x19.ps2stream.v1.ObjectBatch\x12)\n\x05level\x18\x02 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x15\n\rallow_partial\x18\x03 \x01(\x08\x12\x10\n\x08producer\x18\x04 \x01(\t\x12\x0b\n\x03seq\x18\x05 \x01(\x04\x12\x14\n\x0cjoin_answers\x18\x06 \x01(\x08\x12\x11\n\tfollowing\x18\x07 \x03(\x0c\"\x9c\x02\n\x15PublishStreamResponse\x12)\n\x05level\x18\x01 \x01(\x0e\x32\x1a.ps2stream.v1.PublishLevel\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0b\n\x03lsn\x18\x05 \x01(\x04\x12\'\n\x07refused\x18\x06 \x03(\x0b\x32\x16.ps2stream.v1.RowError\x12\x16\n\x0eretry_after_ms\x18\x07 \x01(\r\x12\x36\n\tfollowing\x18\x08 \x03(\x0b\x32#.ps2stream.v1.PublishStreamResponse\x12\x17\n\x0ftakes_following\x18\t \x01(\x08\"%\n\x16WithdrawObjectsRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\x19\n\x17WithdrawObjectsResponse2\xe5\x08\n\x06PubSub\x12R\n\x0bInsertQuery\x12 .ps2stream.v1.InsertQueryRequest\x1a!.ps2stream.v1.InsertQueryResponse\x12\\\n\rInsertQueries\x12\".ps2stream.v1.InsertQueriesRequest\x1a#.ps2stream.v1.InsertQueriesResponse(\x01\x30\x01\x12R\n\x0b\x44\x65leteQuery\x12 .ps2stream.v1.DeleteQueryRequest\x1a!.ps2stream.v1.DeleteQueryResponse\x12\\\n\rDeleteQueries\x12\".ps2stream.v1.DeleteQueriesRequest\x1a#.ps2stream.v1.DeleteQueriesResponse(\x01\x30\x01\x12I\n\x08GetQuery\x12\x1d.ps2stream.v1.GetQueryRequest\x1a\x1e.ps2stream.v1.GetQueryResponse\x12R\n\x0bListQueries\x12 .ps2stream.v1.ListQueriesRequest\x1a!.ps2stream.v1.ListQueriesResponse\x12U\n\x0c\x45xplainMatch\x12!.ps2stream.v1.ExplainMatchRequest\x1a\".ps2stream.v1.ExplainMatchResponse\x12O\n\nPriceQuery\x12\x1f.ps2stream.v1.PriceQueryRequest\x1a .ps2stream.v1.PriceQueryResponse\x12\x46\n\x07Publish\x12\x1c.ps2stream.v1.PublishRequest\x1a\x1d.ps2stream.v1.PublishResponse\x12\\\n\rPublishStream\x12\".ps2stream.v1.PublishStreamRequest\x1a#.ps2stream.v1.PublishStreamResponse(\x01\x30\x01\x12^\n\x0fWithdrawObjects\x12$.ps2stream.v1.WithdrawObjectsRequest\x1a%.ps2stream.v1.WithdrawObjectsResponse\x12J\n\x07\x44\x65liver\x12\x1c.ps2stream.v1.DeliverRequest\x1a\x1d.ps2stream.v1.DeliverResponse(\x01\x30\x01\x12^\n\x0fListDispatchers\x12$.ps2stream.v1.ListDispatchersRequest\x1a%.ps2stream.v1.ListDispatchersResponseB.\n\x10\x63om.ps2stream.v1P\x01Z\x18ps2stream/v1;ps2streamv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,42 +36,46 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ps2stream.v1.pubsub_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020com.ps2stream.v1P\001Z\030ps2stream/v1;ps2streamv1'
-  _globals['_INSERTQUERYREQUEST']._serialized_start=153
-  _globals['_INSERTQUERYREQUEST']._serialized_end=277
-  _globals['_INSERTQUERYRESPONSE']._serialized_start=279
-  _globals['_INSERTQUERYRESPONSE']._serialized_end=367
-  _globals['_INSERTQUERIESREQUEST']._serialized_start=369
-  _globals['_INSERTQUERIESREQUEST']._serialized_end=484
-  _globals['_INSERTQUERIESRESPONSE']._serialized_start=486
-  _globals['_INSERTQUERIESRESPONSE']._serialized_end=563
-  _globals['_DELETEQUERYREQUEST']._serialized_start=565
-  _globals['_DELETEQUERYREQUEST']._serialized_end=617
-  _globals['_DELETEQUERYRESPONSE']._serialized_start=619
-  _globals['_DELETEQUERYRESPONSE']._serialized_end=653
-  _globals['_DELETEQUERIESREQUEST']._serialized_start=655
-  _globals['_DELETEQUERIESREQUEST']._serialized_end=710
-  _globals['_DELETEQUERIESRESPONSE']._serialized_start=712
-  _globals['_DELETEQUERIESRESPONSE']._serialized_end=789
-  _globals['_GETQUERYREQUEST']._serialized_start=791
-  _globals['_GETQUERYREQUEST']._serialized_end=820
-  _globals['_GETQUERYRESPONSE']._serialized_start=822
-  _globals['_GETQUERYRESPONSE']._serialized_end=889
-  _globals['_LISTQUERIESREQUEST']._serialized_start=891
-  _globals['_LISTQUERIESREQUEST']._serialized_end=967
-  _globals['_LISTQUERIESRESPONSE']._serialized_start=969
-  _globals['_LISTQUERIESRESPONSE']._serialized_end=1073
-  _globals['_PUBLISHREQUEST']._serialized_start=1076
-  _globals['_PUBLISHREQUEST']._serialized_end=1231
-  _globals['_PUBLISHRESPONSE']._serialized_start=1234
-  _globals['_PUBLISHRESPONSE']._serialized_end=1407
-  _globals['_PUBLISHSTREAMREQUEST']._serialized_start=1410
-  _globals['_PUBLISHSTREAMREQUEST']._serialized_end=1612
-  _globals['_PUBLISHSTREAMRESPONSE']._serialized_start=1615
-  _globals['_PUBLISHSTREAMRESPONSE']._serialized_end=1899
-  _globals['_WITHDRAWOBJECTSREQUEST']._serialized_start=1901
-  _globals['_WITHDRAWOBJECTSREQUEST']._serialized_end=1938
-  _globals['_WITHDRAWOBJECTSRESPONSE']._serialized_start=1940
-  _globals['_WITHDRAWOBJECTSRESPONSE']._serialized_end=1965
-  _globals['_PUBSUB']._serialized_start=1968
-  _globals['_PUBSUB']._serialized_end=2997
+  _globals['_LISTDISPATCHERSREQUEST']._serialized_start=153
+  _globals['_LISTDISPATCHERSREQUEST']._serialized_end=177
+  _globals['_LISTDISPATCHERSRESPONSE']._serialized_start=179
+  _globals['_LISTDISPATCHERSRESPONSE']._serialized_end=223
+  _globals['_INSERTQUERYREQUEST']._serialized_start=225
+  _globals['_INSERTQUERYREQUEST']._serialized_end=349
+  _globals['_INSERTQUERYRESPONSE']._serialized_start=351
+  _globals['_INSERTQUERYRESPONSE']._serialized_end=439
+  _globals['_INSERTQUERIESREQUEST']._serialized_start=441
+  _globals['_INSERTQUERIESREQUEST']._serialized_end=556
+  _globals['_INSERTQUERIESRESPONSE']._serialized_start=558
+  _globals['_INSERTQUERIESRESPONSE']._serialized_end=635
+  _globals['_DELETEQUERYREQUEST']._serialized_start=637
+  _globals['_DELETEQUERYREQUEST']._serialized_end=689
+  _globals['_DELETEQUERYRESPONSE']._serialized_start=691
+  _globals['_DELETEQUERYRESPONSE']._serialized_end=725
+  _globals['_DELETEQUERIESREQUEST']._serialized_start=727
+  _globals['_DELETEQUERIESREQUEST']._serialized_end=782
+  _globals['_DELETEQUERIESRESPONSE']._serialized_start=784
+  _globals['_DELETEQUERIESRESPONSE']._serialized_end=861
+  _globals['_GETQUERYREQUEST']._serialized_start=863
+  _globals['_GETQUERYREQUEST']._serialized_end=892
+  _globals['_GETQUERYRESPONSE']._serialized_start=894
+  _globals['_GETQUERYRESPONSE']._serialized_end=961
+  _globals['_LISTQUERIESREQUEST']._serialized_start=963
+  _globals['_LISTQUERIESREQUEST']._serialized_end=1039
+  _globals['_LISTQUERIESRESPONSE']._serialized_start=1041
+  _globals['_LISTQUERIESRESPONSE']._serialized_end=1145
+  _globals['_PUBLISHREQUEST']._serialized_start=1148
+  _globals['_PUBLISHREQUEST']._serialized_end=1303
+  _globals['_PUBLISHRESPONSE']._serialized_start=1306
+  _globals['_PUBLISHRESPONSE']._serialized_end=1479
+  _globals['_PUBLISHSTREAMREQUEST']._serialized_start=1482
+  _globals['_PUBLISHSTREAMREQUEST']._serialized_end=1684
+  _globals['_PUBLISHSTREAMRESPONSE']._serialized_start=1687
+  _globals['_PUBLISHSTREAMRESPONSE']._serialized_end=1971
+  _globals['_WITHDRAWOBJECTSREQUEST']._serialized_start=1973
+  _globals['_WITHDRAWOBJECTSREQUEST']._serialized_end=2010
+  _globals['_WITHDRAWOBJECTSRESPONSE']._serialized_start=2012
+  _globals['_WITHDRAWOBJECTSRESPONSE']._serialized_end=2037
+  _globals['_PUBSUB']._serialized_start=2040
+  _globals['_PUBSUB']._serialized_end=3165
 # @@protoc_insertion_point(module_scope)

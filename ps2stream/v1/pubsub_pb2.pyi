@@ -21,6 +21,49 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class ListDispatchersRequest(_message.Message):
+    """Request of ListDispatchers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDispatchersRequest: _TypeAlias = ListDispatchersRequest  # noqa: Y015
+
+@_typing.final
+class ListDispatchersResponse(_message.Message):
+    """Response of ListDispatchers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """HOST:PORT of each dispatcher, as seen from where the service runs. A host of 0.0.0.0 or [::] is
+        the one that was asked.
+        """
+
+    def __init__(
+        self,
+        *,
+        endpoints: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDispatchersResponse: _TypeAlias = ListDispatchersResponse  # noqa: Y015
+
+@_typing.final
 class InsertQueryRequest(_message.Message):
     """Request of InsertQuery; at most 1 MiB."""
 

@@ -110,6 +110,11 @@ class PubSubStub(object):
                 request_serializer=ps2stream_dot_v1_dot_delivery__pb2.DeliverRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_delivery__pb2.DeliverResponse.FromString,
                 _registered_method=True)
+        self.ListDispatchers = channel.unary_unary(
+                '/ps2stream.v1.PubSub/ListDispatchers',
+                request_serializer=ps2stream_dot_v1_dot_pubsub__pb2.ListDispatchersRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.ListDispatchersResponse.FromString,
+                _registered_method=True)
 
 
 class PubSubServicer(object):
@@ -275,6 +280,16 @@ class PubSubServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDispatchers(self, request, context):
+        """Lists where the dispatchers listen, any of which takes any call of this service. Ask again now and
+        then, as dispatchers may join or fail while the service runs.
+
+        Scope: any.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PubSubServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -337,6 +352,11 @@ def add_PubSubServicer_to_server(servicer, server):
                     servicer.Deliver,
                     request_deserializer=ps2stream_dot_v1_dot_delivery__pb2.DeliverRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_delivery__pb2.DeliverResponse.SerializeToString,
+            ),
+            'ListDispatchers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDispatchers,
+                    request_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.ListDispatchersRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_pubsub__pb2.ListDispatchersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -677,6 +697,33 @@ class PubSub(object):
             '/ps2stream.v1.PubSub/Deliver',
             ps2stream_dot_v1_dot_delivery__pb2.DeliverRequest.SerializeToString,
             ps2stream_dot_v1_dot_delivery__pb2.DeliverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDispatchers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.PubSub/ListDispatchers',
+            ps2stream_dot_v1_dot_pubsub__pb2.ListDispatchersRequest.SerializeToString,
+            ps2stream_dot_v1_dot_pubsub__pb2.ListDispatchersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -147,6 +147,12 @@ class PubSubStub:
     UNAVAILABLE: the service is stopping, or the connection was lost; open the stream again with
     the cursor.
     """
+    ListDispatchers: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.ListDispatchersRequest, _pubsub_pb2.ListDispatchersResponse]
+    """Lists where the dispatchers listen, any of which takes any call of this service. Ask again now and
+    then, as dispatchers may join or fail while the service runs.
+
+    Scope: any.
+    """
 
 @_typing.type_check_only
 class PubSubAsyncStub(PubSubStub):
@@ -264,6 +270,12 @@ class PubSubAsyncStub(PubSubStub):
     numbers from 1.
     UNAVAILABLE: the service is stopping, or the connection was lost; open the stream again with
     the cursor.
+    """
+    ListDispatchers: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.ListDispatchersRequest, _pubsub_pb2.ListDispatchersResponse]  # type: ignore[assignment]
+    """Lists where the dispatchers listen, any of which takes any call of this service. Ask again now and
+    then, as dispatchers may join or fail while the service runs.
+
+    Scope: any.
     """
 
 class PubSubServicer(metaclass=_abc_1.ABCMeta):
@@ -451,6 +463,18 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         numbers from 1.
         UNAVAILABLE: the service is stopping, or the connection was lost; open the stream again with
         the cursor.
+        """
+
+    @_abc_1.abstractmethod
+    def ListDispatchers(
+        self,
+        request: _pubsub_pb2.ListDispatchersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pubsub_pb2.ListDispatchersResponse, _abc.Awaitable[_pubsub_pb2.ListDispatchersResponse]]:
+        """Lists where the dispatchers listen, any of which takes any call of this service. Ask again now and
+        then, as dispatchers may join or fail while the service runs.
+
+        Scope: any.
         """
 
 def add_PubSubServicer_to_server(servicer: PubSubServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

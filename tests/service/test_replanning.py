@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -45,11 +47,10 @@ def test_a_guarded_service_finds_a_better_plan_and_leaves_the_old_one(tmp_path: 
     mine = authority.issue("me")
     with start(settings, by_text()) as service:
         assert isinstance(service, LocalService)
-        target, tls = service.targets[0], {"tls_cert": mine.cert, "tls_key": mine.key}
-        with (
-            Client(target, tls_ca=authority.ca, timeout=90, token=tokens[0], **tls) as admin,
-            Client(target, tls_ca=authority.ca, timeout=90, token=tokens[1], **tls) as client,
-        ):
+        target = service.targets[0]
+        access: dict[str, Any] = {"tls_ca": authority.ca, "tls_cert": mine.cert, "tls_key": mine.key}
+        open_client = functools.partial(Client, target, timeout=90, **access)
+        with open_client(token=tokens[0]) as admin, open_client(token=tokens[1]) as client:
             world = World(client)
             world.insert(60)
             for _ in range(3):
