@@ -48,8 +48,8 @@ def test_a_guarded_service_finds_a_better_plan_and_leaves_the_old_one(tmp_path: 
     with start(settings, by_text()) as service:
         assert isinstance(service, LocalService)
         target = service.targets[0]
-        access: dict[str, Any] = {"tls_ca": authority.ca, "tls_cert": mine.cert, "tls_key": mine.key}
-        open_client = functools.partial(Client, target, timeout=90, **access)
+        known: dict[str, Any] = {"tls_cert": mine.cert, "tls_key": mine.key}
+        open_client = functools.partial(Client, target, tls_ca=authority.ca, timeout=90, **known)
         with open_client(token=tokens[0]) as admin, open_client(token=tokens[1]) as client:
             world = World(client)
             world.insert(60)
