@@ -53,7 +53,9 @@ def test_a_document_is_requested_again_only_if_it_changed(served: FeedServer) ->
     assert fetch(f"{served.url}/f", first.version).body is None
     served.documents["/f"] = b"two"
     assert fetch(f"{served.url}/f", first.version).body == b"two"
-    assert [r.answered for r in served.requests] == [200, 304, 200]
+    served.wait_for("/f", 200, 2)
+    served.wait_for("/f", 304)
+    assert len(served.requests) == 3
     assert served.requests[0].headers["user-agent"].startswith("ps2stream/")
 
 
