@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ps2stream.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 WAKE_S = 0.5
 """Seconds within which a program hears a signal, whichever thread has taken it."""
@@ -148,7 +148,8 @@ class FiniteRange(click.FloatRange):
 
 
 def printable(text: str) -> str:
-    """Puts text of unknown origin on one line, with control characters replaced by spaces."""
+    """Puts text of unknown origin on one line, with spaces for control characters and for those
+    that turn the direction of all that follows."""
     return _CONTROL.sub(" ", text)
 
 

@@ -276,6 +276,15 @@ def dump_payload(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def read_float(digits: str) -> float:
+    """Returns a number with a point or an exponent, as a hook of `json.loads`. Raises ValueError
+    for one that would become infinite."""
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{short(digits)} is beyond the numbers of 64 bits")
+    return number
+
+
 def build_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns an object of JSON, as a hook of `json.loads`. Raises ValueError for a name that it
     has twice, of which one value would be lost."""

@@ -22,7 +22,7 @@ from typing import IO, Any, Literal
 from ps2stream.archive.layout import is_archive
 from ps2stream.errors import short
 from ps2stream.limits import BATCH_ROWS
-from ps2stream.posts.members import AttributeChoice, build_record
+from ps2stream.posts.members import AttributeChoice, build_record, read_float
 from ps2stream.posts.post import KNOWN, NAMES, POSTS, bad, check_head, check_records
 
 Format = Literal["jsonl", "csv", "geojson", "parquet", "archive"]
@@ -313,7 +313,7 @@ def read_feature(where: str, feature: Any) -> dict[str, Any]:
 def json_record(where: str, raw: str | bytes) -> dict[str, Any]:
     """Returns the object of a line of JSON. Raises InvalidArgument naming its place."""
     try:
-        record = json.loads(raw, object_pairs_hook=build_record)
+        record = json.loads(raw, object_pairs_hook=build_record, parse_float=read_float)
     except (ValueError, RecursionError) as error:
         raise bad(where, f"expected one JSON object per line: {error}") from None
     if not isinstance(record, dict):

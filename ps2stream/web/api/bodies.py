@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import numpy as np
 from aiohttp import web
 
 from ps2stream.errors import ResourceExhausted, invalid, short
-from ps2stream.posts.members import build_record
+from ps2stream.posts.members import build_record, read_float
 
 GZIP = ("gzip", "x-gzip")
 _STEP = 64 << 10
@@ -126,7 +125,7 @@ def parse_json(data: bytes, field: str) -> Any:
         return json.loads(
             data.decode(),
             parse_constant=_refuse_constant,
-            parse_float=_read_float,
+            parse_float=read_float,
             object_pairs_hook=build_record,
         )
     except UnicodeDecodeError:
@@ -150,13 +149,6 @@ def _check_nesting(data: bytes, field: str) -> None:
     rise = opens.astype(np.int8) - closes
     if int(np.cumsum(rise, dtype=np.int32).max(initial=0)) > DEPTH:
         raise invalid(field, f"has more than {DEPTH} nested levels, the limit")
-
-
-def _read_float(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{short(digits)} is beyond the numbers of 64 bits")
-    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:

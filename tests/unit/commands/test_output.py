@@ -13,7 +13,7 @@ from typing import IO
 
 import pytest
 
-from ps2stream.commands.output import on_interrupt, wait_for_interrupt
+from ps2stream.commands.output import on_interrupt, printable, wait_for_interrupt
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -68,7 +68,7 @@ def test_nohup_outlives_the_terminal() -> None:
 
 COMPLAINT = """
 import contextlib
-from ps2stream.commands.output import CommandOutput
+from ps2stream.commands.output import CommandOutput, printable
 
 output = CommandOutput()
 output.waits = True
@@ -132,3 +132,9 @@ def test_the_exit_code_tells_where_not_even_an_error_can_be_written(root: Path) 
     command = [sys.executable, "-m", "ps2stream.cli", "health", "--server", "127.0.0.1:1"]
     with Path("/dev/full").open("w") as full:
         assert subprocess.run(command, stderr=full, cwd=root, check=False).returncode == 5
+
+
+def test_what_is_printed_turns_no_direction_and_keeps_letters_of_all_scripts() -> None:
+    assert printable("a\u202eb\u2066c\x1b[31m\n") == "a b c [31m "
+    kept = "\u200fعربي \u200eabc 洪水 \U0001f469\u200d\U0001f692"
+    assert printable(kept) == kept

@@ -142,6 +142,8 @@ def test_bad_json_lines(tmp_path: Path) -> None:
     assert "z.jsonl:1: expected one JSON object per line" in error(write(tmp_path / "z.jsonl", "{"))
     deep = write(tmp_path / "deep.jsonl", "[" * 100_000)
     assert "deep.jsonl:1: expected one JSON object per line" in error(deep)
+    large = error(write(tmp_path / "large.jsonl", '{"text": "x", "mag": -1e400}'))
+    assert "large.jsonl:1: expected one JSON object per line: '-1e400' is beyond" in large
 
 
 def test_bad_csv(tmp_path: Path) -> None:
