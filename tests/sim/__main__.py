@@ -10,9 +10,11 @@ python -m tests.sim 4711 --bug NAME           with a deliberate bug of bugs.py
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -70,17 +72,19 @@ def _many(first: int, count: int, jobs: int, bug: str, hours: float) -> int:
     total: Counter[str] = Counter()
     played = 0
     results = play_all(range(first, first + count), jobs, bug)
-    for found in results:
-        played += 1
-        total.update(messages=found.messages, pairs=found.pairs, virtual_seconds=found.ms // 1000)
-        total.update(found.events)
-        if found.violations:
-            failed[found.seed] = [v[:400] for v in found.violations[:3]]
-            _say(f"{found.seed}: {failed[found.seed][0]}")
-        if played % REPORTED == 0:
-            _say(f"{played} seeds, up to {found.seed}, in {time.monotonic() - begun:.0f} s")
-        if found.seed % CHUNK == CHUNK - 1 and time.monotonic() - begun > 3600 * hours:
-            break
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):  # stopped by hand: what was played is told
+        for found in results:
+            played += 1
+            total.update(messages=found.messages, pairs=found.pairs, virtual_seconds=found.ms // 1000)
+            total.update(found.events)
+            if found.violations:
+                failed[found.seed] = [v[:400] for v in found.violations[:3]]
+                _say(f"{found.seed}: {failed[found.seed][0]}")
+            if played % REPORTED == 0:
+                _say(f"{played} seeds, up to {found.seed}, in {time.monotonic() - begun:.0f} s")
+            if found.seed % CHUNK == CHUNK - 1 and time.monotonic() - begun > 3600 * hours:
+                break
     results.close()
     seconds = time.monotonic() - begun
     report: dict[str, Any] = {
