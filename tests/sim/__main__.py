@@ -76,7 +76,9 @@ def _many(first: int, count: int, jobs: int, bug: str, hours: float) -> int:
     with contextlib.suppress(KeyboardInterrupt):  # stopped by hand: what was played is told
         for found in results:
             played += 1
-            total.update(messages=found.messages, pairs=found.pairs, virtual_seconds=found.ms // 1000)
+            total.update(
+                messages=found.messages, pairs=found.pairs, virtual_seconds=found.ms // 1000
+            )
             total.update(found.events)
             if found.violations:
                 failed[found.seed] = [v[:400] for v in found.violations[:3]]
