@@ -29,6 +29,7 @@ from ps2stream.dispatcher.gathering import (
 )
 from ps2stream.dispatcher.gridt import ObjectShare
 from ps2stream.dispatcher.open_batch import TEXT_BYTES, OpenBatch
+from ps2stream.dispatcher.held_up import HeldUpBatches
 from ps2stream.dispatcher.releases import ReleaseQueues
 from ps2stream.dispatcher.silence import SILENT_TICKS, SilentWorkers
 from ps2stream.dispatcher.waits import WorkerWaits
@@ -70,8 +71,7 @@ class OpenBatches:
         self.sessions = SessionMaps(SessionMap.first(mergers))
         self._releases = ReleaseQueues(mergers, epoch)
         self._silence = SilentWorkers()
-        self._held_up: set[int] = set()  # batches that only silent workers keep open
-        self._held_up_size = 0
+        self._held_up = HeldUpBatches()
         self.closed: list[int] = []
         self.last_in_part = -1
         self.completed = 0  # objects of batches that are complete
@@ -122,7 +122,7 @@ class OpenBatches:
     def in_flight(self) -> int:
         """The number of open batches, in which those that are held up count by their size, in full
         batches."""
-        return self.active + self._held_up_size // TEXT_BYTES
+        return self.active + self._held_up.size // TEXT_BYTES
 
     def oldest(self, otherwise: int) -> int:
         """Returns the lowest offset of an open batch, `otherwise` if there is none."""
@@ -286,7 +286,7 @@ class OpenBatches:
     def note_lost(self, worker: int) -> None:
         """Notes that a worker seems to have died, which may be a false alarm."""
         self._silence.suspect(worker)
-        self._find_held_up()
+        self._held_up.find_all(self._open, self._silence.silent)
 
     def note_refusal(self, frame: StaleRoute) -> None:
         """Notes that a worker refused a batch because it has another plan; the batch is sent again
@@ -348,7 +348,7 @@ class OpenBatches:
                     out += open_.sends()
             queued.update(ahead)
         self._silence.tick(o.shares for o in self._open.values() if o.age > SILENT_TICKS)
-        self._find_held_up()
+        self._held_up.find_all(self._open, self._silence.silent)
         return out + self._releases.tick()
 
     def _count_sending(self, open_: OpenBatch) -> None:
@@ -366,19 +366,10 @@ class OpenBatches:
         self._lossy.discard(worker)
         self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
 
-    def _find_held_up(self) -> None:
-        for batch, open_ in self._open.items() if self._silence.silent else ():
-            self._hold_up(batch, open_)
-
     def _hold_up(self, batch: int, open_: OpenBatch) -> None:
-        """Counts a batch as held up from now if only silent workers keep it open. Otherwise small
-        publications to other workers would wait for it until the next tick."""
-        silent = self._silence.silent
-        if not (silent and open_.shares) or open_.releases or open_.answers:
-            return
-        if batch not in self._held_up and open_.shares.keys() <= silent:
-            self._held_up.add(batch)
-            self._held_up_size += open_.size
+        """Counts a batch as held up from now, not only from the next tick, if only silent workers
+        keep it open: small publications to others would wait for it."""
+        self._held_up.add_early(batch, open_, self._silence.silent)
 
     def _close_if_complete(self, batch: int, open_: OpenBatch) -> None:
         if open_.is_complete:
@@ -395,6 +386,4 @@ class OpenBatches:
         open_ = self._open.pop(batch)
         for worker, share in open_.shares.items():
             self.waits.note_done(worker, len(share.row))
-        if batch in self._held_up:
-            self._held_up.discard(batch)
-            self._held_up_size -= open_.size
+        self._held_up.discard(batch, open_)

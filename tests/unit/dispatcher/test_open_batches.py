@@ -13,6 +13,7 @@ from ps2stream.dispatcher import open_batch
 from ps2stream.dispatcher import open_batches as batches
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.open_batch import LEAST_BYTES, ROWS, TEXT_BYTES
+from ps2stream.dispatcher.held_up import EARLY
 from ps2stream.dispatcher.open_batches import LATE_S
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.dispatcher.silence import SILENT_TICKS
@@ -519,6 +520,20 @@ def test_what_a_silent_worker_shares_with_others_holds_up_nobody_from_their_answ
     assert router.active == 1, "the merger has it not yet"
     router.on(kept(merger, frame.release))
     assert router.active == 0
+
+
+def test_small_batches_for_a_silent_worker_join_again_after_some() -> None:
+    router = machine(max_in_flight=10_000)
+    router.on(insert(1))
+    router.lost(Address("worker", 0))
+    for _ in range(2):
+        for _ in range(EARLY):
+            router.publish(posts(7))
+            assert router.active == 0
+        router.publish(posts(7))
+        assert router.active == 1
+        router.tick()
+        assert router.active == 0
 
 
 @dataclasses.dataclass
