@@ -28,8 +28,8 @@ from ps2stream.dispatcher.gathering import (
     order_pairs,
 )
 from ps2stream.dispatcher.gridt import ObjectShare
-from ps2stream.dispatcher.open_batch import TEXT_BYTES, OpenBatch
 from ps2stream.dispatcher.held_up import HeldUpBatches
+from ps2stream.dispatcher.open_batch import TEXT_BYTES, OpenBatch
 from ps2stream.dispatcher.releases import ReleaseQueues
 from ps2stream.dispatcher.silence import SILENT_TICKS, SilentWorkers
 from ps2stream.dispatcher.waits import WorkerWaits

@@ -11,9 +11,9 @@ import pytest
 
 from ps2stream.dispatcher import open_batch
 from ps2stream.dispatcher import open_batches as batches
+from ps2stream.dispatcher.held_up import EARLY
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.open_batch import LEAST_BYTES, ROWS, TEXT_BYTES
-from ps2stream.dispatcher.held_up import EARLY
 from ps2stream.dispatcher.open_batches import LATE_S
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.dispatcher.silence import SILENT_TICKS
