@@ -29,6 +29,8 @@ OF_PHRASE, OF_PREFIX, OF_PAIR = 1, 2, 6
 BY_AREA, EVERYWHERE = np.uint64(1), np.uint64(2)
 """Bits of the last word of LiteralView.seen: a term is marked in areas, one in all at once."""
 RECENT: Final = 256  # phrases, a power of 2
+REPEATED: Final = 4  # words by which a text is known to go on as it did before
+PLACES: Final = 4096  # of such words, a power of 2
 NAME_MARKS: Final = 256  # marks of names of attributes that are in pairs
 PAIR_MARKS: Final = NAME_MARKS + NAME_MARKS * NAME_MARKS // 8
 HEADS: Final = 256  # hashes of the two bytes that a prefix begins with
@@ -269,6 +271,44 @@ def hold_terms(table: U64, terms: U64) -> None:
             table[-1 - at] = term
 
 
+@njit(inline="always")
+def recent_size(of_size: U8) -> Integer:
+    """Returns the size of what `list_phrases` notes of a text, by the sizes of phrases."""
+    return RECENT + (PLACES if of_size[0] >= REPEATED else 0)
+
+
+@njit(inline="always")
+def _place_words(words: U64, i: Integer) -> np.int64:
+    """Returns where in the notes the place is of the REPEATED words from i on."""
+    sum_ = start_phrase()
+    for k in range(REPEATED):
+        sum_ = (sum_ ^ words[i + k]) * _STEP
+    return np.int64(RECENT) + np.int64(sum_ >> _HALF & np.uint64(PLACES - 1))
+
+
+@njit(inline="always")
+def _count_repeated(
+    words: U64, begin: Integer, end: Integer, i: Integer, most: Integer, recent: U64,
+    before: Integer, known: Integer,
+) -> tuple[np.int64, np.int64]:  # fmt: skip
+    """Returns a place before i, from `begin` on, where the text goes on as at i, and for how many
+    words it does, at most so many; 0 if none is known. before, known: the same of i - 1, or what is
+    left of it: so a text is compared once. Notes where the words at i are."""
+    same, m = np.int64(before + 1), np.int64(max(known - 1, 0))
+    if i + REPEATED <= end:
+        at = _place_words(words, i)
+        if m == 0:
+            same = np.int64(recent[at])  # perhaps of another text, or of other words
+            if not begin <= same < i:
+                same = i
+        recent[at] = np.uint64(i)
+    if m == 0 and not begin <= same < i:
+        return same, m
+    while m < most and words[same + m] == words[i + m]:
+        m += 1
+    return same, m
+
+
 @njit(cache=True, nogil=True)
 def list_phrases(
     watched: tuple[U64, U8, U8, U64, U64],
@@ -282,16 +322,23 @@ def list_phrases(
 ) -> Integer:
     """Appends the phrases among the adjacent words[begin:end] that are watched in an area to
     `found` at n, perhaps some more than once; returns the new end, or -1 if `found` has not enough
-    room. watched: the fields of WatchedTables (search_kernels.py); recent uint64[RECENT], zeros:
-    those that were found last, so that a text of one word has each once."""
+    room. watched: the fields of WatchedTables (search_kernels.py); recent uint64[recent_size], the
+    first RECENT zeros: those that were found last, and where words were. So a text that repeats
+    itself has each about once: what begins where it goes on as it did before was found there."""
     table, of_size, _, areas, seen = watched
     longest, mask = np.int64(of_size[0]), filter_mask(seen)
     mixed, widely, is_anywhere = mix_area(area), mix_area(ANYWHERE), area == ANYWHERE
+    may_repeat, before, known = longest >= REPEATED, np.int64(begin), np.int64(0)
     for i in range(begin, end):
+        most = min(longest, end - i)
+        if may_repeat:
+            before, known = _count_repeated(words, begin, end, i, most, recent, before, known)
+            if known == most:
+                continue
         sum_ = start_phrase()
-        for size in range(1, min(longest, end - i) + 1):
+        for size in range(1, most + 1):
             sum_ = extend_phrase(sum_, words[i + size - 1])
-            if not of_size[size]:
+            if not of_size[size] or size <= known:
                 continue
             key = phrase_key(sum_, size)
             may = is_anywhere or may_be_seen(seen, mask, mixed, key >> _HALF, key)

@@ -30,6 +30,7 @@ from ps2stream.language.literal_kernels import (
     is_watched,
     list_phrases,
     mark_prefix,
+    recent_size,
 )
 from ps2stream.language.word_kernels import ZERO
 from ps2stream.limits import TOKEN_BYTES
@@ -152,7 +153,7 @@ def add_phrases(
     n: Integer,
 ) -> Integer:
     """Appends the phrases among words[begin:end] that are watched in an area to `found` at n, like
-    `list_phrases`, and leaves `recent` as it was, all 0."""
+    `list_phrases`, and leaves the phrases of `recent` as they were, all 0."""
     top = list_phrases(watched, area, words, begin, end, recent, found, n)
     for i in range(n, found.shape[0] if top < 0 else top):
         recent[np.int64(found[i] & np.uint64(RECENT - 1))] = _FREE
@@ -177,7 +178,8 @@ def search_rows(
     if sought.noted.shape[0]:
         prefix_off, prefix = find_prefixes(rows, keys, watched, seen, area)
     marks = mark_phrases(off, word_end, term, search.words, seen, area)
-    recent, scratch = np.zeros(RECENT, np.uint64), np.empty(SCRATCH, np.uint64)
+    recent = np.zeros(recent_size(search.words), np.uint64)
+    scratch = np.empty(SCRATCH, np.uint64)
     left = off[off.shape[0] - 1] + prefix.shape[0]  # terms and prefixes that are not yet put
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(left, np.uint64)
     n = ZERO
@@ -223,7 +225,8 @@ def find_watched(
     has_prefixes = search.heads[HEADS] > 0
     found, k = np.empty(0, np.uint64), ZERO
     found_off = np.zeros(row_off.shape[0], np.int64)
-    sequence, recent = np.empty(term.shape[0], np.uint64), np.zeros(RECENT, np.uint64)
+    sequence = np.empty(term.shape[0], np.uint64)
+    recent = np.zeros(recent_size(search.words), np.uint64)
     for row in range(row_off.shape[0] - 1):
         n, here = ZERO, np.int64(area[row])
         for i in range(row_off[row], row_off[row + 1]):
