@@ -8,7 +8,7 @@ import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -149,7 +149,7 @@ def test_a_death_amid_a_change_of_phase_one(change: str, first: int) -> None:
     schedule of some hundreds, so it is taken to pay wherever the load allows it."""
     propose = getattr(PhaseOne, change)
     pays = mock.patch.object(phase_one, "saving", return_value=-1.0)
-    forced = pays if change == "merge" else nullcontext()
+    forced: AbstractContextManager[Any] = pays if change == "merge" else nullcontext()
     ended = Counter[str]()
     roles = ("controller", "sequencer", "dispatcher", "worker", "merger")
     deaths = choose_combinations((PlanStep.BEGIN, PlanStep.SWITCH), roles)
