@@ -49,7 +49,7 @@ def insert_counted(a, c, ids, rows, first, subs):
         count, enough = _add_predicates(a, ids, rows, row)
         held, listed = np.int64(-1), 0
         if enough and count > 0:
-            held = take_block(a.pool, a.free, s, count, 1)
+            held = take_block(a.pool, a.free, s, count, np.int64(1))
             enough = held >= 0
         if enough:
             while listed < max(count, 1):
@@ -61,11 +61,11 @@ def insert_counted(a, c, ids, rows, first, subs):
                 listed += 1
         if not enough:
             for k in range(listed):
-                _remove_listed(a, c, ids[k], number)
+                _remove_listed(a, c, np.int64(ids[k]), number)
             if held >= 0:
-                free_block(a.pool, a.free, count, 1, held)
+                free_block(a.pool, a.free, count, np.int64(1), held)
             for k in range(count):
-                release_predicate(a, ids[k])
+                release_predicate(a, np.int64(ids[k]))
             return SHORT_OF_POOL, row
         if sub >= 0:
             s[FREE_SUB] = c.held[sub]
@@ -88,10 +88,11 @@ def delete_counted(a, c, subs):
         if count == 0:
             _remove_listed(a, c, c.lists.shape[0] - 1, number)
         for k in range(count):
-            _remove_listed(a, c, a.pool[held + k], number)
-            release_predicate(a, a.pool[held + k])
+            predicate = np.int64(a.pool[held + k])
+            _remove_listed(a, c, predicate, number)
+            release_predicate(a, predicate)
         if count > 0:
-            free_block(a.pool, a.free, count, 1, held)
+            free_block(a.pool, a.free, count, np.int64(1), held)
         c.size[number] = NO_SIZE
         c.held[number] = a.state[FREE_SUB]
         a.state[FREE_SUB] = number
@@ -101,10 +102,10 @@ def delete_counted(a, c, subs):
 @kernel
 def match_counted(a, c, events, first, scanned, satisfied, hits, out_row, out, counts):
     """Matches the events from `first` on; see `match_events`. hits uint8[subs]: all 0."""
-    m = 0
+    m = np.int64(0)
     always = c.lists.shape[0] - 1
     for row in range(first, events.off.shape[0] - 1):
-        count = 0
+        count = np.int64(0)
         if has_repeated(events.attribute, events.off[row], events.off[row + 1]):
             return REPEATED, m, row
         for k in range(events.off[row], events.off[row + 1]):
@@ -167,13 +168,13 @@ def _append_listed(a, c, which, sub):
     base, cap, count = c.lists[which, LIST_BASE], c.lists[which, LIST_CAP], c.lists[which, 2]
     if count == cap:
         more = max(2 * cap, FIRST_CAP)
-        new = take_block(a.pool, a.free, a.state, 1, more)
+        new = take_block(a.pool, a.free, a.state, np.int64(1), more)
         if new < 0:
             return False
         for k in range(count):
             a.pool[new + k] = a.pool[base + k]
         if cap > 0:
-            free_block(a.pool, a.free, 1, cap, base)
+            free_block(a.pool, a.free, np.int64(1), cap, base)
         base = new
         c.lists[which, LIST_BASE] = base
         c.lists[which, LIST_CAP] = more
@@ -192,5 +193,5 @@ def _remove_listed(a, c, which, sub):
             break
     c.lists[which, LIST_COUNT] = last
     if last == 0:
-        free_block(a.pool, a.free, 1, c.lists[which, LIST_CAP], base)
+        free_block(a.pool, a.free, np.int64(1), c.lists[which, LIST_CAP], base)
         c.lists[which, LIST_CAP] = 0

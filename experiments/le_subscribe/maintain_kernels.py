@@ -230,7 +230,7 @@ def _examine_cluster(a, room):
     if size == 0:
         return DONE
     if a.entry_nu[a.cluster[number, ENTRY]] * size > a.limits[BM_MAX]:
-        first = 0
+        first = np.int64(0)
         if a.cluster[number, FLAGS] & CANDIDATE:
             first = min(np.int64(a.cluster[number, LIMIT] / AGAIN), size)
         else:

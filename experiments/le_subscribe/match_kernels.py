@@ -39,9 +39,9 @@ def match_events(a, events, first, scanned, ahead, satisfied, chosen, heads, out
 
     Returns (what there is no room for, how many matches there are, the first event not matched).
     """
-    m = 0
+    m = np.int64(0)
     for row in range(first, events.off.shape[0] - 1):
-        count, found, having = 0, 0, _NO_BITS
+        count, found, having = np.int64(0), np.int64(0), _NO_BITS
         begin, end = events.off[row], events.off[row + 1]
         if has_repeated(events.attribute, begin, end):
             return REPEATED, m, row

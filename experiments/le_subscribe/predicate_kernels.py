@@ -180,13 +180,13 @@ def _make_ordered_room(a, tag):
     if count < cap:
         return True
     more = max(2 * cap, FIRST_CAP)
-    new = take_block(a.pool, a.free, a.state, 1, more)
+    new = take_block(a.pool, a.free, a.state, np.int64(1), more)
     if new < 0:
         return False
     for k in range(count):
         a.pool[new + k] = a.pool[base + k]
     if cap > 0:
-        free_block(a.pool, a.free, 1, cap, base)
+        free_block(a.pool, a.free, np.int64(1), cap, base)
     a.ordered[tag, 0] = new
     a.ordered[tag, 1] = more
     return True
@@ -197,7 +197,7 @@ def _insert_ordered(a, number):
     """Puts a predicate where its value belongs."""
     tag = a.pred_tag[number]
     base, count = a.ordered[tag, 0], a.ordered[tag, 2]
-    at = find_bound(a.pool, a.pred_value, base, count, a.pred_value[number], False)
+    at = find_bound(a.pool, a.pred_value, base, count, a.pred_value[number], np.bool_(False))
     for k in range(base + count, base + at, -1):
         a.pool[k] = a.pool[k - 1]
     a.pool[base + at] = number
@@ -209,7 +209,7 @@ def _remove_ordered(a, number):
     """Takes a predicate out of the order."""
     tag = a.pred_tag[number]
     base, count = a.ordered[tag, 0], a.ordered[tag, 2]
-    at = find_bound(a.pool, a.pred_value, base, count, a.pred_value[number], False)
+    at = find_bound(a.pool, a.pred_value, base, count, a.pred_value[number], np.bool_(False))
     for k in range(base + at, base + count - 1):
         a.pool[k] = a.pool[k + 1]
     a.ordered[tag, 2] = count - 1

@@ -83,7 +83,7 @@ def recount_repairs(a, room):
         if entry > 0 and a.entry_nu[entry] * a.cluster[number, COUNT] > a.limits[BM_MAX]:
             a.candidates[kept] = number
             kept += 1
-            count_repairs(a, room, number, 0)
+            count_repairs(a, room, number, np.int64(0))
         else:
             a.cluster[number, FLAGS] &= ~CANDIDATE
     a.state[CANDIDATES] = kept

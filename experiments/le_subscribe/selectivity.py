@@ -65,4 +65,4 @@ def find_share(known: Any, attribute: Any, value: Any) -> Any:
 def find_shares(known: Any, attribute: Any, value: Any, share: Any) -> Any:
     """Writes the share of events that have each of these values."""
     for k in range(attribute.shape[0]):
-        share[k] = find_share(known, attribute[k], value[k])
+        share[k] = find_share(known, np.int64(attribute[k]), value[k])

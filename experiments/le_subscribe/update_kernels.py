@@ -116,10 +116,10 @@ def insert_subscription(a, room, known, attribute, operator, value, first, end):
     short = find_shortage(a)
     if short != DONE:
         return short, -1
-    count, enough = 0, True
+    count, enough = np.int64(0), True
     for k in range(first, end):
         tag = np.int64(attribute[k]) << 3 | np.int64(operator[k])
-        nu = find_share(known, attribute[k], value[k]) if operator[k] == EQ else 1.0
+        nu = find_share(known, np.int64(attribute[k]), value[k]) if operator[k] == EQ else 1.0
         number = add_predicate(a, value[k], tag, nu)
         if number < 0:
             enough = False
@@ -145,10 +145,10 @@ def insert_subscription(a, room, known, attribute, operator, value, first, end):
             else:
                 s[SUBS] += 1
             s[LIVE] += 1
-            count_attributes(a, room.ids, count, 1)
+            count_attributes(a, room.ids, count, np.int64(1))
             return DONE, new_sub
     for k in range(count):
-        release_predicate(a, room.ids[k])
+        release_predicate(a, np.int64(room.ids[k]))
     return SHORT_OF_POOL, -1
 
 
@@ -160,9 +160,9 @@ def delete_subscription(a, room, sub):
     count = gather_predicates(a, number, column, room.ids)
     table = np.int64(a.entry_table[a.cluster[number, ENTRY]])
     remove_column(a, number, column)
-    count_attributes(a, room.ids, count, -1)
+    count_attributes(a, room.ids, count, np.int64(-1))
     for k in range(count):
-        release_predicate(a, room.ids[k])
+        release_predicate(a, np.int64(room.ids[k]))
     a.sub_cluster[sub] = -1
     a.sub_column[sub] = a.state[FREE_SUB]
     a.state[FREE_SUB] = sub

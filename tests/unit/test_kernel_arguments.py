@@ -19,7 +19,7 @@ def kernels_of(path: Path) -> Iterator[tuple[ast.FunctionDef, bool]]:
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef):
             for decorator in map(ast.unparse, node.decorator_list):
-                if decorator.startswith("njit"):
+                if decorator.startswith("njit") or decorator == "kernel":
                     yield node, "inline" not in decorator
 
 

@@ -25,17 +25,19 @@ def make_table(**columns: Any) -> pa.Table:
 
 
 HEAVY = {
-    "long_attributes": make_table(body=["x" * 500] * ROWS),
-    "many_attributes": make_table(**{f"a_column_with_name_{i}": range(ROWS) for i in range(40)}),
-    "payloads": make_table(payload=['"%s"' % ("x" * 3000)] * ROWS),
-    "long_texts": make_table(text=["flood " * 500] * ROWS),
-    "one_long_text": make_table(text=["flood"] * (ROWS - 1) + ["flood " * 10_000]),
+    "long_attributes": lambda: make_table(body=["x" * 500] * ROWS),
+    "many_attributes": lambda: make_table(
+        **{f"a_column_with_name_{i}": range(ROWS) for i in range(40)}
+    ),
+    "payloads": lambda: make_table(payload=['"%s"' % ("x" * 3000)] * ROWS),
+    "long_texts": lambda: make_table(text=["flood " * 500] * ROWS),
+    "one_long_text": lambda: make_table(text=["flood"] * (ROWS - 1) + ["flood " * 10_000]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy_objects_come_in_smaller_batches(name: str, tmp_path: Path) -> None:
-    table = HEAVY[name]
+    table = HEAVY[name]()
     path = str(tmp_path / "posts.parquet")
     pq.write_table(table, path)
     columns = table.to_pydict()
@@ -50,7 +52,7 @@ def test_heavy_objects_come_in_smaller_batches(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["long_attributes", "many_attributes", "payloads"])
 def test_objects_with_many_bytes_of_attributes_are_matched(name: str) -> None:
-    found = match([("all", "flood"), ("one", "flood AND 8191")], HEAVY[name], processes=1)
+    found = match([("all", "flood"), ("one", "flood AND 8191")], HEAVY[name](), processes=1)
     assert len(found) == ROWS + 1
     assert found.table.filter(pc.field("query") == 1)["object"].to_pylist() == [8191]
 

@@ -14,6 +14,7 @@ ROOMS = (
 )  # fmt: skip
 POSSESSIVE = re.compile(r"(?<!\\)[*+?}]\+|\(\?>")
 CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
+IMPORT = re.compile(r"^\s*import .*\bre\b", re.MULTILINE)
 FIELD = re.compile(r"(?<!\{)\{\w[^{}]*\}(?!\})")
 
 
@@ -40,6 +41,8 @@ def list_patterns(path: Path) -> Iterator[tuple[int, str]]:
     """Yields line and text of the constants of a module that are patterns: its module imports `re`
     and they are raw, as patterns are."""
     source = path.read_text("utf-8")
+    if not IMPORT.search(source):
+        return
     tree = ast.parse(source)
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     if "re" not in names:
