@@ -139,6 +139,8 @@ class SessionStreams:
         if stream is not None and stream.epoch:
             self._send_to_merger(StreamDetach(stream.session, stream.epoch))
             stream.epoch = 0
+            if not stream.opened:  # its client does not know of it, and so never resumes it
+                self._renew_stream(stream)
 
     def resume(self, handle: Any) -> None:
         """Reopens the inbox of a stream. Deliveries of its epoch are ignored from now on, since
