@@ -170,6 +170,14 @@ class SessionStreams:
             self._send_to_merger(StreamDetach(stream.session, stream.epoch))
         self._forget_stream(stream)
 
+    def end_all(self, error: Exception) -> None:
+        """Ends all streams; their clients open others elsewhere."""
+        for stream in list(self._by_handle.values()):
+            if self._of.get(stream.session) is stream and stream.epoch:
+                self._send_credit(stream)
+                self._send_to_merger(StreamDetach(stream.session, stream.epoch))
+            self._end_stream(stream, error)
+
     # --- from peers -----------------------------------------------------------
 
     def granted(self, stream: SessionStream, grant: SessionGrant) -> None:
