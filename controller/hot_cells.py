@@ -47,7 +47,7 @@ class HotCells:
             return False
         self._reports[report.dispatcher] = report
         self._waiting = len(self._reports) < self._asked
-        self._dispatchers = max(self._dispatchers, report.dispatchers)  # for the next request
+        self._dispatchers = report.dispatchers or self._dispatchers  # for the next request
         return not self._waiting
 
     def late(self, ticks: int) -> bool:

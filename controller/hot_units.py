@@ -71,7 +71,7 @@ class HotUnitWatch:
             return False
         self._reports[report.dispatcher] = report
         whole = len(self._reports) == self._asked
-        self._dispatchers = max(self._dispatchers, report.dispatchers)  # for the next request
+        self._dispatchers = report.dispatchers or self._dispatchers  # for the next request
         return whole
 
     def forget(self) -> None:

@@ -230,7 +230,7 @@ class DispatcherGateway(Protocol):
         ...
 
     def dispatchers(self, dispatchers: int = 0) -> Future[DispatchersReply]:
-        """Requests more dispatchers, or, if it is 0, only how many there are."""
+        """Requests so many dispatchers, or, if it is 0, only how many there are."""
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         """Requests the loads and, if an algorithm is named, what it would migrate now."""

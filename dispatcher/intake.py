@@ -47,6 +47,11 @@ class PublicationIntake:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        """Returns whether no publication waits, to be routed or for room."""
+        return not (self._waiting or self._outside)
+
     def add(self, publication: WaitingPublication) -> bool:
         """Adds a publication; returns False if there is no room and it does not wait for any."""
         if len(self._waiting) < self.limit:

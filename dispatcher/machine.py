@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ps2stream.dispatcher.departure import DispatcherDeparture
 from ps2stream.dispatcher.events import (
     AnswersDue,
     CongestionWatched,
@@ -43,7 +44,13 @@ from ps2stream.dispatcher.events import (
 )
 from ps2stream.dispatcher.explanations import expand_query
 from ps2stream.dispatcher.hot_cells import BATCHES, LOOKED_AT, report
-from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall, SyncLog
+from ps2stream.dispatcher.instructions import (
+    AnswerCall,
+    EndStream,
+    Instruction,
+    RefuseCall,
+    SyncLog,
+)
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.open_requests import OpenRequests
 from ps2stream.dispatcher.part_weights import weigh_parts
@@ -121,15 +128,19 @@ class DispatcherMachine:
             router, log, reservoir, self._watchers, meter, out, self._retro
         )
         self._withdrawals = ObjectWithdrawals(router, log, self._retro, self._watchers, out)
+        moves = self.publications.identified.moves
+        self._departure = DispatcherDeparture(
+            router, log, lambda: self._is_idle, self.streams.end_all, out
+        )
         self._handlers: dict[type, Callable[[Any], None]] = {
-            PublishRequested: self.publications.add,
+            PublishRequested: self._unless_leaving(self.publications.add),
             PublishWithdrawn: self.publications.withdraw,
-            WithdrawRequested: self._withdrawals.add,
+            WithdrawRequested: self._unless_leaving(self._withdrawals.add),
             WithdrawForward: self._withdrawals.receive,
             WithdrawReply: self._withdrawals.settle,
-            UpdateRequested: self._add_update,
+            UpdateRequested: self._unless_leaving(self._add_update),
             RequestForwarded: self._forward_request,
-            StreamRequested: self.streams.add,
+            StreamRequested: self._unless_leaving(self.streams.add),
             CreditGranted: lambda event: self.streams.credit(event, self._now),
             DeliveryDropped: lambda event: self.streams.pause(event.stream),
             StreamResumed: lambda event: self.streams.resume(event.stream),
@@ -155,10 +166,8 @@ class DispatcherMachine:
             MatchBatch: self._take_answer,
             PublishForward: lambda frame: self.publications.identified.receive(frame, self._now),
             PublishReply: self.publications.identified.settle,
-            WindowsRequest: self.publications.identified.moves.answer,
-            WindowsReply: lambda frame: self.publications.identified.moves.receive(
-                frame, self._now
-            ),
+            WindowsRequest: moves.answer,
+            WindowsReply: lambda frame: moves.receive(frame, self._now),
         }
 
     def handle(self, events: Iterable[Event], now: float, now_ms: int) -> list[Instruction]:
@@ -188,7 +197,30 @@ class DispatcherMachine:
         self._out.clear()
         return out
 
+    @property
+    def _is_idle(self) -> bool:
+        """Returns whether nothing is under way for which others may need this dispatcher."""
+        router, retro = self.router, self._retro
+        if router.in_flight or router.undecided or router.oldest != router.offset:
+            return False
+        if len(self._updates) or router.shedding.has_notice or not self._withdrawals.is_idle:
+            return False
+        return self.publications.is_idle and (retro is None or retro.is_idle)
+
     # --- from clients -------------------------------------------------------
+
+    def _unless_leaving(self, handle: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Returns a handler of a client's call, which is refused if this dispatcher leaves."""
+
+        def checked(event: Any) -> None:
+            if (problem := self._departure.find_problem()) is None:
+                handle(event)
+            elif isinstance(event, StreamRequested):
+                self._out.append(EndStream(event.stream, problem))
+            else:
+                self._out.append(RefuseCall(event.call, problem))
+
+        return checked
 
     def _add_update(self, event: UpdateRequested) -> None:
         try:
@@ -261,6 +293,7 @@ class DispatcherMachine:
     def _handle_frame(self, frame: Frame) -> None:
         self._take_out(self.router.on(frame))
         self.publications.identified.moves.follow()
+        self._departure.follow()
         if (maps := self.router.sessions) is not self.streams.maps:
             self.streams.follow(maps)
             self._watchers.mergers = maps.mergers
@@ -272,6 +305,7 @@ class DispatcherMachine:
         self.publications.synced(event, self._now)
         self.publications.identified.moves.synced(event.end)
         self._withdrawals.synced(event.end)
+        self._departure.synced(event.end)
         if self._retro is not None:
             self._retro.synced(event.end)
 
@@ -309,6 +343,7 @@ class DispatcherMachine:
         self._withdrawals.tick()
         self._watchers.tick()
         self._take_out(self.router.tick())
+        self._departure.tick()
         self.publications.report_stall(self.router.stall_report)
         self._ticks += 1
         if self._ticks % TICKS_PER_S == 0 and self.router.shedding.is_on:

@@ -18,6 +18,7 @@ from ps2stream.language.analyzer import Analyzer
 from ps2stream.protocol.frame import decode, strings_to_column
 from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.log_records import (
+    ForgottenRecord,
     IdentifiedRecord,
     ObjectRecord,
     ProducerRecord,
@@ -50,6 +51,7 @@ class ObjectLog:
         self.log = log
         self.windows = ProducerWindows()
         self.validity = ValidityLog(log)
+        self.joined_at = 0  # the LSN at which the dispatcher joined last, if it had left before
         self._partition = partition
         # The log is not trimmed beyond here, where the records begin that the windows come from.
         self._windows_at: int | None = None
@@ -75,6 +77,8 @@ class ObjectLog:
                 case ProducerRecord() as window:
                     self._keep_windows_from(position)
                     self.windows.merge(window)
+                case ForgottenRecord(lsn=joined):
+                    self._forget_windows(joined)
                 case ProgressRecord(batch=batch, below=below):
                     self._oldest = max(self._oldest, batch)
                     self._reserved = max(self._reserved, below)
@@ -156,6 +160,18 @@ class ObjectLog:
         self._keep_windows_from(self.log.append(record.encode()))
         self.windows.merge(record, now)
 
+    def forget_windows(self, lsn: int) -> None:
+        """Forgets all windows, as the dispatcher joins at this LSN: they are of the time before it
+        left, if it did. Raises Unavailable."""
+        self.log.append(ForgottenRecord(lsn).encode())
+        self._forget_windows(lsn)
+
+    def note_departure(self, oldest: int) -> int:
+        """Notes that every batch is complete, all of which are below `oldest`, and gives the valid
+        objects up. Returns the end of the log from which on that is durable. Raises Unavailable."""
+        self.progress(oldest)
+        return self.validity.give_up()
+
     def append_withdrawal(self, ids: IdSet) -> int:
         """Appends that the objects with these stored ids are withdrawn. That is durable once the
         log is synced up to the returned position. Raises Unavailable."""
@@ -224,6 +240,11 @@ class ObjectLog:
         self._at.append((batch, position))
         if len(rows.until):
             self.validity.keep_from(position)
+
+    def _forget_windows(self, lsn: int) -> None:
+        self.joined_at = lsn
+        self._windows_at = None
+        self.windows.clear()
 
     def _keep_windows_from(self, position: int) -> None:
         if self._windows_at is None:

@@ -105,10 +105,10 @@ class OpenBatches:
 
     @property
     def counted(self) -> int:
-        """The number of dispatchers, as messages with a watermark name it; 0 if it has not changed
-        since the service's start."""
+        """The number of dispatchers, as messages with a watermark name it (ProducerMap.mark); 0 if
+        it has not changed since the service's start."""
         producers = self.sessions.producers
-        return 0 if producers is None else producers.dispatchers
+        return 0 if producers is None else producers.mark
 
     def __contains__(self, batch: int) -> bool:
         return batch in self._open

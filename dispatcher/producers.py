@@ -18,7 +18,7 @@ from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
 from ps2stream.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
 from ps2stream.limits import PRODUCER_WINDOW, PRODUCERS, TENANT_PRODUCERS
 from ps2stream.protocol.frame import U64, column_to_strings, decode
-from ps2stream.protocol.log_records import IdentifiedRecord, ProducerRecord
+from ps2stream.protocol.log_records import ForgottenRecord, IdentifiedRecord, ProducerRecord
 from ps2stream.protocol.ports import Log
 from ps2stream.tenants import key_of, own
 
@@ -196,6 +196,11 @@ class ProducerWindows:
         for producer in [p for p in self._windows if find_owner(p, dispatchers) != index]:
             self._forget(producer)
 
+    def clear(self) -> None:
+        """Forgets all producers."""
+        self._windows.clear()
+        self._of_tenant.clear()
+
     def _window_of(self, producer: str) -> ProducerWindow:
         """Returns the window of a producer, which becomes the last of all."""
         window = self._windows.pop(producer, None)
@@ -243,4 +248,6 @@ def read_windows(log: Log, partition: int) -> ProducerWindows:
                 windows.add_batch(record, partition)
             case ProducerRecord() as window:
                 windows.merge(window)
+            case ForgottenRecord():
+                windows.clear()
     return windows

@@ -103,6 +103,12 @@ class PublicationPipeline:
         return len(self.intake) > 0 or self._is_reserved_durable
 
     @property
+    def is_idle(self) -> bool:
+        """Returns whether no publication waits, and all are answered."""
+        is_answered = not (self._unsynced or self._reserved or len(self.identified))
+        return is_answered and self.intake.is_idle
+
+    @property
     def _is_reserved_durable(self) -> bool:
         return len(self._reserved) > 0 and self._reserved[0].end <= self._synced
 

@@ -125,7 +125,14 @@ class RetroMatching:
         queue = self._router.retro
         if not queue.has_due or queue.open:  # one group is in memory at a time
             return False
+        if self._awaits_ends and queue.due_last > self._router.producers.lsn:
+            return False
         return self._router.ready and queue.due_last <= self._router.reserved_from
+
+    @property
+    def is_idle(self) -> bool:
+        """Returns whether nothing is due, under way or to be released."""
+        return self._job is None and not self._found and self._router.retro.is_idle
 
     @property
     def counters(self) -> dict[str, int]:
@@ -179,6 +186,16 @@ class RetroMatching:
             self._release(job.logged)
             self._router.retro.finish()
 
+    @property
+    def _awaits_ends(self) -> bool:
+        """Returns whether it is not known yet until when the objects of dispatchers that leave
+        would be valid, which the first one reports to the sessions of later queries."""
+        return self._router.index == 0 and self._router.producers.is_shrinking
+
+    @property
+    def _left_out(self) -> int:
+        return 0 if self._router.index else self._router.producers.left_out
+
     def _begin(self, queries: RetroQueries) -> _RetroJob:
         rows, tags = queries.rows, queries.tags
         # What has ended before the inserts need not be looked at.
@@ -188,7 +205,8 @@ class RetroMatching:
             for chunk in self.objects.chunks
             if chunk.lsn.min() < queries.last and chunk.rows.until.max() > earliest
         ]
-        is_missed = queries.inserted < max(self.objects.horizon, self._log.validity.left_out)
+        left_out = max(self._log.validity.left_out, self._left_out)
+        is_missed = queries.inserted < max(self.objects.horizon, left_out)
         missed = np.unique(rows.session[is_missed])
         index = self._new_index(self._grid)
         if chunks:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ps2stream.protocol.frame import I64
-from ps2stream.protocol.rows import QueryRows
+from ps2stream.protocol.producer_map import ProducerMap
+from ps2stream.protocol.rows import NEVER, QueryRows
 from ps2stream.protocol.validity import find_validity
 from ps2stream.routing.tags import QueryTags
 
@@ -56,6 +57,7 @@ class RetroQueue:
         self._known = done  # the highest that is done, under way or due
         self._due: deque[RetroQueries] = deque()
         self._under_way: RetroQueries | None = None
+        self._below = NEVER  # inserts from this LSN on are others' concern
         self._open: dict[int, int] = {}  # by batch of matches that are not kept: the first LSN
 
     @property
@@ -92,13 +94,27 @@ class RetroQueue:
         lower."""
         return min(*self._open, otherwise) if self._open else otherwise
 
+    def follow(self, producers: ProducerMap, index: int) -> None:
+        """Follows the number of dispatchers. One that leaves is not concerned with the inserts from
+        then on, one that is not there with none, and one that joins with none of before."""
+        if index < producers.dispatchers:
+            self._below = NEVER
+            if producers.joins(index):
+                self._known = max(self._known, producers.lsn)
+        elif producers.leaves(index):
+            self._below = producers.lsn
+        else:
+            self._below = 0
+            self._due.clear()
+
     def note(self, rows: QueryRows, tags: QueryTags) -> None:
         """Takes inserts in LSN order; those with retro that are not known are due. A state repeats
         what was there before."""
         validity = find_validity(rows)
         if not len(validity.row):
             return
-        wanted = validity.retro & (rows.handle[validity.row] > self._known)
+        handle = rows.handle[validity.row]
+        wanted = validity.retro & (handle > self._known) & (handle < self._below)
         at, inserted = validity.row[wanted], validity.inserted[wanted]
         for first in range(0, len(at), TOGETHER):
             some = at[first : first + TOGETHER]

@@ -141,6 +141,7 @@ class RouterMachine:
         self.gridt = Gridt(h1, grid)
         self.literals = LiteralTable()
         self.retro = RetroQueue(retro_done)
+        self.retro.follow(self._first_producers, index)
         self._analyzer = analyzer
         self.counters = DispatcherCounters()
         self._stream: LedgerFollower[LedgerBatch] = LedgerFollower("dispatcher", index)
@@ -189,6 +190,17 @@ class RouterMachine:
         return self.producers.dispatchers
 
     @property
+    def counted(self) -> int:
+        """The number of dispatchers that count, with those that leave."""
+        return self.producers.counted
+
+    @property
+    def is_current(self) -> bool:
+        """Returns whether everything is applied that was in the ledger when this incarnation
+        started."""
+        return self._ready_at is not None and self.applied >= self._ready_at
+
+    @property
     def plan_version(self) -> int:
         """The version of the plan by which objects are routed; 0 without a strategist."""
         strategist = self._strategist
@@ -223,7 +235,7 @@ class RouterMachine:
         """Returns whether objects may be accepted: everything that was visible when this
         incarnation started is applied. A new dispatcher also counts by then, and all others know
         that it does."""
-        if self._ready_at is None or self.applied < self._ready_at:
+        if not self.is_current:
             return False
         producers = self.producers
         if self.index < producers.before:
@@ -608,7 +620,7 @@ class RouterMachine:
         out += self._send_applied()
         if frame.owner < 0:
             out += self._stream.ask()
-        if self.dispatchers == 1 and not self.index and not self._stream.amid:
+        if self.counted == 1 and not self.index and not self._stream.amid:
             self._visible = self.applied  # there is no other dispatcher
         return out + self._send_replay() + self._release_decisions()
 
@@ -638,6 +650,7 @@ class RouterMachine:
         out = self._follow_plan_change(frame) if len(frame.strategy) else []
         if len(frame.sessions):
             self._open.follow_sessions(SessionMaps.of_record(frame.sessions))
+            self.retro.follow(self.producers, self.index)
             while self._replay and self._open.is_known_complete(self._replay[0].lsn):
                 self._replay.popleft()
         rows = QueryRows.decode(frame.rows.data)

@@ -139,6 +139,8 @@ class SessionStreams:
         if stream is not None and stream.epoch:
             self._send_to_merger(StreamDetach(stream.session, stream.epoch))
             stream.epoch = 0
+            if not stream.opened:  # its client does not know of it, and so never resumes it
+                self._renew_stream(stream)
 
     def resume(self, handle: Any) -> None:
         """Reopens the inbox of a stream. Deliveries of its epoch are ignored from now on, since
@@ -167,6 +169,14 @@ class SessionStreams:
             self._send_credit(stream)
             self._send_to_merger(StreamDetach(stream.session, stream.epoch))
         self._forget_stream(stream)
+
+    def end_all(self, error: Exception) -> None:
+        """Ends all streams; their clients open others elsewhere."""
+        for stream in list(self._by_handle.values()):
+            if self._of.get(stream.session) is stream and stream.epoch:
+                self._send_credit(stream)
+                self._send_to_merger(StreamDetach(stream.session, stream.epoch))
+            self._end_stream(stream, error)
 
     # --- from peers -----------------------------------------------------------
 

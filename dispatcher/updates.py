@@ -31,6 +31,10 @@ class UpdateQueue:
         self._rows = [0, 0]  # of those, by lane
         self._bytes = [0, 0]
 
+    def __len__(self) -> int:
+        """The number of updates that are not answered."""
+        return len(self._open)
+
     def add(self, event: UpdateRequested) -> None:
         """Adds an update. Raises ResourceExhausted if too much waits. Deletes have a limit of their
         own, since they end an overload."""

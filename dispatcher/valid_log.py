@@ -31,7 +31,7 @@ PIECE_BYTES = 1 << 20
 class ValidityLog:
     """The part of an object log that concerns validity. `done` is the LSN up to which inserts with
     retro were matched, `horizon` that of ValidObjects, `left_out` the latest end of the objects of
-    dispatchers that the service was started without."""
+    dispatchers that the service was started without, and of those that were given up."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -80,6 +80,8 @@ class ValidityLog:
                 self.done = max(self.done, record.done)
                 self.horizon = max(self.horizon, record.horizon)
                 self.left_out = max(self.left_out, record.left_out)
+                if record.given_up:
+                    self._read, self._withdrawn, self.begins_at = [], {}, None
 
     @property
     def latest_end(self) -> int:
@@ -131,6 +133,22 @@ class ValidityLog:
         record = ValidityRecord(done, horizon, parts, self.left_out)
         position = self._log.append(record.encode())
         self.done, self.horizon = max(self.done, done), max(self.horizon, horizon)
+        return position + 1
+
+    def give_up(self) -> int:
+        """Gives all valid objects up: nothing is matched against them any more, and `left_out` says
+        up to when they would have been valid. Returns the end of the log from which on that is
+        durable. Raises Unavailable."""
+        objects, ends = self.objects, [self.left_out]
+        if objects is not None:
+            ends += [objects.horizon, *(int(each.rows.until.max()) for each in objects.chunks)]
+        horizon = self.horizon if objects is None else objects.horizon
+        record = ValidityRecord(self.done, horizon, 0, max(ends), given_up=1)
+        position = self._log.append(record.encode())
+        self.left_out = max(ends)
+        self.begins_at = self._rewriting = None
+        if objects is not None:
+            objects.clear()
         return position + 1
 
     def advance(self) -> int | None:

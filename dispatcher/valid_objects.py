@@ -106,6 +106,11 @@ class ValidObjects:
         self._chunks, self.size = kept, sum(chunk.size for chunk in kept)
         return before - len(self)
 
+    def clear(self) -> None:
+        """Drops all objects, which are known to be missing without the horizon."""
+        self._chunks, self.size = [], 0
+        self._hashes.clear()
+
     def expire(self, now_ms: int) -> None:
         """Drops the objects that have ended a while ago."""
         ends = [chunk.rows.until for chunk in self._chunks]

@@ -1,4 +1,5 @@
-"""The windows of producers that move between dispatchers when others join (docs/decisions/0037).
+"""The windows of producers that move between dispatchers when some join or leave
+(docs/decisions/0037, 0038).
 
 A dispatcher that gains producers requests their windows of those that remembered them, piece by
 piece, and takes none of their publications before these are durable in its log. One that loses
@@ -56,21 +57,23 @@ class WindowMoves:
         if not self._router.ready:
             return "publish: the dispatcher is catching up with the ledger"
         if find_owner(producer, producers.dispatchers) != self._router.index:
-            return "publish: another dispatcher has joined, and remembers the producer; repeat it"
+            return "publish: another dispatcher remembers the producer now; repeat it"
         if self._missing and find_owner(producer, producers.before) in self._missing:
-            return "publish: the producer moves to another dispatcher, which has joined; repeat it"
+            return "publish: the producer moves to another dispatcher; repeat it"
         return ""
 
     def follow(self) -> None:
         """Follows the number of dispatchers that the ledger has."""
         producers, index = self._router.producers, self._router.index
         if producers is not self._map and producers != self._map:
+            if not self._forget_earlier(producers):
+                return
             self._map = producers
             self._missing = dict.fromkeys(producers.sources_of(index), "")
             self._unsynced.clear()
             self._has_dropped = False
             self._send_requests()
-        if not (self._has_dropped or producers.is_moving) and self._router.ready:
+        if not (self._has_dropped or producers.is_moving) and self._router.is_current:
             self._log.windows.keep_owned(index, producers.dispatchers)
             self._has_dropped = True
 
@@ -142,6 +145,19 @@ class WindowMoves:
             self._missing.pop(source, None)
         if not self._missing:
             self._send_requests()
+
+    def _forget_earlier(self, producers: ProducerMap) -> bool:
+        """If this dispatcher joins, and may have been there before, forgets what it remembered
+        then; others may have forgotten it since. Returns False if it has to be tried again."""
+        log = self._log
+        if not producers.joins(self._router.index) or log.joined_at >= producers.lsn:
+            return True
+        self._out.append(SyncLog())  # also if appending fails: then this incarnation may end
+        try:
+            log.forget_windows(producers.lsn)
+        except Unavailable:
+            return False
+        return True
 
     def _send_requests(self) -> None:
         """Requests what is missing, or reports that nothing is."""

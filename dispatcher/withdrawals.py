@@ -81,7 +81,7 @@ class ObjectWithdrawals:
             self._out.append(RefuseCall(event.call, ResourceExhausted(problem)))
             return
         self._number += 1
-        missing = set(range(router.dispatchers))
+        missing = set(range(router.counted))
         opened = _OpenWithdrawal(event.call, event.id_off, event.id, missing, self._ticks)
         self._open[self._number] = opened
         try:
@@ -131,6 +131,7 @@ class ObjectWithdrawals:
     def tick(self) -> None:
         """Sends again what is not answered, and gives up what has waited too long."""
         self._ticks += 1
+        self._leave_out_departed()
         for number, opened in list(self._open.items()):
             waited = self._ticks - opened.since
             if waited >= PATIENCE_TICKS:
@@ -167,6 +168,18 @@ class ObjectWithdrawals:
         for index in sorted(opened.missing - {router.index}):
             forward = WithdrawForward(router.index, router.epoch, number, oldest, *ids)
             self._out.append(Send(Address("dispatcher", index), forward))
+
+    @property
+    def is_idle(self) -> bool:
+        """Returns whether nobody waits for a withdrawal."""
+        return not (self._open or self._unsynced)
+
+    def _leave_out_departed(self) -> None:
+        """Waits no more for dispatchers that have left, and with them their valid objects."""
+        counted = self._router.counted
+        for number, opened in list(self._open.items()):
+            for dispatcher in [each for each in opened.missing if each >= counted]:
+                self._settle(number, dispatcher)
 
     def _settle(self, number: int, dispatcher: int) -> None:
         opened = self._open.get(number)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, MutableMapping
 from ps2stream.merger.dedup import DedupWindow
 from ps2stream.protocol.messages.objects import MatchRelease, WatermarkNotice
 from ps2stream.protocol.messages.updates import MergerQueries
+from ps2stream.protocol.producer_map import count_marked
 
 
 class DispatcherWindows:
@@ -14,13 +15,15 @@ class DispatcherWindows:
     are in `recovered`, by dispatcher, perhaps with some of dispatchers that came later.
 
     Messages say how many dispatchers there are. A new one is known from the first message on whose
-    watermark may be above the LSN from which on it counts (docs/decisions/0037).
+    watermark may be above the LSN from which on it counts; one that has left has no open batch
+    (docs/decisions/0037, 0038).
     """
 
     def __init__(self, dispatchers: int, recovered: MutableMapping[int, DedupWindow]) -> None:
         self._recovered = recovered
         self._windows = [self._take_window(i) for i in range(dispatchers)]
         self._is_informed = False
+        self._counted = 0  # the latest mark of the number of dispatchers
 
     def __iter__(self) -> Iterator[DedupWindow]:
         return iter(self._windows)
@@ -62,11 +65,18 @@ class DispatcherWindows:
         """Returns the ranges of offsets that are done: dispatcher, first and end."""
         return [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
 
-    def _count(self, dispatchers: int) -> None:
-        """Notes that there are so many dispatchers, 0 for as many as at the start. A new one counts
-        with the lowest watermark of the others: its batches have higher LSNs."""
+    def _count(self, mark: int) -> None:
+        """Notes how many dispatchers there are, by a mark; 0 for as many as at the start. A new one
+        counts with the lowest watermark of the others: its batches have higher LSNs. What one that
+        has left had done is kept, as a repeat may yet arrive when it is there again."""
         self._is_informed = True
-        lowest = self.watermark if dispatchers > len(self._windows) else 0
+        if mark <= self._counted:
+            return
+        self._counted, dispatchers = mark, count_marked(mark)
+        while len(self._windows) > dispatchers:
+            self._recovered[len(self._windows) - 1] = self._windows[-1]
+            del self._windows[-1]
+        lowest = self.watermark
         while len(self._windows) < dispatchers:
             window = self._take_window(len(self._windows))
             window.advance(lowest)

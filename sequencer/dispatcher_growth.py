@@ -1,8 +1,9 @@
-"""The sequencer's part when dispatchers join (docs/decisions/0037).
+"""The sequencer's part when dispatchers join or leave (docs/decisions/0037, 0038).
 
 A request for more dispatchers is granted once they run: a record of the ledger then has the new
-number, and from then on they count. Producers move to them, with their windows; the dispatchers
-report when they hold these, and another record says that nothing is left where it was before.
+number, and from then on they count. Producers move, with their windows; the dispatchers report when
+they hold these, and those that leave when nothing of them is under way. Then another record says
+that nothing is left where it was before, and those that have left count no more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.handover import DispatchersReply, DispatchersRequest
-from ps2stream.protocol.messages.publications import WindowsHeld
+from ps2stream.protocol.messages.publications import DispatcherEmptied, WindowsHeld
 from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.sequencer.followers import FollowerProgress
 from ps2stream.sequencer.plan_changes import PlanChangeDriver
@@ -39,12 +40,13 @@ class DispatcherGrowth:
         self._first = ProducerMap.first(first)
         self._wanted = (0, 0)  # requested dispatchers, and for how many ticks they are wanted
         self._held: set[int] = set()  # dispatchers that hold the windows of their producers
+        self._emptied: dict[int, int] = {}  # those that may leave: the end of their valid objects
         moves.listeners.append(self._follow)
         self._follow()
 
     @property
     def producers(self) -> ProducerMap:
-        """How many dispatchers count."""
+        """How many dispatchers there are."""
         return self._moves.maps.producers or self._first
 
     @property
@@ -56,15 +58,15 @@ class DispatcherGrowth:
         }  # fmt: skip
 
     def counts(self, dispatcher: int) -> bool:
-        """Returns whether this dispatcher is one yet."""
-        return dispatcher < self.producers.dispatchers
+        """Returns whether this dispatcher is one yet, or still."""
+        return dispatcher < self.producers.counted
 
     def run(self, dispatchers: int) -> int:
-        """Takes the number of dispatchers that run now, or will at once; returns how many should.
-        One that runs goes on, even if it has been wanted in vain."""
+        """Takes the number of dispatchers that run now, or will at once; returns how many
+        should."""
         self.running[:] = [Address("dispatcher", i) for i in range(dispatchers)]
         self._list_peers()
-        return max(self._wanted[0], len(self.running))
+        return max(self._wanted[0], self.producers.counted)
 
     def tick(self) -> list[Send]:
         """Does periodic work, ten times a second."""
@@ -72,10 +74,14 @@ class DispatcherGrowth:
         self._wanted = (dispatchers, left - 1) if left > 1 else (0, 0)
         return self._finish()
 
-    def note_held(self, frame: WindowsHeld) -> list[Send]:
-        """Notes that a dispatcher holds the windows of all producers that it remembers."""
+    def note(self, frame: WindowsHeld | DispatcherEmptied) -> list[Send]:
+        """Notes that a dispatcher holds the windows of all producers that it remembers, or that
+        nothing of one that leaves is under way."""
         if self.producers.is_moving and frame.lsn == self.producers.lsn:
-            self._held.add(frame.dispatcher)
+            if isinstance(frame, WindowsHeld):
+                self._held.add(frame.dispatcher)
+            else:
+                self._emptied[frame.dispatcher] = frame.left_out
         return self._finish()
 
     def answer(self, request: DispatchersRequest, lsn: int) -> list[Send]:
@@ -90,7 +96,7 @@ class DispatcherGrowth:
         except Unavailable as error:
             problem, wait = str(error), 1
         reply = DispatchersReply.make(request.seq, self.producers, wait, problem)
-        return [*out, Send(self.running[request.dispatcher], reply)]
+        return [*out, Send(Address("dispatcher", request.dispatcher), reply)]
 
     def _begin(self, dispatchers: int, owner: int, lsn: int) -> tuple[str, list[Send]]:
         """Returns why nothing is done, or what is to be sent. Raises Unavailable while not all of
@@ -98,9 +104,6 @@ class DispatcherGrowth:
         now = self.producers
         if not dispatchers or dispatchers == now.dispatchers:
             return "", []
-        if dispatchers < now.dispatchers:
-            problem = "fewer need a restart with another number in the setting dispatchers"
-            return f"dispatchers: {now.dispatchers} are running; {problem}", []
         if now.is_moving:
             count = now.dispatchers
             return f"dispatchers: producers still move to {count} of them; try again later", []
@@ -113,15 +116,19 @@ class DispatcherGrowth:
                 "others are being started"
             )
         self._wanted = (0, 0)
-        return "", self._record(now.grown(dispatchers, lsn + 1), owner)
+        return "", self._record(now.changed(dispatchers, lsn + 1), owner)
 
     def _finish(self) -> list[Send]:
-        """Ends the change if every dispatcher holds the windows of its producers."""
+        """Ends the change if every dispatcher holds the windows of its producers, and nothing of
+        those that leave is under way."""
         producers = self.producers
         if not producers.is_moving or not self._held >= set(range(producers.dispatchers)):
             return []
+        if not self._emptied.keys() >= set(range(producers.dispatchers, producers.before)):
+            return []
         try:
-            return self._record(producers.finished(), self._followers.first)
+            finished = producers.finished(max(self._emptied.values(), default=0))
+            return self._record(finished, self._followers.first)
         except StoreFailed:
             raise
         except Unavailable:
@@ -133,14 +140,15 @@ class DispatcherGrowth:
     def _follow(self) -> None:
         """Follows what the ledger says."""
         self._held.clear()
+        self._emptied.clear()
         self._list_peers()
-        dispatchers = self.producers.dispatchers
+        dispatchers = self.producers.counted
         self._followers.count_dispatchers(dispatchers)
         self._plans.count_dispatchers(dispatchers)
 
     def _list_peers(self) -> None:
         """Makes the dispatchers that run, or count, peers, and no others."""
-        for index in range(len(self.running), self.producers.dispatchers):
+        for index in range(len(self.running), self.producers.counted):
             self.running.append(Address("dispatcher", index))
         others = [peer for peer in self._peers if peer.role != "dispatcher"]
         self._peers[:] = [*others, *self.running]

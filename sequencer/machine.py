@@ -23,7 +23,7 @@ from ps2stream.protocol.messages.plan import (
     TransferDone,
     TransferRequest,
 )
-from ps2stream.protocol.messages.publications import WindowsHeld
+from ps2stream.protocol.messages.publications import DispatcherEmptied, WindowsHeld
 from ps2stream.protocol.messages.sessions import SessionRequest
 from ps2stream.protocol.messages.updates import (
     AppliedReport,
@@ -212,11 +212,11 @@ class SequencerMachine:
                 return self._answer_fetch(frame)
             case LookupRequest():
                 found = self._sessions.look_up(frame, self._live)
-                return [Send(self._dispatchers[frame.dispatcher], found)]
+                return [Send(Address("dispatcher", frame.dispatcher), found)]
             case SessionRequest():
-                return [Send(self._dispatchers[frame.dispatcher], self._sessions.grant(frame))]
+                return [Send(Address("dispatcher", frame.dispatcher), self._sessions.grant(frame))]
             case TokensRequest():
-                return [Send(self._dispatchers[frame.dispatcher], self._tokens.change(frame))]
+                return [Send(Address("dispatcher", frame.dispatcher), self._tokens.change(frame))]
             case TransferRequest():
                 return self._plans.answer_transfer(frame, self._lsn)
             case TransferDone():
@@ -226,9 +226,9 @@ class SequencerMachine:
             case SessionsHeld():
                 return self._moves.note_held(frame)
             case MergersRequest():
-                return self._moves.answer(frame, self._dispatchers[frame.dispatcher], self._lsn)
-            case WindowsHeld():
-                return self._growth.note_held(frame)
+                return self._moves.answer(frame, Address("dispatcher", frame.dispatcher), self._lsn)
+            case WindowsHeld() | DispatcherEmptied():
+                return self._growth.note(frame)
             case DispatchersRequest():
                 return self._growth.answer(frame, self._lsn)
             case PlanChangeRequest():
@@ -242,7 +242,7 @@ class SequencerMachine:
         is full, every row is UNAVAILABLE. Raises StoreFailed if only a restart shows the result."""
         fresh, decisions = self._answers.sift(requests)
         out = self._decide_requests(fresh, decisions) if fresh else []
-        return out + [Send(self._dispatchers[key[0]], d) for key, d in decisions.items()]
+        return out + [Send(Address("dispatcher", key[0]), d) for key, d in decisions.items()]
 
     def _decide_requests(
         self, requests: dict[RequestKey, UpdateRequest], decisions: dict[RequestKey, UpdateDecision]

@@ -131,7 +131,7 @@ class SessionMoves:
             target = self.maps.now.mergers
             return f"mergers: sessions are still moving to {target} mergers; try again later", []
         if self.maps.is_changing:
-            return "mergers: dispatchers are joining; try again later", []
+            return "mergers: the number of dispatchers is changing; try again later", []
         if mergers > self._running:
             self._wanted = (mergers, ASKED_TICKS)
             raise Unavailable(

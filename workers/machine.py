@@ -26,6 +26,7 @@ from ps2stream.protocol.messages.objects import (
 )
 from ps2stream.protocol.messages.plan import TransferChunk
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, WorkerUpdates
+from ps2stream.protocol.producer_map import count_marked
 from ps2stream.protocol.rows import UpdateKind
 from ps2stream.protocol.session_map import SessionMap
 from ps2stream.routing.plan_follower import PlanFollower
@@ -87,6 +88,7 @@ class WorkerMachine:
         self._store = store(tagger.grid, None if saved is None else self._resume_parts(saved))
         self._frozen = False
         self._watermarks = [0] * dispatchers
+        self._counted = 0  # the latest mark of their number
         self._pending = WaitingObjects()
         self._load = LoadCounter(index, tagger.grid)
         self.objects = self.batches = self.matches = 0  # matched, and the pairs found
@@ -200,10 +202,14 @@ class WorkerMachine:
     def _note_watermark(self, frame: RoutedObjects | WorkerUpdates | WatermarkNotice) -> None:
         """Notes a dispatcher's watermark; it never falls, though messages may overtake each
         other. A dispatcher that is new counts from the first message on whose watermark may be
-        above the LSN from which on it accepts objects (docs/decisions/0037)."""
+        above the LSN from which on it accepts objects; one that has left has no open batch
+        (docs/decisions/0037, 0038)."""
         before, marks, sender = self.watermark, self._watermarks, frame.dispatcher
-        marks += [before] * (frame.dispatchers - len(marks))
-        if sender < len(marks):  # otherwise it has accepted nothing yet
+        if frame.dispatchers > self._counted:
+            self._counted, count = frame.dispatchers, count_marked(frame.dispatchers)
+            marks += [before] * (count - len(marks))
+            del marks[count:]
+        if sender < len(marks):  # otherwise it has accepted nothing yet, or has left
             marks[sender] = max(marks[sender], frame.watermark)
         if self.watermark > before:
             self._store.purge(self.watermark)

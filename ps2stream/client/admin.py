@@ -151,8 +151,10 @@ class AdminCaller(Caller):
         return MergerScale(found.mergers, found.lsn, found.moving)
 
     def scale_dispatchers(self, dispatchers: int = 0) -> DispatcherScale:
-        """Lets dispatchers join until there are so many, or only reports how far that is if it is
-        0. Waits for dispatchers to start. Needs the scope admin."""
+        """Lets dispatchers join, or leave, until there are so many, or only reports how far that is
+        if it is 0. Waits for dispatchers to start. Those with the highest numbers leave: they
+        refuse calls, end their streams, and stop once all that they accepted is complete. Needs
+        the scope admin."""
         request = request_of(admin_pb2.ScaleDispatchersRequest, dispatchers=dispatchers)
         found = self._call_rpc(
             f"{ADMIN}ScaleDispatchers", request, admin_pb2.ScaleDispatchersResponse

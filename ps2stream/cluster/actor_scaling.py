@@ -1,8 +1,8 @@
-"""Scaling of the workers to the number that the plans need, and of the mergers to the number that
-the tables of sessions need: more are started before a change begins, and those that own nothing are
-stopped once it is done.
+"""Scaling of the workers to the number that the plans need, of the mergers to the number that the
+tables of sessions need, and of the dispatchers to the number that count: more are started before a
+change begins, and those that are needed no more are stopped once it is done.
 
-The sequencer knows both numbers, and refuses a change that needs more actors than run. So the
+The sequencer knows the numbers, and refuses a change that needs more actors than run. So the
 lower number is reported to it first, and actors are stopped unless they are needed by then.
 """
 

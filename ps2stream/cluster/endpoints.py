@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,18 @@ class DispatcherEndpoints:
         now = self._targets[dispatcher] = target(settings.host, port, home or here())
         if before not in (None, now):
             log.warning("dispatcher-%d now listens at %s", dispatcher, now)
+
+    def forget(self, dispatcher: int) -> None:
+        """Forgets the endpoint of a dispatcher that has left. Another one of its number listens at
+        the same port again, if there ever is one."""
+        self._targets.pop(dispatcher, None)
+
+    def announce(self, dispatchers: Sequence[Any]) -> list[str]:
+        """Lets these actors know where clients reach the dispatchers, and returns that."""
+        targets = self.targets
+        for dispatcher in dispatchers:
+            dispatcher.locate.remote(targets)
+        return targets
 
     def note_refusal(self, dispatcher: int, error: Exception) -> None:
         """Logs, once, that the endpoint of a dispatcher could not be opened for now."""

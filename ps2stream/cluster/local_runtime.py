@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -95,7 +95,10 @@ class LocalRuntime:
     def status(self) -> dict[str, Any]:
         """Returns the counters of every machine, by name (`worker-0`). Raises Unavailable after
         `close`."""
-        found = {Address("dispatcher", i): edge.status() for i, edge in enumerate(self.edges)}
+        found: dict[Address, dict[str, Any]] = {}
+        for i, edge in enumerate(self.edges[:]):
+            with suppress(Unavailable):  # it has left
+                found[Address("dispatcher", i)] = edge.status()
         call = begin_call()
         self._events.put(StatusRequested(call))
         found |= call.result()
@@ -124,7 +127,10 @@ class LocalRuntime:
                 case StatusRequested(call):
                     call.set_result(self._list_figures())
                 case (to, what):
-                    self._inboxes[to].append(what)
+                    if (inbox := self._inboxes.get(to)) is not None:
+                        inbox.append(what)
+                    else:
+                        _refuse_event(event)  # a dispatcher that has left
         return (
             self._handle_inbox(of_dispatchers=False)
             or self._sync_logs()
@@ -213,7 +219,7 @@ class LocalRuntime:
         self._post_sends(self._controller.tick())
         self._scale_workers()
         self._scale_mergers()
-        self._start_dispatchers()
+        self._scale_dispatchers()
         self._report_logs()
         for worker in self._workers:
             self._post_sends(worker.tick())
@@ -254,8 +260,8 @@ class LocalRuntime:
         self._make_inboxes()
         self._sequencer.run_actors("merger", len(self._mergers))
 
-    def _start_dispatchers(self) -> None:
-        """Starts the dispatchers that were requested."""
+    def _scale_dispatchers(self) -> None:
+        """Runs as many dispatchers as count, or were requested."""
         wanted = self._sequencer.run_actors("dispatcher", len(self._drivers))
         if wanted == len(self._drivers):
             return
@@ -267,6 +273,8 @@ class LocalRuntime:
                 log.warning("dispatcher-%d was not started: %s", dispatcher.index, error)
                 break
             self._add_dispatcher(dispatcher)
+        while len(self._drivers) > wanted:
+            self._remove_dispatcher(Address("dispatcher", len(self._drivers) - 1))
         self._make_inboxes()
         self._sequencer.run_actors("dispatcher", len(self._drivers))
 
@@ -286,9 +294,19 @@ class LocalRuntime:
     def _remove_merger(self, merger: Address) -> None:
         self._mergers.pop().end()
         self._busy.discard(merger.index)
-        self._unsynced.discard(merger)
-        del self._reporters[merger]
-        log = self._logs.pop(merger)
+        self._remove_log(merger)
+
+    def _remove_dispatcher(self, dispatcher: Address) -> None:
+        self.edges.pop()
+        self._drivers.pop()
+        self._routing.discard(dispatcher)
+        self._remove_log(dispatcher)
+
+    def _remove_log(self, owner: Address) -> None:
+        """Closes the log of an actor that is needed no more."""
+        self._unsynced.discard(owner)
+        del self._reporters[owner]
+        log = self._logs.pop(owner)
         log.sync()
         log.close()
 

@@ -56,6 +56,7 @@ class LocalService(RunningService):
         self._unopened = ""  # why a dispatcher that joined has no endpoint yet
         self._servers: list[GrpcServer] = []
         self._private: list[GrpcServer] = []
+        self._served: list[DispatcherEdge] = []  # by `_servers`
         self._runtime: LocalRuntime | None = None
         self._metrics: MetricsPort | None = None
         self._place = place
@@ -86,10 +87,12 @@ class LocalService(RunningService):
             return {}
         found = runtime.status()
         found["sequencer-0"] |= disk(self._place.folder) | self._promises
-        for i, server in enumerate(self._servers):
-            found[f"dispatcher-{i}"] |= server.status()
-        for name, archived in self._archived.items():
-            found[name] |= archived.status()
+        running = {name: part for name, part in found.items() if name.startswith("dispatcher")}
+        for i, server in enumerate(self._servers[: len(running)]):
+            running[f"dispatcher-{i}"] |= server.status()
+        for name, part in running.items():
+            if (archived := self._archived.get(name)) is not None:
+                part |= archived.status()
         return found | self._replanning.status()
 
     def _open_log(self, address: Address) -> Log:
@@ -110,8 +113,19 @@ class LocalService(RunningService):
         index, settings = len(self._servers), self._settings
         port = find_port(settings, index)
         self._servers.append(serve(edge, settings.host, port, settings.security))
+        self._served.append(edge)
         if (path := self._replanning.socket(index)) is not None:
             self._private.append(serve_privately(edge, path))
+
+    def _close_endpoint(self) -> None:
+        """Closes the endpoint of the last dispatcher, which has left."""
+        self._served.pop()
+        self._replanning.forget(len(self._served))
+        servers = [self._servers.pop(), *self._private[len(self._servers) :]]
+        del self._private[len(self._servers) :]
+        self._list_endpoints()
+        for server in servers:
+            server.stop(1.0)
 
     def _list_endpoints(self) -> None:
         """Lets all dispatchers know where clients reach them."""
@@ -120,7 +134,11 @@ class LocalService(RunningService):
             edge.endpoints = self.targets
 
     def _open_endpoints(self, edges: Sequence[DispatcherEdge]) -> None:
-        """Opens the endpoints of dispatchers that have joined; a port may be in use for now."""
+        """Opens the endpoints of dispatchers that have joined, and closes those of dispatchers that
+        have left; a port may be in use for now."""
+        served, edges = self._served, list(edges)
+        while served and (len(served) > len(edges) or served[-1] is not edges[len(served) - 1]):
+            self._close_endpoint()
         for edge in edges[len(self._servers) :]:
             if not edge.machine.router.ready:
                 return

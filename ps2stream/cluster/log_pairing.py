@@ -258,8 +258,10 @@ def _note_dispatchers(recorded: str | None, dispatchers: int, store: Store) -> N
     if recorded is None or int(recorded.split()[0]) == dispatchers:
         return
     lsn, no_rows = store.lsn + 1, packed(no_queries())
-    producers = ProducerMap.first(dispatchers)._replace(lsn=lsn)
-    record = _find_tables(store, 1)._replace(producers=producers).record()
+    tables = _find_tables(store, 1)
+    left_out = 0 if tables.producers is None else tables.producers.left_out
+    producers = ProducerMap.first(dispatchers)._replace(lsn=lsn, left_out=left_out)
+    record = tables._replace(producers=producers).record()
     batch = LedgerBatch(lsn, lsn, 0, 0, 0, no_rows, sessions=record)
     store.commit(describe_change(batch, watermark=0))
 

@@ -287,6 +287,10 @@ class RayService(RunningService):
         with self._lock:
             actor = self._actors.pop(address)
             del self._peers[address]
+        if address.role == "dispatcher":
+            self._endpoints.forget(address.index)
+            self._replanning.forget(address.index)
+            self.targets = self._endpoints.announce(self._list_dispatchers())
         self._announce_peers({address: None}, self._list_others(address))
         try:
             self._get_result(actor.stop.remote(), intervals.LEAVE_S)
@@ -371,9 +375,7 @@ class RayService(RunningService):
     def _open_endpoint(self, address: Address) -> None:
         """Opens a dispatcher's endpoint, and makes it known to all."""
         self._endpoints.open(address.index, self._actors[address], self._peers[address].home)
-        self.targets = self._endpoints.targets
-        for dispatcher in self._list_dispatchers():
-            dispatcher.locate.remote(self.targets)
+        self.targets = self._endpoints.announce(self._list_dispatchers())
 
     def _silent_s(self, address: Address) -> float:
         return 0.0 if self._supervisor is None else self._supervisor.silent_s(address)

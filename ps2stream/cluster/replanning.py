@@ -51,9 +51,8 @@ class PeriodicReplanning:
     ) -> None:
         self._folder = folder
         self._every_s = settings.replan_s
-        targets = [f"unix:{self._socket_path(i)}" for i in range(settings.dispatchers)]
-        command = ["replan", "--json", "--engine", settings.replan_engine, "--server", targets[0]]
-        command += [word for target in targets for word in ("--from-service", target)]
+        self._dispatchers: set[int] = set()  # those that listen
+        command = ["replan", "--json", "--engine", settings.replan_engine]
         command += ["--migrate"] if settings.replan_migrate else []
         if settings.costs is not None:
             command += ["--costs", str(settings.costs)]
@@ -68,7 +67,12 @@ class PeriodicReplanning:
 
     def socket(self, dispatcher: int) -> Path | None:
         """Returns the path of the socket that a dispatcher should listen at; None: at none."""
+        self._dispatchers.add(dispatcher)
         return self._socket_path(dispatcher) if self._every_s else None
+
+    def forget(self, dispatcher: int) -> None:
+        """Asks a dispatcher that has left no more."""
+        self._dispatchers.discard(dispatcher)
 
     def start(self) -> None:
         if self._every_s:
@@ -90,6 +94,13 @@ class PeriodicReplanning:
             return {}
         return {"replanning-0": {"failure": "", **self._counts, **self._last}}
 
+    def _list_servers(self) -> list[str]:
+        """Returns the options that name the dispatchers: the first one is told, all are asked."""
+        dispatchers = sorted(self._dispatchers.copy()) or [0]
+        targets = [f"unix:{self._socket_path(i)}" for i in dispatchers]
+        asked = [word for target in targets for word in ("--from-service", target)]
+        return ["--server", targets[0], *asked]
+
     def _socket_path(self, dispatcher: int) -> Path:
         return self._folder / f"dispatcher-{dispatcher}.grpc"
 
@@ -107,7 +118,7 @@ class PeriodicReplanning:
             if self._stopping.is_set():
                 return
             child = self._child = subprocess.Popen(
-                self._command,
+                [*self._command, *self._list_servers()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -16,7 +16,7 @@ from ps2stream.errors import invalid
 @click.option("--workers", type=click.IntRange(1, 1024), help="Number of workers after the change.")
 @click.option("--mergers", type=click.IntRange(1, 64), help="Number of mergers after the change.")
 @click.option(
-    "--dispatchers", type=click.IntRange(1, 64), help="Number of dispatchers, not lower than now."
+    "--dispatchers", type=click.IntRange(1, 64), help="Number of dispatchers after the change."
 )
 @wait_option
 @server_option
@@ -42,7 +42,9 @@ def scale(
     open.
 
     New dispatchers are started, and take over producers with what they remember of these. The
-    status lists where they listen. Fewer dispatchers need a restart.
+    status lists where they listen. Dispatchers that are removed, those with the highest numbers,
+    refuse calls and end their streams, so that clients go to others, and stop once all that they
+    have accepted is complete. What is still valid of it meets no new queries.
     """
     if [workers, mergers, dispatchers].count(None) != 2:
         raise invalid("workers", "give one of --workers, --mergers and --dispatchers")
@@ -88,9 +90,13 @@ def _scale_dispatchers(output: CommandOutput, server: str, dispatchers: int, wai
         output.emit({"event": "began", "dispatchers": dispatchers, "lsn": found.lsn}, line)
         if not wait:
             return
+        endpoints = list(client.status()["endpoints"])
+    if set(server.split(",")) & set(endpoints[dispatchers:]):  # one that leaves answers no more
+        server = ",".join(endpoints[:dispatchers])
+    with output.connect(server, START_S) as client:
         with StepReporter(output) as report:
-            report("producers move to the new dispatchers, which open their ports")
-            while found.moving or len(client.status()["endpoints"]) < found.dispatchers:
+            report("producers move, and dispatchers open or close their ports")
+            while found.moving or len(client.status()["endpoints"]) != found.dispatchers:
                 time.sleep(LOOK_S)
                 found = client.scale_dispatchers()
         endpoints = list(client.status()["endpoints"])

@@ -75,6 +75,15 @@ class ProducerRecord(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class ForgottenRecord(Frame):
+    """A note that no window before this record counts: they are of the time before the dispatcher
+    left, and it has joined again at the LSN `lsn`."""
+
+    KIND = 99
+    lsn: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class ValidObjectsRecord(Frame):
     """Objects that are still valid, written again so that the log may be trimmed before them: the
     encoded ObjectRows, and the offset and the LSN of each."""
@@ -90,14 +99,16 @@ class ValidityRecord(Frame):
     """A note of what is done and what is gone: every insert with retro up to the LSN `done` was
     matched against the valid objects, with what the `parts` RetroRecords before this hold, and
     none of those objects has an end up to `horizon`, Unix ms. `left_out`: the latest end of the
-    objects of dispatchers that the service was started without."""
+    objects of dispatchers that the service was started without, and of those that were given up;
+    given_up = 1: no object before this record counts, as the dispatcher leaves."""
 
     KIND = 62
-    ADDED = 1
+    ADDED = 2
     done: int
     horizon: int
     parts: int
     left_out: int
+    given_up: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

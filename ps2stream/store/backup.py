@@ -57,8 +57,8 @@ def back_up(source: Path, target: Path) -> BackupContents:
 
     Raises DataDirectoryError when something cannot be read or is damaged, FailedPrecondition
     when `target` holds something or lies in `source`, or the logs are elsewhere, or sessions have
-    moved between mergers, or dispatchers joined, meanwhile. The manifest is written last: a copy
-    without one is no backup.
+    moved between mergers, or dispatchers joined or left, meanwhile. The manifest is written last: a
+    copy without one is no backup.
     """
     if not (source / LEDGER).exists():
         raise DataDirectoryError(f"{source}: has no ledger.db, so it is not a data directory")

@@ -295,11 +295,13 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ScaleDispatchers(self, request, context):
-        """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+        """Lets dispatchers join or leave, or reports how far that is. GetStatus lists where they listen.
+        Those with the highest numbers leave: they refuse calls with UNAVAILABLE, end their streams, and
+        stop once all that they accepted is complete.
 
         Scope: admin.
-        FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
-        already, or sessions are moving between mergers.
+        FAILED_PRECONDITION: dispatchers are joining or leaving already, or sessions are moving between
+        mergers.
         UNAVAILABLE: the new dispatchers are starting; try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

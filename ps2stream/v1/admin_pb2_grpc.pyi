@@ -138,11 +138,13 @@ class AdminStub:
     UNAVAILABLE: the new mergers are starting; try again.
     """
     ScaleDispatchers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleDispatchersRequest, _admin_pb2.ScaleDispatchersResponse]
-    """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+    """Lets dispatchers join or leave, or reports how far that is. GetStatus lists where they listen.
+    Those with the highest numbers leave: they refuse calls with UNAVAILABLE, end their streams, and
+    stop once all that they accepted is complete.
 
     Scope: admin.
-    FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
-    already, or sessions are moving between mergers.
+    FAILED_PRECONDITION: dispatchers are joining or leaving already, or sessions are moving between
+    mergers.
     UNAVAILABLE: the new dispatchers are starting; try again.
     """
 
@@ -256,11 +258,13 @@ class AdminAsyncStub(AdminStub):
     UNAVAILABLE: the new mergers are starting; try again.
     """
     ScaleDispatchers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleDispatchersRequest, _admin_pb2.ScaleDispatchersResponse]  # type: ignore[assignment]
-    """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+    """Lets dispatchers join or leave, or reports how far that is. GetStatus lists where they listen.
+    Those with the highest numbers leave: they refuse calls with UNAVAILABLE, end their streams, and
+    stop once all that they accepted is complete.
 
     Scope: admin.
-    FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
-    already, or sessions are moving between mergers.
+    FAILED_PRECONDITION: dispatchers are joining or leaving already, or sessions are moving between
+    mergers.
     UNAVAILABLE: the new dispatchers are starting; try again.
     """
 
@@ -473,11 +477,13 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ScaleDispatchersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ScaleDispatchersResponse, _abc.Awaitable[_admin_pb2.ScaleDispatchersResponse]]:
-        """Lets more dispatchers join, or reports how far that is. GetStatus lists where they listen.
+        """Lets dispatchers join or leave, or reports how far that is. GetStatus lists where they listen.
+        Those with the highest numbers leave: they refuse calls with UNAVAILABLE, end their streams, and
+        stop once all that they accepted is complete.
 
         Scope: admin.
-        FAILED_PRECONDITION: fewer dispatchers, which need a restart; or dispatchers are joining
-        already, or sessions are moving between mergers.
+        FAILED_PRECONDITION: dispatchers are joining or leaving already, or sessions are moving between
+        mergers.
         UNAVAILABLE: the new dispatchers are starting; try again.
         """
 

@@ -1,5 +1,6 @@
 """A service under load that more dispatchers join, while actors are killed: what is delivered is
-what the oracle finds, and each publication with a producer and a seq is there once."""
+what the oracle finds, and each publication with a producer and a seq is there once. And one that a
+dispatcher leaves."""
 
 from __future__ import annotations
 
@@ -132,3 +133,29 @@ def test_dispatchers_join_under_load_while_actors_die(tmp_path: Path, tweets: Pa
         assert client.scale_dispatchers().dispatchers == len(service.targets) == MOST
         for (producer, seq), answer in list(repeating.answers.items())[-20:]:
             assert publish_once(client, producer, seq, TEXT) == answer
+
+
+def test_a_dispatcher_leaves(tmp_path: Path) -> None:
+    settings = Settings(port=0, hot="off", adjust="off", data_dir=tmp_path / "data", dispatchers=2)
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        client.insert("q", TEXT, session="s")
+        both = ",".join(reversed(service.targets))
+        pid = service.status()["dispatcher-1"]["pid"]
+        with Client(both, timeout=90) as other, other.subscribe("s") as stream:
+            answers = {p: publish_once(other, p, 1, TEXT) for p in PRODUCERS}
+            joined(service, client, 1)
+            answers |= {f"{p} again": publish_once(other, f"{p} again", 1, TEXT) for p in PRODUCERS}
+            found = sorted(next(stream).object_id for _ in answers)
+            assert found == sorted(f"{producer}/1" for producer in answers)
+        for producer, answer in answers.items():
+            assert publish_once(client, producer, 1, TEXT) == answer
+        names = [name for name in service.status() if name.startswith("dispatcher")]
+        assert names == ["dispatcher-0"]
+        deadline = time.monotonic() + 60
+        while Path(f"/proc/{pid}").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        joined(service, client, 2)
+        with Client(service.targets[1], timeout=90) as other:
+            for producer, answer in answers.items():
+                assert publish_once(other, producer, 1, TEXT) == answer

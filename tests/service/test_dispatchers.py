@@ -1,4 +1,5 @@
-"""Dispatchers that join a running service: the calls, the command, producers, a restart."""
+"""Dispatchers that join a running service, or leave it: the calls, the command, producers, a
+restart."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ps2stream.client.answers import Receipt
 from ps2stream.client.client import Client
 from ps2stream.client.scaling import DispatcherScale
 from ps2stream.cluster.running_service import RunningService
@@ -131,12 +133,107 @@ def test_the_number_outlasts_restarts_until_the_setting_changes(settings: Settin
         assert {p: publish_once(client, p, 1) for p in PRODUCERS} == answers
 
 
-def test_fewer_and_too_many_are_refused(service: RunningService, client: Client) -> None:
+def test_producers_and_streams_go_elsewhere_before_a_dispatcher_leaves(
+    service: RunningService, client: Client
+) -> None:
+    subscribe(client)
+    joined(service, client, 3)
+    targets = list(service.targets)
+    readers = []
+    for session in ("s0", "s1", "s2"):
+        readers.append(NumberedReader(",".join([targets[2], targets[0]]), session, 60))
+        readers[-1].start()
+    answers: dict[tuple[str, int], Receipt] = {}
+    first = {p: publish_once(client, p, 1, "a lake") for p in PRODUCERS}
+    stopping = threading.Event()
+
+    def keep_publishing(producer: str) -> None:
+        seq = 1
+        with Client(",".join(targets), timeout=90) as other:
+            while not stopping.is_set():
+                seq += 1
+                answers[producer, seq] = publish_once(other, producer, seq, "a lake")
+
+    threads = [threading.Thread(target=keep_publishing, args=(p,)) for p in PRODUCERS[:3]]
+    for thread in threads:
+        thread.start()
+    publish(client, 0, 20)
+    joined(service, client, 1)
+    publish(client, 20, 20)
+    stopping.set()
+    for thread in threads:
+        thread.join()
+    for producer, answer in first.items():
+        assert publish_once(client, producer, 1, "a lake") == answer
+    for (producer, seq), answer in answers.items():
+        assert publish_once(client, producer, seq, "a lake") == answer
+    assert [name for name in service.status() if name.startswith("dispatcher")] == ["dispatcher-0"]
+    assert [edge.sharers for edge in service._runtime.edges] == [1]  # type: ignore[attr-defined]
+    joined(service, client, 2)
+    with Client(service.targets[1], timeout=90) as other:
+        publish(other, 40, 20)
+        for producer, answer in first.items():
+            assert publish_once(other, producer, 1, "a lake") == answer
+    for reader in readers:
+        reader.check()
+
+
+def test_offsets_are_not_used_again_by_one_that_comes_back(settings: Settings) -> None:
+    places: list[tuple[int, int]] = []
+
+    def publish_there(service: RunningService) -> None:
+        with Client(service.targets[1], timeout=90) as other:
+            answer = other.publish([{"text": "a flood", "lon": 0.0, "lat": 0.0}])
+            places.append((answer.partition, answer.first_offset))
+
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        for _ in range(3):
+            joined(service, client, 2)
+            publish_there(service)
+            joined(service, client, 1)
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        assert client.scale_dispatchers().dispatchers == len(service.targets) == 1
+        joined(service, client, 2)
+        publish_there(service)
+    assert {partition for partition, _ in places} == {1}
+    offsets = [offset for _, offset in places]
+    assert offsets == sorted(set(offsets))
+
+
+def test_the_valid_objects_of_one_that_left_are_a_gap(
+    service: RunningService, client: Client
+) -> None:
+    joined(service, client, 2)
+    until = int(time.time() * 1000) + 3_600_000
+    for n, target in enumerate(service.targets):
+        with Client(target, timeout=90) as other:
+            post = {"id": f"o{n}", "text": "a flood", "lon": 0.0, "lat": 0.0, "until": until}
+            other.publish([post])
+    client.insert("before", "flood", session="before", retro=True)
+    joined(service, client, 1)
+    client.insert("after", "flood", session="after", retro=True)
+    client.insert("plain", "flood", session="plain")
+    client.publish([{"id": "last", "text": "a flood", "lon": 0.0, "lat": 0.0}])
+    gaps: dict[str, int] = {}
+    for session, ids in (
+        ("before", ["last", "o0", "o1"]), ("after", ["last", "o0"]), ("plain", ["last"])
+    ):  # fmt: skip
+        found: list[str] = []
+        gaps[session] = 0
+        with client.subscribe(session) as stream:
+            batches = stream.batches()
+            while len(found) < len(ids):
+                batch = next(batches)
+                gaps[session] += batch.gap is not None and batch.gap.count == 0
+                found += [match.object_id for match in batch]
+        assert sorted(found) == ids
+    assert gaps == {"before": 0, "after": 1, "plain": 0}
+
+
+def test_too_many_are_refused(service: RunningService, client: Client) -> None:
     assert client.scale_dispatchers(1) == DispatcherScale(1, 0, moving=False)
     found = joined(service, client, 2)
     assert client.scale_dispatchers(2) == found
-    with pytest.raises(FailedPrecondition, match="fewer need a restart with another number"):
-        client.scale_dispatchers(1)
     with pytest.raises(InvalidArgument, match="expected 1 to 64 dispatchers, or 0, got 65"):
         client.scale_dispatchers(65)
 
@@ -149,6 +246,10 @@ def test_the_command_waits_for_the_ports(service: RunningService, client: Client
     assert len(service.targets) == 3
     again = lines(run(service, "scale", "--dispatchers", "3", "--json"))
     assert [line["event"] for line in again] == ["in_force"]
+    fewer = lines(run(service, "scale", "--dispatchers", "1", "--wait", "--json"))
+    assert [line["event"] for line in fewer] == ["began", "done"]
+    assert fewer[1]["endpoints"] == service.targets
+    assert len(service.targets) == 1
 
 
 def take_second_port() -> tuple[int, socket.socket]:
@@ -189,7 +290,7 @@ def test_a_change_goes_on_after_a_restart_and_is_in_no_backup_before(settings: S
     folder = Path(settings.data_dir)
     ledger = Ledger.open(folder, recorded(folder, "analysis") or "")
     lsn = ledger.lsn + 1
-    producers = ProducerMap.first(1).grown(2, lsn)
+    producers = ProducerMap.first(1).changed(2, lsn)
     record = SessionMaps(SessionMap.first(1), producers=producers).record()
     batch = LedgerBatch(lsn, lsn, 0, 0, 0, packed(no_queries()), nothing(), record)
     change = LedgerChange(batch, mergers=1, moves=f"{lsn} moving", dispatchers=producers.summary)

@@ -127,6 +127,19 @@ def test_it_migrates_where_that_is_set(tmp_path: Path, migrate: bool) -> None:
     assert ("--migrate" in command) == migrate
 
 
+def test_dispatchers_that_listen_are_asked(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, replan_s=1.0)
+    told = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    replans = PeriodicReplanning(settings, tmp_path, lambda counts: None, told)
+    paths = [replans.socket(dispatcher) for dispatcher in range(3)]
+    replans.forget(1)
+    replans.once()
+    [command] = replans.status()["replanning-0"]["said"]
+    asked = [command[i + 1] for i, word in enumerate(command) if word == "--from-service"]
+    assert asked == [f"unix:{paths[0]}", f"unix:{paths[2]}"]
+    assert command[command.index("--server") + 1] == asked[0]
+
+
 def test_it_ends_with_the_service(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     program = (

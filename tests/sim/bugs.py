@@ -75,6 +75,7 @@ from ps2stream.sequencer import (
     chunk_kernels,
     decide,
     decide_kernels,
+    dispatcher_growth,
     feed,
     followers,
     log_compaction,
@@ -1433,4 +1434,35 @@ def producers_come_without_their_windows() -> Iterator[None]:
 def windows_leave_before_publications_are_over() -> Iterator[None]:
     """A dispatcher gives windows away while publications of their producers are open."""
     with patch(identified.IdentifiedPublications, "open_producers", ()):
+        yield
+
+
+# --- dispatchers that leave ---------------------------------------------------------------
+
+
+@bug
+def dispatchers_leave_before_their_batches_are_complete() -> Iterator[None]:
+    """A dispatcher that leaves reports at once that nothing of it is under way."""
+    with patch(dispatcher_machine.DispatcherMachine, "_is_idle", True):
+        yield
+
+
+@bug
+def a_change_ends_before_windows_are_held() -> Iterator[None]:
+    """Windows are dropped where they were before they are durable where they go."""
+    finish = dispatcher_growth.DispatcherGrowth._finish
+
+    def hasty(self: Any) -> Any:
+        self._held |= set(range(self.producers.dispatchers))
+        return finish(self)
+
+    with patch(dispatcher_growth.DispatcherGrowth, "_finish", hasty):
+        yield
+
+
+@bug
+def nobody_hears_of_the_objects_of_those_that_left() -> Iterator[None]:
+    """A session does not learn that valid objects were given up which its query may have met."""
+    finished = producer_map.ProducerMap.finished
+    with patch(producer_map.ProducerMap, "finished", lambda self, left_out=0: finished(self)):
         yield

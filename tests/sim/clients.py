@@ -287,6 +287,9 @@ class Reader:
         def sink(data: bytes | Exception) -> bool:
             if process.shell.lapsed:
                 self.cluster.wrong(f"{process.name} delivers past its lease")
+            if isinstance(data, Unavailable):  # its dispatcher leaves
+                self.cluster.clock.after(1, self._left, inbox, number)
+                return False
             if isinstance(data, Exception):
                 inbox.over = True
                 self.cluster.clock.after(1, self._taken_over, inbox)
@@ -307,6 +310,10 @@ class Reader:
         if number == self._round and self.wanted:
             self._stream = self._inbox = None
             self.connect(self.rng.randrange(self.cluster.topology.dispatchers))
+
+    def _left(self, inbox: Inbox, number: int) -> None:
+        if inbox is self._inbox:
+            self._broken(number)
 
     def _taken_over(self, inbox: Inbox) -> None:
         if inbox is self._inbox:  # and not one whose answer got lost

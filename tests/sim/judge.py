@@ -128,7 +128,8 @@ class Judge:
         before = {key for key in missed if world.things[key[1]].lsn < key[0]}
         if not box.unknown:
             return set()
-        if not world.may_drop_valid and not world.clock.skews:
+        may_drop = world.may_drop_valid or world.left_out
+        if not may_drop and not world.clock.skews:
             world.wrong(f"{session} was told of objects that were dropped: {box.unknown}")
         return before
 

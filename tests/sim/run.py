@@ -89,6 +89,7 @@ def play(
     tried = Counter(event.what for event in events)
     tried["resumed"] += world.resumed
     tried["scaled"] += world.scaled
+    tried["departed"] += world.departed
     tried["retro"] += sum(
         thing.lsn < pair.handle
         for box in world.boxes.values()

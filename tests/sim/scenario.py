@@ -32,6 +32,8 @@ SCALED = 2000
 MOST_MERGERS = 4
 GROWN = 3000
 """Seeds from here on let dispatchers join."""
+SHRUNK = 4000
+"""Seeds from here on let them leave, too."""
 MOST_DISPATCHERS = 4
 REPLACED = ["r0", "r1", "r2", "r3"]
 """The ids of queries that are replaced; each is mostly of one session."""
@@ -334,8 +336,12 @@ class _Author:
         take part."""
         self.topology = dataclasses.replace(self.topology, most_dispatchers=MOST_DISPATCHERS)
         dispatchers = self.topology.dispatchers
-        while dispatchers < MOST_DISPATCHERS:
+        changes = rng.choice([1, 2, 3, 5]) if self.seed >= SHRUNK else MOST_DISPATCHERS
+        while changes and (dispatchers < MOST_DISPATCHERS or self.seed >= SHRUNK):
+            changes -= 1
             dispatchers += rng.choice([1, 1, 2])
+            if self.seed >= SHRUNK:
+                dispatchers = rng.randint(1, MOST_DISPATCHERS)
             at = int(rng.random() * self.peace * 0.8)
             where = rng.randrange(self.topology.dispatchers)
             self._add(at, "scale_dispatchers", where, min(dispatchers, MOST_DISPATCHERS))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.bugs import BUGS
 from tests.sim.run import run
-from tests.sim.scenario import GROWN, SCALED, UNCONTROLLED
+from tests.sim.scenario import GROWN, SCALED, SHRUNK, UNCONTROLLED
 from tests.support.shortening import IS_SHORT, choose_first
 
 PATIENCE = 200
@@ -119,6 +119,9 @@ FOUND_BY = {
     "windows_leave_before_publications_are_over": GROWN + 3,
     "receivers_do_not_count_new_dispatchers": GROWN + 11,
     "nobody_waits_for_new_dispatchers": GROWN + 129,
+    "dispatchers_leave_before_their_batches_are_complete": SHRUNK + 30,
+    "a_change_ends_before_windows_are_held": SHRUNK + 1,
+    "nobody_hears_of_the_objects_of_those_that_left": SHRUNK + 32,
 }
 PLANTED = list(FOUND_BY)[:: 3 if IS_SHORT else 1]
 """Those that are planted: in CI every third, of each room some."""

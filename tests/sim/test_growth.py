@@ -1,5 +1,5 @@
-"""Dispatchers that join, whoever dies at whatever step: nothing is lost, nothing comes twice, and
-it ends."""
+"""Dispatchers that join or leave, whoever dies at whatever step: nothing is lost, nothing comes
+twice, and it ends."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from unittest import mock
 
 import pytest
 
+from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.window_moves import WindowMoves
 from ps2stream.sequencer.machine import SequencerMachine
 from tests.sim.moving import CLIENTS, worlds_of
 from tests.sim.run import play
-from tests.sim.scenario import GROWN, Event, Scenario, scenario
+from tests.sim.scenario import GROWN, SHRUNK, Event, Scenario, scenario
 from tests.support.shortening import choose_first
 
 STEPS = ("recorded", "asked", "arrived")
-GROWTHS = (2, 4)
-"""The numbers of dispatchers that are requested, one after the other."""
+GROWTHS = (1, 2, 4)
+"""The numbers of dispatchers: the first one, and those that are requested, one after the other."""
+SHRINKS = (4, 2, 1, 3)
 
 
-def with_growth(seed: int) -> Scenario:
-    """Clients, some of whom repeat publications, and dispatchers that join amid what they do."""
+def with_changes(seed: int, numbers: tuple[int, ...]) -> Scenario:
+    """Clients, some of whom repeat publications, and dispatchers that join or leave amid what they
+    do."""
     script = scenario(seed)
-    topology = dataclasses.replace(script.topology, dispatchers=1, most_dispatchers=max(GROWTHS))
-    events = [e for e in script.events if e.what in (*CLIENTS, "repeat")]
-    for n, wanted in enumerate(GROWTHS, 1):
-        events.append(Event(script.peace * n // 4, "scale_dispatchers", (n, wanted)))
+    first, most = numbers[0], max(numbers)
+    topology = dataclasses.replace(script.topology, dispatchers=first, most_dispatchers=most)
+    events = [e for e in script.events if e.what in (*CLIENTS, "repeat", "insert_until")]
+    for n, wanted in enumerate(numbers[1:], 1):
+        at = script.peace * n // (len(numbers) + 1)
+        events.append(Event(at, "scale_dispatchers", (n, wanted)))
     events.sort(key=lambda event: event.at)
     return script._replace(topology=topology, events=tuple(events))
 
@@ -62,10 +67,11 @@ def killed(
         mock.patch.object(SequencerMachine, "_record_change", record),
         mock.patch.object(WindowMoves, "answer", noting("asked", WindowMoves.answer)),
         mock.patch.object(WindowMoves, "receive", noting("arrived", WindowMoves.receive)),
+        mock.patch.object(ObjectLog, "note_departure", noting("emptied", ObjectLog.note_departure)),
     ):
         found = play(script)
     wrong = list(found.violations)
-    if found.events["scaled"] != len(GROWTHS):
+    if found.events["scaled"] != sum(e.what == "scale_dispatchers" for e in script.events):
         wrong.append(f"only {found.events['scaled']} changes of the number of dispatchers")
     return wrong, seen
 
@@ -73,7 +79,7 @@ def killed(
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
 def test_a_death_at_every_step(role: str, step: str) -> None:
-    script = with_growth(GROWN + 1)
+    script = with_changes(GROWN + 1, GROWTHS)
     died = 0
     for index in range(3 if role == "dispatcher" else 1):
         for which, delay in ((0, 0), (1, 30), (2, 0)):
@@ -81,6 +87,26 @@ def test_a_death_at_every_step(role: str, step: str) -> None:
             assert not wrong, (which, index, delay)
             died += seen > which
     assert died
+
+
+@pytest.mark.parametrize("step", [*STEPS, "emptied"])
+@pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
+def test_a_death_at_every_step_of_a_departure(role: str, step: str) -> None:
+    script = with_changes(GROWN + 1, SHRINKS)
+    died = 0
+    for index in (0, 3) if role == "dispatcher" else (0,):
+        for which, delay in ((0, 0), (1, 30), (2, 0)):
+            wrong, seen = killed(script, step, which, role, index, delay)
+            assert not wrong, (which, index, delay)
+            died += seen > which
+    assert died
+
+
+@pytest.mark.parametrize("seed", choose_first([SHRUNK + n for n in (0, 32, 2, 30)], 2))
+def test_departures_among_all_other_faults(seed: int) -> None:
+    found = play(scenario(seed))
+    assert not found.violations
+    assert found.events["scaled"]
 
 
 @pytest.mark.parametrize("seed", choose_first([GROWN + n for n in (1, 0, 2, 3)], 2))

@@ -62,6 +62,7 @@ class World(Cluster):
         self.readers: dict[str, list[Reader]] = {}
         self.open: list[str] = []  # calls that clients still make
         self.answered = 0
+        self.departed = 0  # dispatchers that left
         self.scaled = 0  # how often another number of mergers was granted
         self.repeats = Repeats(self)
         self.replacements = Replacements(self)
@@ -176,7 +177,7 @@ class World(Cluster):
         self.clock.spawn(self._scale_mergers(where, mergers))
 
     def scale_dispatchers(self, where: int, dispatchers: int) -> None:
-        """Let dispatchers join until there are so many; fewer are refused."""
+        """Let dispatchers join, or leave, until there are so many."""
         self.clock.spawn(self._scale_dispatchers(where, dispatchers))
 
     def jump(self, whose: str, ms: int) -> None:
@@ -334,6 +335,13 @@ class World(Cluster):
         noted = self.ledger.dispatchers.split()
         return int(noted[0]) if noted else self.topology.dispatchers
 
+    @property
+    def left_out(self) -> int:
+        """The latest end of the valid objects of dispatchers that left, as the ledger has it."""
+        sequencer: Any = self.current[SEQUENCER].shell
+        producers = sequencer.machine.tables.producers
+        return 0 if producers is None else int(producers.left_out)
+
     def moves(self) -> list[dict[str, Any]]:
         """Those that ended, as they are told."""
         sequencer: Any = self.current[SEQUENCER].shell
@@ -405,11 +413,16 @@ class World(Cluster):
             self.clock.spawn(self._serve(process))
 
     def _serve(self, process: Process) -> Task:
-        """The endpoint opens once it has caught up."""
+        """The endpoint opens once it has caught up. Some time after it has left it is stopped."""
+        router = process.edge.machine.router
         while not process.over:
-            if process.started and process.edge.machine.router.ready:
+            if process.started and router.ready:
                 process.serves = True
-                return
+            elif process.serves and process.rng.random() < 0.1:
+                process.serves = False
+                self.departed += 1
+                if process.rng.random() < 0.7 and self.current.get(process.address) is process:
+                    self.crash(process.address, power=process.rng.random() < 0.5)
             yield 20
 
     def _update(
@@ -517,10 +530,10 @@ class World(Cluster):
                 continue
             problem = reply.problem.tobytes().decode()
             self.tell(f"to {dispatchers} dispatchers: {problem or 'begun'}")
-            if not problem or "fewer" in problem:
+            if not problem:
                 break
             yield 100
-        self.scaled += not problem
+        self.scaled += 1
         self.open.remove(f"scale to {dispatchers} dispatchers")
 
     def _publish(

@@ -80,6 +80,14 @@ class Router:
     def dispatchers(self, dispatchers: int) -> None:
         self.producers = ProducerMap.first(dispatchers)
 
+    @property
+    def counted(self) -> int:
+        return self.producers.counted
+
+    @property
+    def is_current(self) -> bool:
+        return self.ready
+
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.routed: list[int] = []  # reserved batches, by offset

@@ -1,4 +1,5 @@
-"""Dispatchers that join a running service, and publications with a producer meanwhile."""
+"""Dispatchers that join a running service, or leave it, and publications with a producer
+meanwhile."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ WAIT_S = 90
 
 
 def joined(service: RunningService, client: Client, dispatchers: int) -> DispatcherScale:
-    """Let dispatchers join, and wait until all serve."""
+    """Let dispatchers join or leave, and wait until all serve, and no others."""
     client.scale_dispatchers(dispatchers)
     deadline = time.monotonic() + WAIT_S
     while (found := client.scale_dispatchers()).moving or len(
         client.status()["endpoints"]
-    ) < dispatchers:
+    ) != dispatchers:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert found.dispatchers == dispatchers

@@ -32,8 +32,8 @@ class RoutedObjects(Frame):
     Bit i % 8 of chosen[i // 8] says whether term[i] chose this worker: only under such a term may
     it find a query. Under any, if chosen is empty. value: for each row the values that queries
     compare, see language/attribute_kernels.py; value_off is empty if no object has any.
-    `dispatchers`: how many there were as of `watermark` or later; 0 if that has not changed since
-    the service's start. The lowest watermark is that of all of them.
+    `dispatchers`: how many there were as of `watermark` or later (ProducerMap.mark); 0 if that has
+    not changed since the service's start. The lowest watermark is that of all of them.
     """
 
     KIND = 21

@@ -86,3 +86,15 @@ class WindowsHeld(Frame):
     KIND = 97
     dispatcher: int
     lsn: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DispatcherEmptied(Frame):
+    """dispatcher -> sequencer, now and then until it has left: nothing of this dispatcher, which
+    leaves since the LSN `lsn`, is under way, and its log says so durably. left_out: the latest
+    end, Unix ms, of the valid objects that it gave up; 0 for none."""
+
+    KIND = 98
+    dispatcher: int
+    lsn: int
+    left_out: int

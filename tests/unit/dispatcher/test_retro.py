@@ -23,6 +23,7 @@ from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.protocol.id_sets import IdSet
 from ps2stream.protocol.log_records import RetroRecord, ValidityRecord
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.rows import NEVER, ObjectRows, QueryRows
 from ps2stream.protocol.session_map import SessionMap
 from ps2stream.protocol.validity import add_validity, stamp_inserts
@@ -73,6 +74,8 @@ class Router:
 
     def __init__(self, done: int, offset: int) -> None:
         self.retro = RetroQueue(done)
+        self.index = 0
+        self.producers = ProducerMap.first(2)
         self.ready = True
         self.offset = offset
         self.reserved_from = NEVER

@@ -7,6 +7,7 @@ import pytest
 
 from ps2stream.dispatcher import retro_queue
 from ps2stream.dispatcher.retro_queue import RetroQueue
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.protocol.validity import stamp_inserts
 from ps2stream.routing.tags import QueryTags
@@ -76,3 +77,31 @@ def test_a_group_that_is_split_is_due_anew_and_in_order() -> None:
         taken.append(group.rows.handle.tolist())
         queue.finish()
     assert taken == [[1, 2], [3, 4], [5], [9]]
+
+
+def list_due(queue: RetroQueue) -> list[int]:
+    found: list[int] = []
+    while queue.has_due:
+        found += queue.take().rows.handle.tolist()
+        queue.finish()
+    return found
+
+
+def test_one_that_leaves_is_concerned_with_what_was_there_before() -> None:
+    queue, shrunk = RetroQueue(), ProducerMap.first(2).changed(1, 6)
+    queue.follow(shrunk, 1)
+    queue.note(*inserts((5, True), (7, True)))  # a state
+    assert list_due(queue) == [5]
+    queue.follow(shrunk.finished(), 1)
+    queue.note(*inserts((8, True)))
+    assert queue.is_idle
+    queue.follow(shrunk.finished().changed(2, 10), 1)
+    queue.note(*inserts((8, True), (11, True)))
+    assert list_due(queue) == [11], "it has nothing that may meet earlier ones"
+
+
+def test_one_that_stays_is_concerned_with_all() -> None:
+    queue = RetroQueue()
+    queue.follow(ProducerMap.first(2).changed(1, 6), 0)
+    queue.note(*inserts((5, True), (7, True)))
+    assert list_due(queue) == [5, 7]

@@ -181,6 +181,20 @@ def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> 
     assert len(desk.edge.streams) == 1
 
 
+def test_a_stream_that_is_not_open_yet_is_attached_anew_if_something_was_dropped(
+    desk: Desk,
+) -> None:
+    """Its client does not know of it, and so never takes again."""
+    opening = desk.edge.attach("s", 0, 8, 1 << 20, lambda data: data == b"dropped")
+    grant(desk, 4)
+    deliver(desk, 4, b"dropped")  # that it is attached got lost
+    assert len(frames(desk, SessionRequest)) == 2
+    grant(desk, 6)
+    assert not opening.done()
+    desk.edge.on(StreamAttached(SESSION, 6, 0, 0, 0, 0))
+    assert opening.result(0).epoch == 6
+
+
 def test_what_is_taken_before_the_stream_is_attached_is_told_then(desk: Desk) -> None:
     stream = attached(desk, [])
     deliver(desk, 4, b"one")

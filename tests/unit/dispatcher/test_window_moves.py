@@ -9,10 +9,11 @@ from ps2stream.dispatcher import window_moves
 from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
 from ps2stream.dispatcher.instructions import Instruction, SyncLog
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.dispatcher.producers import find_owner
+from ps2stream.dispatcher.producers import ProducerWindows, find_owner, read_windows
 from ps2stream.dispatcher.window_moves import WindowMoves
 from ps2stream.protocol.addresses import SEQUENCER, Send
 from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.log_records import ProducerRecord
 from ps2stream.protocol.messages.publications import WindowsHeld, WindowsReply, WindowsRequest
 from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.ticks import REPEAT_TICKS
@@ -22,7 +23,7 @@ from tests.support.memory_log import MemoryLog
 NAMES = [f"p{n}" for n in range(12)]
 LEAVING = sorted(p for p in NAMES if find_owner(p, 2) == 1)
 """The producers that leave when a second dispatcher joins the first one."""
-GROWN = ProducerMap.first(1).grown(2, 9)
+GROWN = ProducerMap.first(1).changed(2, 9)
 
 
 class Place:
@@ -75,7 +76,7 @@ def test_producers_are_taken_once_their_windows_are_durable(places: list[Place])
     for place in places:
         place.follow(GROWN)
     producer = LEAVING[0]
-    assert "another dispatcher has joined" in places[0].moves.describe_refusal(producer)
+    assert "another dispatcher remembers" in places[0].moves.describe_refusal(producer)
     assert "moves to another dispatcher" in places[1].moves.describe_refusal(producer)
     assert carry(places)
     assert any(isinstance(each, SyncLog) for each in places[1].out)
@@ -175,3 +176,52 @@ def test_an_answer_of_another_change_is_ignored(places: list[Place]) -> None:
     places[1].moves.receive(late, 0.0)
     places[1].sync()
     assert places[1].moves.describe_refusal(LEAVING[0])
+
+
+def test_one_that_leaves_gains_nothing_and_keeps_its_windows_until_the_end() -> None:
+    shrunk = ProducerMap.first(2).changed(1, 9)
+    stays, leaves = Place(0), Place(1)
+    for n, name in enumerate(LEAVING):
+        identity = PublicationIdentity(name, 1, bytes(16))
+        leaves.objects.windows.add(identity, AcceptedBatch(1, n, 5))
+    for place in (stays, leaves):
+        place.follow(shrunk)
+    assert leaves.take(WindowsRequest) == []
+    assert carry([leaves, stays])
+    stays.sync()
+    assert len(stays.take(WindowsHeld)) == 1
+    assert sorted(leaves.objects.windows.names) == LEAVING
+    for _ in range(REPEAT_TICKS):
+        leaves.moves.tick()
+    assert leaves.take(WindowsHeld) == []
+    leaves.follow(shrunk.finished())
+    assert sorted(leaves.objects.windows.names) == []
+
+
+def test_what_is_of_the_time_before_it_left_does_not_count() -> None:
+    """Others may have forgotten the producer since, and then remembered another publication."""
+    log = MemoryLog()
+    before = Place(1, log)
+    identity = PublicationIdentity(LEAVING[0], 1, bytes(16))
+    before.objects.append_window(window_of(identity, 3), 0.0)
+    grown = ProducerMap.first(1).changed(2, 12)
+    again = Place(1, log)
+    assert again.objects.windows.find(identity) == AcceptedBatch(1, 3, 5)
+    log.full = True
+    again.follow(grown)
+    assert again.take(WindowsRequest) == []
+    log.full = False
+    again.moves.tick()
+    assert len(again.take(WindowsRequest)) == 1
+    assert again.objects.windows.find(identity) is None
+    again.objects.append_window(window_of(identity, 8), 0.0)
+    restarted = Place(1, log)
+    restarted.follow(grown)
+    assert restarted.objects.windows.find(identity) == AcceptedBatch(1, 8, 5)
+    assert read_windows(log, 1).find(identity) == AcceptedBatch(1, 8, 5)
+
+
+def window_of(identity: PublicationIdentity, offset: int) -> ProducerRecord:
+    windows = ProducerWindows()
+    windows.add(identity, AcceptedBatch(1, offset, 5))
+    return windows.make_record(identity.producer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ps2stream.merger.dedup import DedupWindow
 from ps2stream.merger.windows import DispatcherWindows
 from ps2stream.protocol.messages.objects import WatermarkNotice
+from ps2stream.protocol.producer_map import ProducerMap
 
 
 def notice(dispatcher: int, watermark: int, dispatchers: int = 0) -> WatermarkNotice:
@@ -52,3 +53,29 @@ def test_a_window_of_nothing_is_kept_too() -> None:
     """It is empty, and still the window that was recovered."""
     recovered = DedupWindow()
     assert DispatcherWindows(1, {0: recovered})[0] is recovered
+
+
+SHRUNK = ProducerMap.first(2).changed(1, 8)
+GROWN = SHRUNK.finished().changed(2, 11)
+
+
+def test_one_that_has_left_holds_the_watermark_no_more() -> None:
+    windows = DispatcherWindows(2, {})
+    windows.note(notice(0, 9, SHRUNK.mark))
+    windows.note(notice(1, 4, SHRUNK.mark))
+    assert windows.watermark == 4
+    windows.note(notice(0, 10, SHRUNK.finished().mark))
+    assert windows.watermark == 10
+    assert windows.find_sender(notice(1, 4, SHRUNK.mark)) is None, "this was said before"
+    assert windows.watermark == 10
+
+
+def test_what_one_had_done_before_it_left_is_known_when_it_is_there_again() -> None:
+    windows = DispatcherWindows(2, {})
+    windows[1].finish(10, 20)
+    windows.note(notice(0, 10, SHRUNK.finished().mark))
+    windows.note(notice(0, 15, GROWN.mark))
+    assert windows[1].done.covers(10, 20)
+    assert windows.watermark == 10
+    windows.note(notice(0, 15, SHRUNK.finished().mark))
+    assert windows.find_sender(notice(1, 4, GROWN.mark)) is windows[1], "an old mark is ignored"

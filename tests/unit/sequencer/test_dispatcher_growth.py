@@ -11,7 +11,7 @@ from ps2stream.protocol.messages.handover import (
     MergersReply,
     MergersRequest,
 )
-from ps2stream.protocol.messages.publications import WindowsHeld
+from ps2stream.protocol.messages.publications import DispatcherEmptied, WindowsHeld
 from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.session_map import SessionMaps
 from ps2stream.sequencer.dispatcher_growth import DispatcherGrowth
@@ -79,12 +79,14 @@ def test_dispatchers_are_wanted_for_a_while_and_count_once_they_run() -> None:
     assert ledger.growth.counts(2)
 
 
-def test_those_that_run_in_vain_go_on() -> None:
+def test_those_that_run_in_vain_are_not_wanted_any_more() -> None:
     ledger = Ledger()
     ledger.ask(3)
-    for _ in range(ASKED_TICKS):
+    for _ in range(ASKED_TICKS - 1):
         ledger.growth.tick()
-    assert ledger.growth.run(2) == 2
+    assert ledger.growth.run(2) == 3
+    ledger.growth.tick()
+    assert ledger.growth.run(2) == 1
     assert not ledger.growth.counts(1)
 
 
@@ -127,12 +129,12 @@ def test_the_watermark_waits_for_a_new_one() -> None:
 def test_the_change_ends_when_all_hold_their_windows() -> None:
     ledger = Ledger(2)
     ledger.grow(3)
-    ledger.growth.note_held(WindowsHeld(0, 9))
-    ledger.growth.note_held(WindowsHeld(1, 9))
-    ledger.growth.note_held(WindowsHeld(2, 7))
+    ledger.growth.note(WindowsHeld(0, 9))
+    ledger.growth.note(WindowsHeld(1, 9))
+    ledger.growth.note(WindowsHeld(2, 7))
     assert ledger.growth.producers.is_moving, "that was said of another change"
     ledger.is_full = True
-    ledger.growth.note_held(WindowsHeld(2, 9))
+    ledger.growth.note(WindowsHeld(2, 9))
     assert ledger.growth.producers.is_moving
     ledger.is_full = False
     ledger.growth.tick()
@@ -142,17 +144,78 @@ def test_the_change_ends_when_all_hold_their_windows() -> None:
 
 def test_what_cannot_be_done_now_is_refused() -> None:
     ledger = Ledger(2)
-    assert "fewer need a restart" in problem(ledger.ask(1))
     assert problem(ledger.ask(2)) == ""
     ledger.grow(3)
     ledger.growth.run(4)
     assert "producers still move to 3 of them" in problem(ledger.ask(4))
     [send] = ledger.moves.answer(MergersRequest(0, 5, 2), ME, 9)
     assert isinstance(send.frame, MergersReply)
-    assert b"dispatchers are joining" in send.frame.problem.tobytes()
+    assert b"the number of dispatchers is changing" in send.frame.problem.tobytes()
     for dispatcher in range(3):
-        ledger.growth.note_held(WindowsHeld(dispatcher, 9))
+        ledger.growth.note(WindowsHeld(dispatcher, 9))
     ledger.moves.run(2)
     ledger.moves.answer(MergersRequest(0, 5, 2), ME, 10)
     assert ledger.records[-1].producers == ProducerMap(9, 3, 3, 2), "it is in every record"
     assert "sessions are moving" in problem(ledger.ask(4))
+
+
+def shrink(ledger: Ledger, dispatchers: int) -> None:
+    reply = ledger.ask(dispatchers)
+    assert (reply.dispatchers, reply.lsn, reply.moving) == (dispatchers, 9, 1)
+
+
+def test_those_that_leave_count_until_nothing_of_them_is_under_way() -> None:
+    ledger = Ledger(3)
+    shrink(ledger, 1)
+    ledger.growth.note(WindowsHeld(0, 9))
+    ledger.growth.note(DispatcherEmptied(1, 9, 50))
+    assert ledger.growth.run(3) == 3
+    assert ledger.growth.counts(2)
+    ledger.growth.note(DispatcherEmptied(2, 7, 80))
+    assert ledger.growth.producers.is_moving, "that was said of another change"
+    ledger.growth.note(DispatcherEmptied(2, 9, 70))
+    assert ledger.records[-1].producers == ProducerMap(9, 1, 1, 3, left_out=70)
+    assert ledger.growth.run(3) == 1
+    assert not ledger.growth.counts(1)
+
+
+def test_the_windows_of_those_that_leave_must_be_held() -> None:
+    ledger = Ledger(3)
+    shrink(ledger, 2)
+    ledger.growth.note(DispatcherEmptied(2, 9, 0))
+    ledger.growth.note(WindowsHeld(0, 9))
+    assert ledger.growth.producers.is_moving
+    ledger.growth.note(WindowsHeld(1, 9))
+    assert not ledger.growth.producers.is_moving
+
+
+def test_what_is_visible_and_the_watermark_wait_for_those_that_leave() -> None:
+    ledger = Ledger(2)
+    ledger.followers.mark(Address("merger", 0), 20)
+    shrink(ledger, 1)
+    for dispatcher, lsn in ((0, 12), (1, 3)):
+        ledger.followers.apply(dispatcher, lsn)
+        ledger.followers.mark(Address("dispatcher", dispatcher), lsn)
+    ledger.followers.see(12)
+    assert (ledger.followers.visible, ledger.followers.watermark) == (3, 3)
+    ledger.growth.note(DispatcherEmptied(1, 9, 0))
+    ledger.growth.note(WindowsHeld(0, 9))
+    ledger.followers.see(12)
+    ledger.followers.mark(Address("dispatcher", 0), 12)
+    assert (ledger.followers.visible, ledger.followers.watermark) == (12, 12)
+
+
+def test_one_that_has_left_is_answered_and_may_join_again() -> None:
+    ledger = Ledger(2)
+    shrink(ledger, 1)
+    ledger.growth.note(DispatcherEmptied(1, 9, 0))
+    ledger.growth.note(WindowsHeld(0, 9))
+    ledger.growth.run(1)
+    [send] = ledger.growth.answer(DispatchersRequest(1, 5, 0), 12)
+    assert send.to == Address("dispatcher", 1)
+    ledger.followers.apply(0, 30)
+    ledger.growth.run(2)
+    ledger.ask(2, lsn=20)
+    assert ledger.growth.counts(1)
+    ledger.followers.see(30)
+    assert ledger.followers.visible == 0, "what it had applied before does not count"

@@ -19,6 +19,7 @@ from ps2stream.protocol.messages.objects import (
     WatermarkNotice,
 )
 from ps2stream.protocol.messages.updates import LedgerTip, WorkerUpdates
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.space.grid import Grid
 from ps2stream.workers.machine import WorkerMachine
 from tests.support.working import (
@@ -426,3 +427,22 @@ def test_a_suspect_that_a_state_overtakes_waits_for_it() -> None:
 def test_other_frames_are_refused() -> None:
     with pytest.raises(TypeError, match="Kept"):
         worker().on(ReleasesKept(0, np.zeros(0, np.int64)))
+
+
+def test_one_that_has_left_holds_the_watermark_no_more() -> None:
+    machine = worker(dispatchers=2)
+    shrunk = ProducerMap.first(2).changed(1, 4)
+    machine.on(WatermarkNotice(0, 9, dispatchers=shrunk.mark))
+    machine.on(WatermarkNotice(1, 5, dispatchers=shrunk.mark))
+    assert machine.watermark == 5
+    machine.on(WatermarkNotice(0, 9, dispatchers=shrunk.finished().mark))
+    assert machine.watermark == 9
+    machine.on(WatermarkNotice(1, 5, dispatchers=shrunk.mark))  # said before
+    assert machine.watermark == 9
+    grown = shrunk.finished().changed(2, 11)
+    machine.on(WatermarkNotice(0, 20, dispatchers=grown.mark))
+    assert machine.watermark == 9, "there is a second one again"
+    machine.on(WatermarkNotice(0, 20, dispatchers=shrunk.finished().mark))
+    assert machine.watermark == 9, "an old number does not count"
+    machine.on(WatermarkNotice(1, 15, dispatchers=grown.mark))
+    assert machine.watermark == 15
