@@ -150,9 +150,10 @@ def test_producers_and_streams_go_elsewhere_before_a_dispatcher_leaves(
     def keep_publishing(producer: str) -> None:
         seq = 1
         with Client(",".join(targets), timeout=90) as other:
-            while not stopping.is_set():
+            while not stopping.is_set() and seq < 200:  # all are in the window
                 seq += 1
                 answers[producer, seq] = publish_once(other, producer, seq, "a lake")
+                time.sleep(0.005)
 
     threads = [threading.Thread(target=keep_publishing, args=(p,)) for p in PRODUCERS[:3]]
     for thread in threads:
