@@ -43,7 +43,7 @@ FOUND_BY = {
     "answers_are_not_durable": 17,
     "delete_requests_are_not_durable": 71,
     "a_replacement_takes_two_lsns": UNCONTROLLED,
-    "replacements_are_done_again": UNCONTROLLED,
+    "replacements_are_done_again": UNCONTROLLED + 1,
     "conditions_of_replacements_are_passed_over": UNCONTROLLED + 2,
     "conditions_of_replacements_never_hold": UNCONTROLLED + 8,
     "half_a_replacement_is_taken_for_all": UNCONTROLLED + 65,
