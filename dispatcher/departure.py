@@ -46,7 +46,7 @@ class DispatcherDeparture:
             return None
         return Unavailable(
             f"dispatcher {self._router.index} has left the service, or is about to; call another "
-            "one: the status lists their endpoints"
+            "one: ListDispatchers says where they listen"
         )
 
     def follow(self) -> None:

@@ -51,9 +51,10 @@ def test_more_than_the_limit_and_garbage_are_left_out() -> None:
 def test_one_caller_asks_and_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     finder = DispatcherFinder(access("a:1", discover=True))
     assert [finder.begin_question() for _ in range(3)] == [True, False, False]
-    now = time.monotonic() + discovery.LISTED_S
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert [finder.begin_question() for _ in range(2)] == [True, False]
+    begun = time.monotonic()
+    for share, asks in ((0.5, False), (1.1, True), (1.6, False), (2.2, True)):
+        monkeypatch.setattr(time, "monotonic", lambda: begun + share * discovery.LISTED_S)  # noqa: B023
+        assert finder.begin_question() is asks, "what comes in between puts nothing off"
     assert not DispatcherFinder(access("a:1")).begin_question()
 
 
