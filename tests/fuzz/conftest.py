@@ -1,4 +1,4 @@
-"""How much: FUZZ_EXAMPLES, 10,000 unless it says otherwise."""
+"""How much: FUZZ_EXAMPLES; 4,000 unless it says otherwise, and half of that in CI."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "4000"))
+from tests.support.shortening import IS_SHORT
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2000" if IS_SHORT else "4000"))
 settings.register_profile(
     "fuzz",
     max_examples=EXAMPLES,

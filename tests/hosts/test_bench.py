@@ -46,6 +46,7 @@ def test_the_hosts_offer_each_role_as_often_as_it_is_needed(setup: SetUp, roles:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.repeats("tests/hosts/test_hosts.py", "tests/unit/benchmarks/test_pipeline.py")
 def test_a_short_run_over_two_hosts() -> None:
     programs: Path | None = installed()
     if programs is None:

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+SERVE = pytest.param(
+    "serve --data-dir data",
+    marks=pytest.mark.repeats("tests/packaging/test_local.py::test_it_imports_no_ray"),
+)
 
-@pytest.mark.parametrize("command", ["demo --seconds 1 --queries 50", "serve --data-dir data"])
+
+@pytest.mark.parametrize("command", ["demo --seconds 1 --queries 50", SERVE])
 def test_it_imports_no_ray(root: Path, tmp_path: Path, command: str) -> None:
     listen = ["--port", "0"] if command.startswith("serve") else []
     with (

@@ -1,6 +1,6 @@
 """A service under load that more dispatchers join, while actors are killed: what is delivered is
-what the oracle finds, and each publication with a producer and a seq is there once. And one that a
-dispatcher leaves."""
+what the oracle finds, and each publication with a producer and a seq is there once. And one that
+dispatchers and mergers leave and join while nobody dies."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from ps2stream.config import Settings
 from tests.support.load import HELD, Load
 from tests.support.real_posts import SESSIONS, Reader, quiet
 from tests.support.scaled_dispatchers import PRODUCERS, joined, publish_once
-from tests.support.shortening import choose_first
 
 pytestmark = pytest.mark.ray
 
 TEXT = "xyzzyagain"
-DEATHS = choose_first(((3, "dispatcher-0"), (4, "dispatcher-3"), (5, "sequencer-0")), 1)
-"""Numbers of dispatchers that are requested, and who dies amid the change. In CI the first of them
-alone: the simulator kills each role at each step (tests/sim/test_growth)."""
+DEATHS = ((3, "dispatcher-0"), (4, "dispatcher-3"), (5, "sequencer-0"))
+"""Numbers of dispatchers that are requested, and who dies amid the change. The simulator kills each
+role at each step (tests/sim/test_growth)."""
 MOST = DEATHS[-1][0]
 
 
@@ -84,6 +83,11 @@ def joined_amid_a_death(
         joined(service, other, dispatchers)
 
 
+@pytest.mark.repeats(
+    "tests/ray/test_dispatchers.py::test_dispatchers_and_mergers_come_and_go",
+    "tests/ray/test_chaos.py",
+    "tests/sim/test_growth.py",
+)
 def test_dispatchers_join_under_load_while_actors_die(tmp_path: Path, tweets: Path) -> None:
     settings = Settings(
         port=0,
@@ -135,7 +139,7 @@ def test_dispatchers_join_under_load_while_actors_die(tmp_path: Path, tweets: Pa
             assert publish_once(client, producer, seq, TEXT) == answer
 
 
-def test_a_dispatcher_leaves(tmp_path: Path) -> None:
+def test_dispatchers_and_mergers_come_and_go(tmp_path: Path) -> None:
     settings = Settings(port=0, hot="off", adjust="off", data_dir=tmp_path / "data", dispatchers=2)
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
         client.insert("q", TEXT, session="s")
@@ -159,3 +163,13 @@ def test_a_dispatcher_leaves(tmp_path: Path) -> None:
         with Client(service.targets[1], timeout=90) as other:
             for producer, answer in answers.items():
                 assert publish_once(other, producer, 1, TEXT) == answer
+        client.insert("moved", "moved", session="moved")
+        with Client(service.targets[1], timeout=90) as other, other.subscribe("moved") as stream:
+            for mergers in (2, 1):
+                client.scale_mergers(mergers)
+                while (found := client.scale_mergers()).moving:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+                assert found.mergers == mergers
+                publish_once(client, f"to {mergers}", 1, "moved")
+                assert next(stream).object_id == f"to {mergers}/1"

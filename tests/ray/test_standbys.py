@@ -33,7 +33,18 @@ def find_standbys() -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("role", ["worker", "sequencer"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "worker",
+        pytest.param(
+            "sequencer",
+            marks=pytest.mark.repeats(
+                "tests/ray/test_standbys.py::test_a_standby_becomes_the_successor_and_matches_go_on"
+            ),
+        ),
+    ],
+)
 def test_a_standby_becomes_the_successor_and_matches_go_on(tmp_path: Path, role: str) -> None:
     others = find_standbys()
     settings = Settings(port=0, data_dir=tmp_path / "data", workers=1, standbys=1)

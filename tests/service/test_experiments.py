@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,11 +35,27 @@ ELSEWHERE = {"f13", "f14", "f15", *SUBSCRIPTIONS}
 """f13 is f12 with more queries; f14 and f15 have real actors; the others are below."""
 S3TM = ("salb-spread", "shed-accuracy")
 HERE = [n for n in NAMES if n not in ELSEWHERE and (n in S3TM or not n.startswith(RUN_THERE))]
-PLANS = ("f6", "f8", "f10", "f11")
-"""Those that judge plans as f7 and f9 do, on other axes; f10 also has a test with shared posts."""
+PLANS = ("f6", "f7", "f8", "f10", "f11")
+"""Those that judge plans as f9 does, on other axes; f10 also has a test with shared posts."""
 ALIKE = pytest.mark.repeats(
     "tests/service/test_experiments.py::test_an_experiment_prints_rows_and_verdicts_and_draws"
 )
+
+REPEATED = {
+    **dict.fromkeys(PLANS, ALIKE),
+    "scale": pytest.mark.repeats("tests/unit/experiments/scaling/test_rooms.py"),
+    "salb-spread": pytest.mark.repeats("tests/unit/experiments/test_s3tm.py"),
+    "fish-time": pytest.mark.repeats(
+        "tests/service/test_experiments.py::"
+        "test_an_experiment_on_keyed_streams_prints_rows_and_verdicts"
+    ),
+}
+
+
+def marked(names: Sequence[str]) -> list[Any]:
+    """These experiments, with what CI plays in their place."""
+    return [pytest.param(n, marks=[REPEATED[n]] if n in REPEATED else []) for n in names]
+
 
 QUICK = "f9"
 """The one that runs at the size of the command."""
@@ -59,7 +76,7 @@ FEWER: dict[ModuleType, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[ALIKE] * (n in PLANS)) for n in HERE])
+@pytest.mark.parametrize("name", marked(HERE))
 def test_an_experiment_prints_rows_and_verdicts_and_draws(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +112,7 @@ def test_an_experiment_on_subscriptions_prints_rows_and_verdicts(name: str, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KEYED)
+@pytest.mark.parametrize("name", marked(KEYED))
 def test_an_experiment_on_keyed_streams_prints_rows_and_verdicts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

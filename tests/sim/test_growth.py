@@ -76,13 +76,17 @@ def killed(
     return wrong, seen
 
 
+DEATHS = choose_first(((0, 0), (1, 30), (2, 0)), 1)
+"""At which of the times that a step is taken somebody dies, and how many ms after it."""
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
 def test_a_death_at_every_step(role: str, step: str) -> None:
     script = with_changes(GROWN + 1, GROWTHS)
     died = 0
     for index in range(3 if role == "dispatcher" else 1):
-        for which, delay in ((0, 0), (1, 30), (2, 0)):
+        for which, delay in DEATHS:
             wrong, seen = killed(script, step, which, role, index, delay)
             assert not wrong, (which, index, delay)
             died += seen > which
@@ -95,7 +99,7 @@ def test_a_death_at_every_step_of_a_departure(role: str, step: str) -> None:
     script = with_changes(GROWN + 1, SHRINKS)
     died = 0
     for index in (0, 3) if role == "dispatcher" else (0,):
-        for which, delay in ((0, 0), (1, 30), (2, 0)):
+        for which, delay in DEATHS:
             wrong, seen = killed(script, step, which, role, index, delay)
             assert not wrong, (which, index, delay)
             died += seen > which

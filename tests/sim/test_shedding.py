@@ -18,9 +18,10 @@ from ps2stream.multicast.capping import RANKS
 from ps2stream.multicast.capping_kernels import SAMPLED
 from tests.sim.run import Result, play
 from tests.sim.scenario import Event, Scenario, scenario
+from tests.support.shortening import choose_first
 
 OVERLOADED, IDLE = 20, 12  # steps
-SEEDS = range(3_000, 3_006)
+SEEDS = choose_first(range(3_000, 3_006), 4)
 
 
 def under_overload(seed: int) -> Scenario:
