@@ -167,9 +167,9 @@ def test_dispatchers_and_mergers_come_and_go(tmp_path: Path) -> None:
         with Client(service.targets[1], timeout=90) as other, other.subscribe("moved") as stream:
             for mergers in (2, 1):
                 client.scale_mergers(mergers)
-                while (found := client.scale_mergers()).moving:
+                while (scale := client.scale_mergers()).moving:
                     assert time.monotonic() < deadline
                     time.sleep(0.02)
-                assert found.mergers == mergers
+                assert scale.mergers == mergers
                 publish_once(client, f"to {mergers}", 1, "moved")
                 assert next(stream).object_id == f"to {mergers}/1"
