@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,14 @@ _CAST = {
     pa.date64(): pa.timestamp("ms", "UTC"),
     pa.null(): pa.bool_(),
 }
+_UNION = {
+    bool: pa.bool_(),  # before int, of which it is one
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    datetime: pa.timestamp("ms", "UTC"),
+}
+_UNION_NAMES = ["boolean", "integer", "number", "text", "time"]
 _PAYLOADS = {
     **{kind: kind for kind in (pa.binary(), pa.large_binary(), pa.string())},
     pa.large_string(): pa.string(),
@@ -95,28 +103,31 @@ def encode_columns(columns: Mapping[str, Any]) -> bytes | None:
     """Encodes columns of values. Returns None where a column of attributes or payloads is of no one
     type, so that the objects have to travel as rows. Raises InvalidArgument naming the column that
     cannot be taken."""
-    made = _build_arrays(columns)
+    made = _build_arrays(columns, _build_attribute)
     if isinstance(made, str):
         return None
     return to_ipc(pa.RecordBatch.from_arrays(list(made.values()), list(made)))
 
 
 def build_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """Returns columns of values as `encode_columns` encodes them. Raises InvalidArgument naming the
-    column that cannot be taken, also one whose values are of several types."""
-    made = _build_arrays(columns)
+    """Returns columns of values as `encode_columns` encodes them, of which one whose values are of
+    several types is a union. Raises InvalidArgument naming the column that cannot be taken."""
+    made = _build_arrays(columns, _build_any_attribute)
     if isinstance(made, str):
-        raise invalid(f"objects.{made}", f"expected {_SCALARS} of one type")
+        raise invalid(f"objects.{made}", f"expected {_name_expected(made)}")
     return pa.RecordBatch.from_arrays(list(made.values()), list(made))
 
 
-def _build_arrays(columns: Mapping[str, Any]) -> dict[str, pa.Array] | str:
-    """Returns the columns as arrays, or the name of one whose values are of no one type."""
+def _build_arrays(
+    columns: Mapping[str, Any], build: Callable[[str, Any], pa.Array | None]
+) -> dict[str, pa.Array] | str:
+    """Returns the columns as arrays, or the name of one that `build` makes no attribute or payload
+    of."""
     arrays = {}
     for name, values in columns.items():
         if name in _KINDS:
             arrays[name] = _build_array(name, values)
-        elif not isinstance(name, str) or (made := _build_attribute(name, values)) is None:
+        elif not isinstance(name, str) or (made := build(name, values)) is None:
             return str(name)
         else:
             arrays[name] = made
@@ -150,6 +161,38 @@ def _build_attribute(name: str, values: Any) -> pa.Array | None:
         return None if want is None else made.cast(want)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
+
+
+def _build_any_attribute(name: str, values: Any) -> pa.Array | None:
+    """Returns a column of attributes or payloads, a union where attributes are of several types;
+    None if a value is none."""
+    made = _build_attribute(name, values)
+    if made is not None or name == "payload":
+        return made
+    plain = [value.item() if hasattr(value, "item") else value for value in values]
+    if hasattr(values, "dtype"):  # of pandas, where NaN says that there is none
+        plain = [None if value != value else value for value in plain]
+    codes = [_find_type(value) for value in plain]
+    if None in codes:
+        return None
+    try:
+        parts = [
+            pa.array(
+                [v if code == own else None for v, own in zip(plain, codes, strict=True)], kind
+            )
+            for code, kind in enumerate(_UNION.values())
+        ]
+    except (pa.ArrowException, OverflowError):
+        return None  # an integer of more than 64 bits
+    return pa.UnionArray.from_sparse(pa.array(codes, pa.int8()), parts, _UNION_NAMES)
+
+
+def _find_type(value: Any) -> int | None:
+    """Returns which of the types of a union a value has, the first if there is none; None if it is
+    no attribute."""
+    if value is None:
+        return 0
+    return next((i for i, kind in enumerate(_UNION) if isinstance(value, kind)), None)
 
 
 def build_table(matches: Matches) -> pa.Table:
@@ -196,8 +239,12 @@ def _join_values(values: list[Any]) -> pa.Array:
             return pa.array(values)
     except pa.ArrowException:
         pass  # an integer that no double holds
-    texts = [_write_value(value) for value in values]
-    return pa.array(texts, pa.string())
+    return write_values(values)
+
+
+def write_values(values: Iterable[Any]) -> pa.Array:
+    """Returns attributes as one column of texts, as JSON has them; None where absent."""
+    return pa.array([_write_value(value) for value in values], pa.string())
 
 
 def _write_value(value: Any) -> str | None:
@@ -271,9 +318,12 @@ def _choose_type(field: pa.Field) -> pa.DataType:
         return kind if pa.types.is_timestamp(kind) else pa.int64()
     want = _choose_attribute_type(field.name, kind)
     if want is None:
-        expected = "bytes or strings of JSON" if field.name == "payload" else _SCALARS
-        raise invalid(f"objects.{field.name}", f"expected {expected}, got {kind}")
+        raise invalid(f"objects.{field.name}", f"expected {_name_expected(field.name)}, got {kind}")
     return want
+
+
+def _name_expected(name: str) -> str:
+    return "bytes or strings of JSON" if name == "payload" else _SCALARS
 
 
 def _choose_attribute_type(name: str, kind: pa.DataType) -> pa.DataType | None:
@@ -283,4 +333,6 @@ def _choose_attribute_type(name: str, kind: pa.DataType) -> pa.DataType | None:
         return _choose_attribute_type(name, kind.value_type)
     if name == "payload":
         return _PAYLOADS.get(kind)
+    if pa.types.is_union(kind):
+        return kind  # the service says which it takes
     return kind if kind in _KEPT or pa.types.is_timestamp(kind) else _CAST.get(kind)

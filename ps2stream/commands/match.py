@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,13 +18,15 @@ from ps2stream.foldings import FOLDINGS
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ps2stream.inprocess.match_table import MatchTable
+
 FORMATS = (".parquet", ".jsonl", ".csv")
 
 
 class MatchWriter(Protocol):
     """Writes matches to a file that is open until `close`."""
 
-    def write(self, table: pa.Table) -> None: ...
+    def write(self, matches: MatchTable) -> None: ...
 
     def close(self) -> None: ...
 
@@ -113,7 +116,7 @@ def match(
         try:
             for matches, rows in batches:
                 writer = writer or open_writer(beside, Path(path).suffix, matches.table.schema)
-                writer.write(matches.table)
+                writer.write(matches)
                 done, found = done + rows, found + len(matches)
                 bar.update(task, completed=done, description="matching")
             if writer is not None:
@@ -146,9 +149,10 @@ class TableWriter:
     def __init__(self, writer: Any, schema: pa.Schema) -> None:
         self._writer, self._schema = writer, schema
 
-    def write(self, table: pa.Table) -> None:
-        """Writes a table. Raises InvalidArgument if it has other columns than the first, or values
-        that these cannot hold."""
+    def write(self, matches: MatchTable) -> None:
+        """Writes matches. Raises InvalidArgument if they have other columns than the first, or
+        values that these cannot hold."""
+        table = matches.table
         if table.schema.names != self._schema.names:
             others = {*table.schema.names} ^ {*self._schema.names}
             problem = (
@@ -203,9 +207,9 @@ class LineWriter:
     def __init__(self, path: str) -> None:
         self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115
 
-    def write(self, table: pa.Table) -> None:
-        """Writes a table; what an object lacks is left out."""
-        for record in table.to_pylist():
+    def write(self, matches: MatchTable) -> None:
+        """Writes matches; what an object lacks is left out."""
+        for record in chain.from_iterable(part.to_pylist() for part in matches.list_batches()):
             values = {name: value for name, value in record.items() if value is not None}
             self._file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")
 

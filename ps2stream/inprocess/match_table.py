@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ps2stream.client.frames import write_values
 from ps2stream.errors import FailedPrecondition, invalid, short
 from ps2stream.extras import name_missing_extra
 from ps2stream.inprocess.match_columns import (
@@ -34,7 +35,8 @@ class MatchTable:
     Columns: query int64, the row of the query among the queries, and query_id; object int64, the
     row of the object among all objects; then all columns of the object, of which id is named
     object_id, as is any whose name is taken. `table` is the Arrow table, which is made when it is
-    first needed; `select` makes some columns of it. pyarrow, Polars and others read a MatchTable as
+    first needed; `select` makes some columns of it. An attribute whose values are of several types
+    is a column of strings, as JSON has them. pyarrow, Polars and others read a MatchTable as
     a table.
     """
 
@@ -61,13 +63,15 @@ class MatchTable:
             raise invalid("columns", f"expected {', '.join(known)}; got {short(unknown[0])}")
         wanted = None if columns is None else {"query", *columns}  # a table has its length by one
         some = [found for found in self._batches if len(found)] or self._batches[:1]
-        parts = [
-            pa.Table.from_batches([part])
-            for found in some
-            for part in build_columns(found, self._ids, wanted)
-        ]
-        joined = pa.concat_tables(parts, promote_options="permissive")
+        parts = [part for found in some for part in build_columns(found, self._ids, wanted)]
+        joined = _join_batches(parts)
         return joined if columns is None else joined.select(list(columns))
+
+    def list_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the matches with all columns, of which an attribute whose values are of several
+        types is a union."""
+        for found in self._batches:
+            yield from build_columns(found, self._ids)
 
     def head(self, matches: int) -> pa.Table:
         """Returns a table of Arrow with the first matches, at most so many."""
@@ -126,6 +130,35 @@ class MatchTable:
         lon, lat = (shown.column(name).to_numpy() for name in ("lon", "lat"))
         drawn.fit_bounds([(lat.min(), lon.min()), (lat.max(), lon.max())])
         return drawn
+
+
+def _join_batches(parts: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Returns one table. A column whose values are of several types has texts, as JSON has them."""
+    kinds: dict[str, set[pa.DataType]] = {}
+    for part in parts:
+        for column in part.schema:
+            kinds.setdefault(column.name, set()).add(column.type)
+    mixed = {name for name, own in kinds.items() if not _is_one_type(own)}
+    tables = []
+    for part in parts:
+        columns = {
+            name: write_values(column.to_pylist()) if name in mixed else column
+            for name, column in zip(part.schema.names, part.columns, strict=True)
+        }
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _is_one_type(kinds: Iterable[pa.DataType]) -> bool:
+    """Returns whether columns of these types can be joined, none of which is a union."""
+    if any(map(pa.types.is_union, kinds)):
+        return False
+    try:
+        schemas = [pa.schema([("", kind)]) for kind in kinds]
+        pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _format_cell(value: Any) -> str:

@@ -51,7 +51,9 @@ from ps2stream.service.attribute_rules import (
 )
 
 PAYLOAD = "payload"
-ATTRIBUTE_TYPES = "an integer, float, double, bool, string, large_string or timestamp"
+ATTRIBUTE_TYPES = (
+    "an integer, float, double, bool, string, large_string or timestamp, or a sparse union of these"
+)
 PAYLOAD_TYPES = "binary or large_binary, or string or large_string for JSON"
 _INTEGER_MOST = np.iinfo(np.int64).max
 _BEYOND = "is beyond 64-bit"
@@ -100,6 +102,13 @@ def _make_type_violation(name: str, expected: str, kind: pa.DataType) -> Violati
 
 
 def _is_attribute_type(kind: pa.DataType) -> bool:
+    if pa.types.is_union(kind):  # rows of a dense one could share a text, and so be large
+        types = [kind.field(i).type for i in range(kind.num_fields)]
+        return kind.mode == "sparse" and bool(types) and all(map(_is_scalar_type, types))
+    return _is_scalar_type(kind)
+
+
+def _is_scalar_type(kind: pa.DataType) -> bool:
     types = pa.types
     return bool(
         types.is_integer(kind)
@@ -181,6 +190,10 @@ def _read_attribute(batch: pa.RecordBatch, name: str) -> _ReadColumn:
     """Reads a column as messages of AttributeValue."""
     column = batch.column(name)
     kind = column.type
+    if pa.types.is_union(kind):
+        return _read_union(column)
+    if pa.types.is_null(kind):
+        return _ReadColumn((np.zeros(len(column) + 1, np.int64), np.zeros(0, np.uint8)), [])
     is_present = ~arrow.nulls(batch, name)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         off, data = arrow.strings(batch, name)
@@ -197,6 +210,24 @@ def _read_attribute(batch: pa.RecordBatch, name: str) -> _ReadColumn:
         return _encode_column(NUMBER_TAG, is_present, bits, np.isnan(found), NAN)
     is_far = found > _INTEGER_MOST if pa.types.is_uint64(kind) else None
     return _encode_column(INTEGER_TAG, is_present, found, is_far, f"{_BEYOND} signed integers")
+
+
+def _read_union(column: pa.UnionArray) -> _ReadColumn:
+    """Reads a column in which each row has its own type."""
+    # Its buffer, as pyarrow 26 has zeros at the end of `type_codes` of a slice.
+    kind, codes = column.type, column.buffers()[1]
+    code = np.frombuffer(codes, np.int8, len(column), column.offset) if codes else np.zeros(0)
+    parts: list[Ragged] = []
+    order, problems, done = np.zeros(len(column), np.int64), list[tuple[int, str]](), 0
+    for i in range(kind.num_fields):
+        rows = np.flatnonzero(code == kind.type_codes[i])
+        values = column.field(i).take(pa.array(rows))
+        found = _read_attribute(pa.record_batch([values], [""]), "")
+        parts.append(found.messages)
+        problems += [(int(rows[row]), problem) for row, problem in found.problems]
+        order[rows] = done + np.arange(len(rows))
+        done += len(rows)
+    return _ReadColumn(take_ragged(*concat_ragged(parts), order), problems)
 
 
 def _encode_column(

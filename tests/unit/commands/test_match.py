@@ -98,6 +98,18 @@ def test_what_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("out", ["m.parquet", "m.csv", "m.jsonl"])
+def test_values_of_several_types_in_one_file(files: Path, out: str) -> None:
+    (files / "queries.jsonl").write_text('{"id": "a", "expression": "flood AND n exists"}\n')
+    values = [1, "1", True, 2.5]
+    rows = [{"lon": 0.0, "lat": 0.0, "text": "flood", "n": value} for value in values]
+    (files / "posts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run(files, out=out)
+    assert done.exit_code == 0, done.output
+    found = [row["n"] for row in read(files / out)]
+    assert found == (values if out == "m.jsonl" else ["1", "1", "true", "2.5"])
+
+
+@pytest.mark.parametrize("out", ["m.parquet", "m.csv", "m.jsonl"])
 @pytest.mark.parametrize(
     ("first", "later", "kinds"),
     [(2, 2.5, "int64"), (2.5, 2, ""), (2, "2", "int64"), ("2", 2, "string"), (True, 2, "bool"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import os
 import random
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,14 @@ import pytest
 import shapely
 
 import ps2stream
+from ps2stream.client.frames import build_batch
 from ps2stream.client.requests import Query
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError
 from ps2stream.inprocess import processes
 from ps2stream.inprocess.match_table import MatchTable
 from ps2stream.inprocess.matching import match, match_batches
 from ps2stream.space.regions import Circle, Polygon, Rect
+from tests import naive
 from tests.support.matching import brute_force, shown, some_object, some_query
 
 
@@ -197,6 +201,53 @@ def test_objects_are_read_as_matches_are_taken(world: Any) -> None:
     assert len(taken) <= 4
 
 
+MIXED = [1, "2", True, None, 2.5, (1 << 53) + 1, datetime(2026, 11, 30, tzinfo=UTC), "x", -0.0]
+
+
+@pytest.mark.parametrize("form", ["list", "columns", "table", "tables"])
+def test_types_are_those_of_values_and_not_of_columns(form: str) -> None:
+    sources = ["n = 1", "n >= 2", 'n = "2"', "n = true", "n exists", "n != 2.5", "n < 2026-12-01"]
+    records: list[dict[str, Any]] = [
+        {"lon": 0.0, "lat": 0.0, "text": "x", "n": value} for value in MIXED
+    ]
+    objects: Any = records
+    if form != "list":
+        objects = {name: [record[name] for record in records] for name in records[0]}
+    if form.startswith("table"):
+        objects = pa.Table.from_batches([build_batch(objects)])
+        assert pa.types.is_union(objects.schema.field("n").type)
+    if form == "tables":  # among others of one type
+        objects = iter(
+            [objects.slice(0, 5), objects.slice(5), pa.Table.from_pylist([ONE[0] | {"n": 2}])]
+        )
+        records = [*records, ONE[0] | {"n": 2}]
+    found = match([(source, source) for source in sources], objects)
+    values = [record["n"] for record in records]
+    assert set(pairs(found)) == {
+        (o, q)
+        for o in range(len(records))
+        for q, source in enumerate(sources)
+        if naive.satisfied(source, "x", {k: v for k, v in [("n", values[o])] if v is not None})
+    }
+    texts = dict(zip(found.table["object"].to_pylist(), found.table["n"].to_pylist(), strict=True))
+    shown = ["1", "2", "true", None, "2.5", str((1 << 53) + 1), "2026-11-30T00:00:00Z", "x", "-0.0"]
+    assert [texts.get(o) for o in range(len(MIXED))] == shown
+    kept = {(o, type(v)) for b in found.list_batches() for o, v in zip(*columns_of(b), strict=True)}
+    assert {kind for o, kind in kept if o < len(MIXED)} == {type(v) for v in MIXED if v is not None}
+
+
+def columns_of(batch: pa.RecordBatch) -> tuple[list[int], list[Any]]:
+    return batch.column("object").to_pylist(), batch.column("n").to_pylist()
+
+
+def test_a_column_of_pandas_may_have_several_types() -> None:
+    columns = {name: pd.Series([value] * 3) for name, value in ONE[0].items()}
+    columns["n"] = pd.Series([1, "one", math.nan])
+    assert pairs(match([("a", 'n = "one"'), ("b", "n = 1"), ("c", "n exists")], columns)) == [
+        (0, 1), (0, 2), (1, 0), (1, 2),
+    ]  # fmt: skip
+
+
 def test_nothing_matches_nothing() -> None:
     queries = [("a", "flood")]
     assert len(match([], [{"lon": 0.0, "lat": 0.0, "text": "flood"}])) == 0
@@ -257,7 +308,13 @@ ONE = [{"lon": 0.0, "lat": 0.0, "text": "flood"}]
         ([("a", "x")], 5, "objects: expected a table"),
         ([("a", "x")], [5], "objects: expected a table.* got a list with 5"),
         ([("a", "x")], pa.table({"lon": ["west"], "lat": [0.0], "text": ["x"]}), "objects.lon"),
-        ([("a", "x")], [ONE[0] | {"n": 1}, ONE[0] | {"n": "one"}], r"objects\.n: .*of one type"),
+        ([("a", "x")], [ONE[0] | {"n": 1}, ONE[0] | {"n": [1]}], r"objects\.n: expected numbers"),
+        ([("a", "x")], [ONE[0] | {"n": "1"}, ONE[0] | {"n": 1 << 63}], r"objects\.n: expected num"),
+        (
+            [("a", "x")],
+            [ONE[0] | {"n": "1"}, ONE[0] | {"n": math.nan}],
+            r"objects\[1\]\..*n: .*NaN",
+        ),
         ([("a", "x")], [ONE[0] | {"attributes": {"lat": 5}}], "attributes.lat: has the name"),
         ([("a", "x")], [ONE[0] | {"n": 1, "attributes": {"n": 2}}], "objects.attributes.n: has"),
         ([("a", "x")], "nowhere.parquet", "nowhere.parquet"),
