@@ -25,6 +25,11 @@ from tests.chaos.run import beside_hogs, ray_deaths, run, sweep, teller
 )
 @click.option("--hot-s", default=0.0, help="Seconds for which one place and word is hot; 0: none.")
 @click.option("--standbys", default=0, show_default=True, help="Of the service.")
+@click.option(
+    "--often",
+    type=click.Choice(["move", "scale_mergers", "scale_dispatchers"]),
+    help="What is done five times as often.",
+)
 @click.option("--history", type=click.Path(path_type=Path), help="File to keep the history in.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
 @click.pass_context
@@ -37,6 +42,7 @@ def main(
     kafka: str | None,
     hot_s: float,
     standbys: int,
+    often: str | None,
     history: Path | None,
     as_json: bool,
 ) -> None:
@@ -48,6 +54,7 @@ def main(
     if context.invoked_subcommand is None:
         shape: dict[str, Any] = {"workers": workers, "standbys": standbys}
         shape |= {"postgres": postgres, "kafka": int(kafka or 0), "hot_s": hot_s}
+        shape["often"] = often or ""
         found = run(minutes, seed, **shape, history=history)
         show(found, as_json)
 

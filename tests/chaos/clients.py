@@ -226,6 +226,7 @@ class Subscriber(Customer):
             recorder.end(call, "unknown")
             self.history.failed("Deliver", what(error))
             client.close()
+            self._at += 1
             return None, None
 
     def _take(self, stream: Subscription) -> str:

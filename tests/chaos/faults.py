@@ -15,7 +15,7 @@ from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.host import Host, send
 from tests.chaos.moves import HOLDERS, TRIES, Mover
 from tests.chaos.moves import ROLES as VICTIMS
-from tests.chaos.scaling import MergerScaler
+from tests.chaos.scaling import DISPATCHERS, MERGERS, RoleScaler
 
 STOPPED_S = 10.0
 PAUSE_S = 2.0
@@ -73,7 +73,8 @@ class Faults:
         self.say = say
         self.tally = Tally()
         self.mover = Mover(host, self.rng, say)
-        self.scaler = MergerScaler(host, self.rng, say)
+        self.mergers = RoleScaler(host, self.rng, say, MERGERS)
+        self.dispatchers = RoleScaler(host, self.rng, say, DISPATCHERS)
         self._waking: list[threading.Thread] = []
         self._deeds: dict[Callable[[], None], int] = {
             self.one: 72,
@@ -87,13 +88,22 @@ class Faults:
             self.move: 12,
             self.kill_amid_a_move: 24,
             self.scale_mergers: 16,
+            self.scale_dispatchers: 16,
         }
         if self.servers:
             self._deeds[self.kill_server] = 12
 
-    def run(self, seconds: float, kills: int = 0, pause: tuple[float, float] = (3.0, 7.0)) -> None:
-        """Until `seconds` are over and so many were killed, or ten times as long."""
+    def run(
+        self,
+        seconds: float,
+        kills: int = 0,
+        pause: tuple[float, float] = (3.0, 7.0),
+        often: str = "",
+    ) -> None:
+        """Until `seconds` are over and so many were killed, or ten times as long. often: a deed
+        that is drawn five times as often."""
         begin = time.monotonic()
+        weights = [n * (5 if deed.__name__ == often else 1) for deed, n in self._deeds.items()]
         while True:
             rest = self.rng.uniform(*pause)
             spent = time.monotonic() + rest - begin
@@ -102,7 +112,7 @@ class Faults:
             time.sleep(rest)
             if not self.host.running:
                 raise RuntimeError("the service ended although nobody killed it")
-            deed = self.rng.choices(list(self._deeds), weights=list(self._deeds.values()))[0]
+            deed = self.rng.choices(list(self._deeds), weights=weights)[0]
             deed()
         for thread in self._waking:
             thread.join()
@@ -184,9 +194,15 @@ class Faults:
 
     def scale_mergers(self) -> None:
         """To another number of mergers; half the time somebody is killed amid it."""
-        if self.scaler.scale() and self.rng.random() < 0.5:
+        if self.mergers.scale() and self.rng.random() < 0.5:
             time.sleep(self.rng.uniform(0, 0.5))
             self._kill(self.rng.choice(["merger", "merger", "dispatcher", "sequencer"]))
+
+    def scale_dispatchers(self) -> None:
+        """To another number of dispatchers; half the time somebody is killed amid it."""
+        if self.dispatchers.scale() and self.rng.random() < 0.5:
+            time.sleep(self.rng.uniform(0, 1))
+            self._kill(self.rng.choice(["dispatcher", "dispatcher", *ROLES]))
 
     def kill_server(self) -> None:
         """kill -9 of PostgreSQL or of a broker of Kafka, and its start after a while."""

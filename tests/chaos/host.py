@@ -8,6 +8,7 @@ from outside, whatever state the service is in, and nothing else is ever killed.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,6 +25,8 @@ from ps2stream.observability.process import read_name
 from tests.conftest import ROOT
 
 READY_S = 180.0
+MOST_DISPATCHERS = 3
+"""So many have ports."""
 _LISTENS = "00010000"
 
 
@@ -50,7 +53,7 @@ class Host:
         self.data = data
         self.log = log
         self.dispatchers = dispatchers
-        self.port = free_ports(dispatchers)
+        self.port = free_ports(max(dispatchers, MOST_DISPATCHERS))
         self.targets = [f"127.0.0.1:{self.port + i}" for i in range(dispatchers)]
         self.access: Mapping[str, Any] = {}
         self._options = [
@@ -138,6 +141,10 @@ class Host:
                     if name not in found or found[name].epoch < actor.epoch:
                         found[name] = actor
         return found
+
+    def shuffle_targets(self, rng: random.Random) -> str:
+        """All targets for a client, in any order: dispatchers may be away, or have left."""
+        return ",".join(rng.sample(self.targets, len(self.targets)))
 
     def epochs(self) -> dict[str, int]:
         """The newest epoch of each actor that listens now, in one read: `actors` looks at every

@@ -77,7 +77,7 @@ class Mover:
     def move(self, role: str = "", step: str = "", within: float = WAIT_S) -> str:
         """Begin one; who was killed at that step, or nobody when it was not to be."""
         try:
-            with Client(self.rng.choice(self.host.targets), timeout=within) as client:
+            with Client(self.host.shuffle_targets(self.rng), timeout=within) as client:
                 change = self._change(client)
                 if not role:
                     self._begin(client, change)
@@ -102,7 +102,7 @@ class Mover:
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             try:
-                with Client(self.rng.choice(self.host.targets), timeout=WAIT_S) as client:
+                with Client(self.host.shuffle_targets(self.rng), timeout=WAIT_S) as client:
                     found = client.migrations()
                     self.told = found.migrations
                     if not found.following_version:

@@ -61,13 +61,14 @@ def run(
     hot_s: float = 0.0,
     standbys: int = 0,
     history: Path | None = None,
+    often: str = "",
 ) -> dict[str, Any]:
     """Figures as JSON takes them; "held" says whether the contract did. It goes on until there
     were so many `kills`. With `postgres` the service keeps everything in a server that is killed
     as well; with `kafka`, 1 or 3, its logs in so many brokers, which are killed one at a time; with
-    `hot_s` most of the stream is of one place and word, of another so many seconds
-    later, and the service replicates such units. The history of the clients is kept at `history`,
-    or where it shows that the contract did not hold."""
+    `hot_s` most of the stream is of one place and word, of another so many seconds later, and the
+    service replicates such units; `often` is done five times as often. The history of the clients
+    is kept at `history`, or where it shows that the contract did not hold."""
     with ExitStack() as ending:
         servers: dict[str, DataServer] = {}
         options = [f"--hot={'replicate' if hot_s else 'off'}", f"--standbys={standbys}"]
@@ -83,7 +84,7 @@ def run(
             with ReplicaWatch(host.targets) as replicas:
                 found = _under_faults(
                     host,
-                    lambda faults: faults.run(minutes * 60, kills),
+                    lambda faults: faults.run(minutes * 60, kills, often=often),
                     Crowd(host, seed, rate, hot_s, history),
                     seed,
                     say,
@@ -378,7 +379,8 @@ def _under_faults(
         play(faults)
         time.sleep(SETTLE_S)
         faults.mover.ended()
-        faults.scaler.ended()
+        faults.mergers.ended()
+        faults.dispatchers.ended()
     except (RuntimeError, TimeoutError) as error:
         history.recorder.complain("faults", str(error))
     verdict = settled(crowd)
@@ -394,7 +396,8 @@ def _under_faults(
         "stops": dict(tally.stops),
         "restarts": dict(tally.restarts),
         **moves,
-        "moves_of_sessions": faults.scaler.begun,
+        "moves_of_sessions": faults.mergers.begun,
+        "changes_of_dispatchers": faults.dispatchers.begun,
         "recovery_s": recoveries(history, [*tally.killed, *tally.started], tally.stopped),
         "unanswered": dict(sorted(history.errors.items())),
     }

@@ -1,50 +1,69 @@
-"""Sessions of the service that move to more or fewer mergers."""
+"""Roles of the service whose number changes: sessions move between mergers, dispatchers join and
+leave."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ps2stream.client.client import Client
-from tests.chaos.host import Host
+from tests.chaos.host import MOST_DISPATCHERS, Host
 from tests.chaos.moves import ENDED_S, FAILURES, WAIT_S
 
 MOST_MERGERS = 3
 
 
-class MergerScaler:
-    """Requests numbers of mergers at random. `begun` counts the moves that were granted."""
+class ScaledRole(NamedTuple):
+    """A role, the most of it, and the call of a client that asks for a number of it or tells of
+    it."""
 
-    def __init__(self, host: Host, rng: random.Random, say: Callable[[str], None]) -> None:
+    name: str
+    most: int
+    scale: Callable[..., Any]
+
+
+MERGERS = ScaledRole("mergers", MOST_MERGERS, Client.scale_mergers)
+DISPATCHERS = ScaledRole("dispatchers", MOST_DISPATCHERS, Client.scale_dispatchers)
+
+
+class RoleScaler:
+    """Requests numbers of a role at random. `begun` counts the changes that were granted."""
+
+    def __init__(
+        self, host: Host, rng: random.Random, say: Callable[[str], None], role: ScaledRole
+    ) -> None:
         self.host = host
         self.rng = rng
         self.say = say
+        self.role = role
         self.begun = 0
 
     def scale(self) -> bool:
-        """Begins a move, unless one is under way; returns whether it did."""
+        """Begins a change, unless one is under way; returns whether it did."""
+        name = self.role.name
         try:
-            with Client(self.rng.choice(self.host.targets), timeout=WAIT_S) as client:
-                now = client.scale_mergers().mergers
-                wanted = self.rng.choice([n for n in range(1, MOST_MERGERS + 1) if n != now])
-                client.scale_mergers(wanted)
+            with Client(self.host.shuffle_targets(self.rng), timeout=WAIT_S) as client:
+                now = getattr(self.role.scale(client), name)
+                wanted = self.rng.choice([n for n in range(1, self.role.most + 1) if n != now])
+                self.role.scale(client, wanted)
         except FAILURES as error:
-            self.say(f"no move of sessions: {type(error).__name__} {error}")
+            self.say(f"no other number of {name}: {type(error).__name__} {error}")
             return False
-        self.say(f"sessions move from {now} to {wanted} mergers")
+        self.say(f"from {now} to {wanted} {name}")
         self.begun += 1
         return True
 
     def ended(self, within: float = ENDED_S) -> None:
-        """Waits until no session moves. Raises TimeoutError."""
+        """Waits until no number changes. Raises TimeoutError."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             try:
-                with Client(self.rng.choice(self.host.targets), timeout=WAIT_S) as client:
-                    if not client.scale_mergers().moving:
+                with Client(self.host.shuffle_targets(self.rng), timeout=WAIT_S) as client:
+                    if not self.role.scale(client).moving:
                         return
             except FAILURES as error:
-                self.say(f"how the sessions move is not told: {error}")
+                self.say(f"whether the number of {self.role.name} changes is not told: {error}")
             time.sleep(0.1)
-        raise TimeoutError("a move of sessions has no end")
+        raise TimeoutError(f"a change of the number of {self.role.name} has no end")
