@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from ps2stream.cli import main
 from ps2stream.client.client import Client
+from tests.support.starting import HEARS_INTERRUPTS
 
 
 def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -28,16 +29,11 @@ def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def _hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_an_interrupt_ends_a_start(tmp_path: Path) -> None:
     """Also one that comes while modules load, where Python may drop a KeyboardInterrupt."""
     command = ["serve", "--runtime", "local", "--port", "0", "--data-dir", str(tmp_path)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "ps2stream.cli", *command],
-        preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it only sets a signal
+        [*HEARS_INTERRUPTS, sys.executable, "-m", "ps2stream.cli", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,11 +47,8 @@ def test_an_interrupt_ends_a_start(tmp_path: Path) -> None:
 
 
 def program(target: str, *arguments: str) -> subprocess.Popen[str]:
-    """It hears SIGINT even if these tests run in the background of a shell, where that is ignored
-    and a child inherits it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "ps2stream.cli", *arguments, "--server", target],
-        preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it only sets a signal
+        [*HEARS_INTERRUPTS, sys.executable, "-m", "ps2stream.cli", *arguments, "--server", target],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.starting import HEARS_INTERRUPTS
+
 SLOW_RAY = """
 import subprocess, sys, time
 DAEMON = "import time; print(flush=True); time.sleep(600)"
@@ -31,10 +33,6 @@ def init(_temp_dir, **_):
 """
 
 
-def _hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_while_ray_starts_ends_at_once_and_leaves_nothing(
     number: int, tmp_path: Path, root: Path
@@ -45,10 +43,9 @@ def test_a_stop_while_ray_starts_ends_at_once_and_leaves_nothing(
     (package / "__init__.py").write_text(SLOW_RAY)
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
         serving = subprocess.Popen(
-            [sys.executable, "-m", "ps2stream.cli", "serve", "--port", "0", "--json",
-             "--data-dir", str(tmp_path / "data")],
+            [*HEARS_INTERRUPTS, sys.executable, "-m", "ps2stream.cli", "serve", "--port", "0",
+             "--json", "--data-dir", str(tmp_path / "data")],
             env={**os.environ, "TMPDIR": base, "PYTHONPATH": f"{package.parent}:{root}"},
-            preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it only sets a signal
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         )  # fmt: skip
         assert serving.stderr is not None
