@@ -62,7 +62,7 @@ from ps2stream.dispatcher.streams import SessionStream, SessionStreams
 from ps2stream.dispatcher.updates import UpdateQueue
 from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
 from ps2stream.dispatcher.withdrawals import ObjectWithdrawals
-from ps2stream.errors import Ps2StreamError, Unavailable
+from ps2stream.errors import NothingDone, Ps2StreamError, Unavailable
 from ps2stream.observability.meter import StageMeter
 from ps2stream.observability.process import counters_of
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
@@ -218,7 +218,7 @@ class DispatcherMachine:
             elif isinstance(event, StreamRequested):
                 self._out.append(EndStream(event.stream, problem))
             else:
-                self._out.append(RefuseCall(event.call, problem))
+                self._out.append(RefuseCall(event.call, NothingDone(str(problem))))
 
         return checked
 

@@ -67,10 +67,16 @@ class FailedPrecondition(Ps2StreamError):
 
 
 class Unavailable(Ps2StreamError):
-    """The service cannot answer now; a retry may succeed. `was_sent`: False if the call has surely
-    not reached it."""
+    """The service cannot answer now; a retry may succeed. `may_be_done`: False if surely nothing of
+    the call was done, as it did not reach the service, or was refused before all else."""
 
-    was_sent = True
+    may_be_done = True
+
+
+class NothingDone(Unavailable):
+    """The dispatcher refused a call before all else; another one may take it."""
+
+    may_be_done = False
 
 
 class Cancelled(Ps2StreamError):

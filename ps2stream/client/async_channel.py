@@ -90,7 +90,7 @@ class AsyncChannel:
                     call = method(request, timeout=timeout, metadata=self._metadata)
                     return bytes(await self._wait_for(call))
             except Unavailable as error:
-                if error.was_sent or not left:
+                if error.may_be_done or not left:
                     raise
         raise AssertionError("there is a dispatcher")
 

@@ -82,7 +82,7 @@ class Channel:
             try:
                 return self._call_one(name, request, timeout)
             except Unavailable as error:
-                if error.was_sent or not left:
+                if error.may_be_done or not left:
                     raise
         raise AssertionError("there is a dispatcher")
 

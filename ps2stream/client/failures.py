@@ -69,7 +69,10 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             return TimeoutError(message)
         case "UNAVAILABLE":
             failure = Unavailable(_describe_connection_failure(message) or message)
-            failure.was_sent = str(failure) == message
+            # A service that has done nothing says when to try again.
+            retry = error_details_pb2.RetryInfo()
+            refused = any(detail.Unpack(retry) for detail in status.details)
+            failure.may_be_done = str(failure) == message and not refused
             return failure
     kinds: dict[str, type[Ps2StreamError]] = {
         "ALREADY_EXISTS": AlreadyExists,

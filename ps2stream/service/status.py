@@ -97,4 +97,6 @@ def _build_details(error: Exception) -> list[Message]:
         delay = Duration()
         delay.FromMilliseconds(error.retry_after_ms)
         return [error_details_pb2.RetryInfo(retry_delay=delay)]
+    if isinstance(error, Unavailable) and not error.may_be_done:
+        return [error_details_pb2.RetryInfo()]
     return []

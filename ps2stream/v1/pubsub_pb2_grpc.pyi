@@ -41,6 +41,8 @@ class PubSubStub:
     RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
     Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    Details: google.rpc.RetryInfo if nothing was done, as this dispatcher leaves the service; of a
+    call that is no stream. Call another dispatcher.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
     INTERNAL: a bug; the service's log has the details.
     """
@@ -168,6 +170,8 @@ class PubSubAsyncStub(PubSubStub):
     RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
     Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    Details: google.rpc.RetryInfo if nothing was done, as this dispatcher leaves the service; of a
+    call that is no stream. Call another dispatcher.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
     INTERNAL: a bug; the service's log has the details.
     """
@@ -291,6 +295,8 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
     RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
     Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    Details: google.rpc.RetryInfo if nothing was done, as this dispatcher leaves the service; of a
+    call that is no stream. Call another dispatcher.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
     INTERNAL: a bug; the service's log has the details.
     """

@@ -179,6 +179,36 @@ def test_producers_and_streams_go_elsewhere_before_a_dispatcher_leaves(
         reader.check()
 
 
+def test_what_has_no_producer_is_published_elsewhere_before_a_dispatcher_leaves(
+    service: RunningService, client: Client
+) -> None:
+    client.insert("q", "flood", session="s")
+    joined(service, client, 2)
+    both = ",".join(service.targets)
+    published: list[str] = []
+    stopping, problems = threading.Event(), list[BaseException]()
+
+    def keep_publishing() -> None:
+        try:
+            with Client(both, timeout=90) as other:
+                while not stopping.is_set() or len(published) < 100:
+                    name = f"o{len(published)}"
+                    other.publish([{"id": name, "text": "a flood", "lon": 0.0, "lat": 0.0}])
+                    published.append(name)
+        except BaseException as error:
+            problems.append(error)
+            raise
+
+    thread = threading.Thread(target=keep_publishing)
+    thread.start()
+    joined(service, client, 1)
+    stopping.set()
+    thread.join()
+    assert not problems
+    with client.subscribe("s") as stream:
+        assert sorted(next(stream).object_id for _ in published) == sorted(published)
+
+
 def test_offsets_are_not_used_again_by_one_that_comes_back(settings: Settings) -> None:
     places: list[tuple[int, int]] = []
 

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
-from ps2stream.client.failures import pause_before
-from ps2stream.errors import ResourceExhausted, Unavailable
+import pytest
+
+from ps2stream.client.failures import error_of, pause_before
+from ps2stream.errors import NothingDone, ResourceExhausted, Unavailable
+from ps2stream.service.status import to_status
+
+REFUSED = (
+    "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
+    "Failed to connect to remote host: connect: Connection refused (111)"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "may_be_done"),
+    [
+        (NothingDone("dispatcher 1 has left"), False),
+        (Unavailable("the service is stopping"), True),
+        (Unavailable(REFUSED), False),
+        (Unavailable("Socket closed"), True),
+    ],
+)
+def test_what_surely_was_not_done_is_known(error: Unavailable, may_be_done: bool) -> None:
+    found = error_of("UNAVAILABLE", str(error), to_status(error).SerializeToString())
+    assert isinstance(found, Unavailable)
+    assert found.may_be_done == may_be_done
 
 
 def test_who_is_away_is_tried_twice_a_second_and_who_is_full_less_often() -> None:
