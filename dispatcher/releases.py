@@ -55,6 +55,8 @@ class ReleaseQueues:
 
     def take_kept(self, frame: ReleasesKept) -> Iterator[tuple[int, int]]:
         """Removes the releases that a merger reports as durable, and yields each with its batch."""
+        if frame.merger >= self.mergers:
+            return  # it reports to an earlier incarnation; this one has not yet read of it
         before, self._reported[frame.merger] = self._reported[frame.merger], frame.collapsed
         self.collapsed += frame.collapsed - (before if before <= frame.collapsed else 0)
         queue = self._queues[frame.merger]

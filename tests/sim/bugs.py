@@ -1050,6 +1050,19 @@ def names_are_dropped_while_sessions_come() -> Iterator[None]:
 
 
 @bug
+def reports_of_unknown_mergers_are_taken() -> Iterator[None]:
+    """A dispatcher that starts knows every merger that reports."""
+    take_kept = releases.ReleaseQueues.take_kept
+
+    def take_any(self: Any, frame: Any) -> Any:
+        assert self._reported[frame.merger] >= 0
+        return take_kept(self, frame)
+
+    with patch(releases.ReleaseQueues, "take_kept", take_any):
+        yield
+
+
+@bug
 def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
     """A state does not say which strategy is in force."""
     with patch(sequencer_changes.PlanChangeDriver, "make_record", lambda self: nothing()):

@@ -116,3 +116,12 @@ def test_each_release_that_comes_to_the_front_has_its_time() -> None:
     list(queues.take_kept(kept(0, 0)))
     assert [queues.tick() for _ in range(RESEND_TICKS - 1)] == [[]] * (RESEND_TICKS - 1)
     assert numbers(queues.tick()) == [(0, 1)]
+
+
+def test_a_report_of_a_merger_that_is_not_known_yet_is_of_an_earlier_incarnation() -> None:
+    queues = ReleaseQueues(1, epoch=1)
+    add(queues, 0, 5)
+    assert list(queues.take_kept(kept(2, 0, 1 << EPOCH_BITS))) == []
+    queues.resize(3)
+    assert list(queues.take_kept(kept(2, 0))) == []
+    assert numbers(queues.resend_to(0)) == [(0, 1 << EPOCH_BITS)]
