@@ -117,7 +117,8 @@ class FetchAnswers:
         if not lsn:
             return []
         feed = self._feeds.get(to)
-        if feed is None:
+        # One that has all of a state needs another one, if the log has lost what follows it.
+        if feed is None or (not request.state and request.after >= feed.until):
             self._number += 1
             pieces = live.state(FEED_ROWS)
             feed = StateFeed(

@@ -54,7 +54,7 @@ from ps2stream.merger import (
 from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.protocol import producer_map
-from ps2stream.protocol.addresses import nothing
+from ps2stream.protocol.addresses import ROLES, Address, nothing
 from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.frame import sealed
 from ps2stream.protocol.messages.objects import ReleasesKept, WatermarkNotice
@@ -1046,6 +1046,21 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 def names_are_dropped_while_sessions_come() -> Iterator[None]:
     """What a merger needed no more before a move, it needs no more behind it."""
     with patch(followers.FollowerProgress, "reopen", lambda self, mergers: None):
+        yield
+
+
+@bug
+def a_state_that_was_taken_is_sent_again() -> Iterator[None]:
+    """Whoever has all of a state gets it again, though the log has lost what follows."""
+    answer = feed.FetchAnswers.answer
+
+    def answer_again(self: Any, request: Any, *rest: Any) -> Any:
+        found = self._feeds.get(Address(ROLES[request.role], request.index))
+        if found is None or request.state or not found.until <= request.after < self._horizon:
+            return answer(self, request, *rest)
+        return found.answer(request)
+
+    with patch(feed.FetchAnswers, "answer", answer_again):
         yield
 
 

@@ -122,6 +122,7 @@ FOUND_BY = {
     "dispatchers_leave_before_their_batches_are_complete": SHRUNK + 30,
     "a_change_ends_before_windows_are_held": SHRUNK + 1,
     "nobody_hears_of_the_objects_of_those_that_left": SHRUNK + 32,
+    "a_state_that_was_taken_is_sent_again": 320_595,
     "reports_of_unknown_mergers_are_taken": 310_299,
 }
 PLANTED = list(FOUND_BY)[:: 3 if IS_SHORT else 1]
