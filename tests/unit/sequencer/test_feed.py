@@ -337,13 +337,13 @@ def test_the_log_is_not_read_from_below_what_was_compacted_away() -> None:
 
 def test_one_that_has_all_of_a_state_gets_another_if_the_log_has_lost_what_follows() -> None:
     machine = ready(3)
-    [first] = fetched(machine, 0)
+    first = fetched(machine, 0)[0]
     machine.append([update([insert("b"), delete("b")], 2)])
     machine._feeds.note_left_out(machine.lsn)  # as compaction does
-    [second] = fetched(machine, first.until)
-    assert (second.lsn_from, second.until) == (1, machine.lsn)
-    assert second.state > first.state
-    assert encoded(fetched(machine, first.until)) == encoded([second])  # a repeat: no third state
+    second = fetched(machine, first.until)
+    assert (second[0].lsn_from, second[0].until) == (1, machine.lsn)
+    assert second[0].state > first.state
+    assert encoded(fetched(machine, first.until)) == encoded(second)  # a repeat: no third state
     assert fetched(machine, machine.lsn) == []
 
 
