@@ -1043,13 +1043,6 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 
 
 @bug
-def names_are_dropped_while_sessions_come() -> Iterator[None]:
-    """What a merger needed no more before a move, it needs no more behind it."""
-    with patch(followers.FollowerProgress, "reopen", lambda self, mergers: None):
-        yield
-
-
-@bug
 def a_state_that_was_taken_is_sent_again() -> Iterator[None]:
     """Whoever has all of a state gets it again, though the log has lost what follows."""
     answer = feed.FetchAnswers.answer

@@ -110,7 +110,6 @@ FOUND_BY = {
     "records_of_sessions_that_come_are_not_fetched": SCALED + 4,
     "requests_for_sessions_are_not_repeated": SCALED + 33,
     "states_lack_the_tables_of_sessions": SCALED + 2,
-    "names_are_dropped_while_sessions_come": 90174,
     "guessed_tables_are_taken_for_the_first": SCALED + 71,
     "what_was_complete_is_replayed_after_a_move": SCALED + 24,
     "streams_are_opened_before_all_records_are_there": SCALED + 1,
