@@ -169,21 +169,22 @@ def _build_any_attribute(name: str, values: Any) -> pa.Array | None:
     made = _build_attribute(name, values)
     if made is not None or name == "payload":
         return made
-    plain = [value.item() if hasattr(value, "item") else value for value in values]
-    if hasattr(values, "dtype"):  # of pandas, where NaN says that there is none
-        plain = [None if value != value else value for value in plain]
-    codes = [_find_type(value) for value in plain]
-    if None in codes:
-        return None
     try:
+        plain = [value.item() if hasattr(value, "item") else value for value in values]
+        if hasattr(values, "dtype"):  # of pandas, where NaN says that there is none
+            plain = [None if value != value else value for value in plain]
+        codes = [_find_type(value) for value in plain]
+        if None in codes:
+            return None
+        plain = [milliseconds(v) if isinstance(v, datetime) else v for v in plain]
         parts = [
             pa.array(
                 [v if code == own else None for v, own in zip(plain, codes, strict=True)], kind
             )
             for code, kind in enumerate(_UNION.values())
         ]
-    except (pa.ArrowException, OverflowError):
-        return None  # an integer of more than 64 bits
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None  # an array, an integer of more than 64 bits, a time without a zone
     return pa.UnionArray.from_sparse(pa.array(codes, pa.int8()), parts, _UNION_NAMES)
 
 

@@ -52,9 +52,11 @@ from ps2stream.service.attribute_rules import (
 
 PAYLOAD = "payload"
 ATTRIBUTE_TYPES = (
-    "an integer, float, double, bool, string, large_string or timestamp, or a sparse union of these"
+    "an integer, float, double, bool, string, large_string or timestamp, or a sparse union of at "
+    "most 8 of these"
 )
 PAYLOAD_TYPES = "binary or large_binary, or string or large_string for JSON"
+_UNION_TYPES = 8  # each is read as a column is
 _INTEGER_MOST = np.iinfo(np.int64).max
 _BEYOND = "is beyond 64-bit"
 
@@ -103,8 +105,9 @@ def _make_type_violation(name: str, expected: str, kind: pa.DataType) -> Violati
 
 def _is_attribute_type(kind: pa.DataType) -> bool:
     if pa.types.is_union(kind):  # rows of a dense one could share a text, and so be large
-        types = [kind.field(i).type for i in range(kind.num_fields)]
-        return kind.mode == "sparse" and bool(types) and all(map(_is_scalar_type, types))
+        if kind.mode != "sparse" or not 0 < kind.num_fields <= _UNION_TYPES:
+            return False
+        return all(_is_scalar_type(kind.field(i).type) for i in range(kind.num_fields))
     return _is_scalar_type(kind)
 
 

@@ -258,8 +258,8 @@ class ObjectBatch(_message.Message):
     optionally id (string or large_string), time and until (timestamp, or int64 Unix milliseconds;
     null: the time of acceptance, and no end). A column payload is the payload, as bytes (binary or large_binary) or
     JSON (string or large_string). Each other column is an attribute: integers, float, double, bool,
-    string, large_string or timestamp, or a sparse union of these, in which each row has its own
-    type; null: absent. All attributes as messages have at most 4 MiB.
+    string, large_string or timestamp, or a sparse union of at most 8 of these, in which each
+    row has its own type; null: absent. All attributes as messages have at most 4 MiB.
     """
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Object]:

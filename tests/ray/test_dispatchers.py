@@ -167,6 +167,7 @@ def test_dispatchers_and_mergers_come_and_go(tmp_path: Path) -> None:
         with Client(service.targets[1], timeout=90) as other, other.subscribe("moved") as stream:
             for mergers in (2, 1):
                 client.scale_mergers(mergers)
+                deadline = time.monotonic() + 60
                 while (scale := client.scale_mergers()).moving:
                     assert time.monotonic() < deadline
                     time.sleep(0.02)

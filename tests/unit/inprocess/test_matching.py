@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -201,7 +202,17 @@ def test_objects_are_read_as_matches_are_taken(world: Any) -> None:
     assert len(taken) <= 4
 
 
-MIXED = [1, "2", True, None, 2.5, (1 << 53) + 1, datetime(2026, 11, 30, tzinfo=UTC), "x", -0.0]
+MIXED = [
+    1,
+    "2",
+    True,
+    None,
+    2.5,
+    (1 << 53) + 1,
+    datetime(2026, 11, 30, 0, 0, 0, 999, UTC),
+    "x",
+    -0.0,
+]
 
 
 @pytest.mark.parametrize("form", ["list", "columns", "table", "tables"])
@@ -280,6 +291,7 @@ def test_columns_of_the_same_names_are_kept() -> None:
     }  # fmt: skip
 
 
+NO_ZONE = datetime(2026, 11, 30)
 ONE = [{"lon": 0.0, "lat": 0.0, "text": "flood"}]
 
 
@@ -310,6 +322,12 @@ ONE = [{"lon": 0.0, "lat": 0.0, "text": "flood"}]
         ([("a", "x")], pa.table({"lon": ["west"], "lat": [0.0], "text": ["x"]}), "objects.lon"),
         ([("a", "x")], [ONE[0] | {"n": 1}, ONE[0] | {"n": [1]}], r"objects\.n: expected numbers"),
         ([("a", "x")], [ONE[0] | {"n": "1"}, ONE[0] | {"n": 1 << 63}], r"objects\.n: expected num"),
+        (
+            [("a", "x")],
+            [ONE[0] | {"n": "1"}, ONE[0] | {"n": np.arange(2)}],
+            r"objects\.n: expected",
+        ),
+        ([("a", "x")], [ONE[0] | {"n": "1"}, ONE[0] | {"n": NO_ZONE}], r"objects\.n: expected"),
         (
             [("a", "x")],
             [ONE[0] | {"n": "1"}, ONE[0] | {"n": math.nan}],
