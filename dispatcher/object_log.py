@@ -78,7 +78,8 @@ class ObjectLog:
                     self._keep_windows_from(position)
                     self.windows.merge(window)
                 case ForgottenRecord(lsn=joined):
-                    self._forget_windows(joined)
+                    if joined > self.joined_at:  # else it was written again, with the windows
+                        self._forget_windows(joined, position)
                 case ProgressRecord(batch=batch, below=below):
                     self._oldest = max(self._oldest, batch)
                     self._reserved = max(self._reserved, below)
@@ -163,8 +164,7 @@ class ObjectLog:
     def forget_windows(self, lsn: int) -> None:
         """Forgets all windows, as the dispatcher joins at this LSN: they are of the time before it
         left, if it did. Raises Unavailable."""
-        self.log.append(ForgottenRecord(lsn).encode())
-        self._forget_windows(lsn)
+        self._forget_windows(lsn, self.log.append(ForgottenRecord(lsn).encode()))
 
     def note_departure(self, oldest: int) -> int:
         """Notes that every batch is complete, all of which are below `oldest`, and gives the valid
@@ -241,9 +241,11 @@ class ObjectLog:
         if len(rows.until):
             self.validity.keep_from(position)
 
-    def _forget_windows(self, lsn: int) -> None:
+    def _forget_windows(self, lsn: int, position: int) -> None:
+        """Forgets all windows; the record at this position says so, and stays in the log with what
+        comes behind it: another incarnation must not forget that."""
         self.joined_at = lsn
-        self._windows_at = None
+        self._windows_at = position
         self.windows.clear()
 
     def _keep_windows_from(self, position: int) -> None:
@@ -258,6 +260,8 @@ class ObjectLog:
         if self.log.end - start < max(WINDOWS_BYTES, 4 * self._windows_bytes):
             return
         begin = self.log.end
+        if self.joined_at:
+            self.log.append(ForgottenRecord(self.joined_at).encode())
         for record in self.windows.make_records():
             self.log.append(record.encode())
         self._windows_at, self._windows_bytes = begin, self.log.end - begin

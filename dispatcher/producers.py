@@ -241,13 +241,15 @@ def check_digest(identity: PublicationIdentity, digest: bytes) -> None:
 
 def read_windows(log: Log, partition: int) -> ProducerWindows:
     """Returns the windows that the object log of the dispatcher `partition` holds."""
-    windows = ProducerWindows()
+    windows, joined_at = ProducerWindows(), 0
     for _, data in log.scan():
         match decode(data):
             case IdentifiedRecord() as record:
                 windows.add_batch(record, partition)
             case ProducerRecord() as window:
                 windows.merge(window)
-            case ForgottenRecord():
-                windows.clear()
+            case ForgottenRecord(lsn=joined):
+                if joined > joined_at:  # else it was written again, with the windows
+                    joined_at = joined
+                    windows.clear()
     return windows
