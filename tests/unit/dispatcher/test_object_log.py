@@ -189,6 +189,25 @@ def test_trimming_forgets_no_publication(monkeypatch: pytest.MonkeyPatch) -> Non
     assert memory.bytes < 70_000, "the windows are written now and then, not with each note"
 
 
+def test_trimming_does_not_forget_that_a_dispatcher_has_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(object_log, "WINDOWS_BYTES", 3_000)
+    memory, log = logged()
+    identified(log, 0, "before it left")
+    log.forget_windows(7)
+    for batch in range(1, 100):
+        identified(log, batch, "a")
+        log.progress(batch + 1)
+        if (spare := log.find_spare(memory.sync())) is not None:
+            memory.trim(spare)
+        assert ObjectLog(memory).joined_at == 7
+        assert remembered(memory) == [("a", list(range(2, batch + 2)))]
+    again = ObjectLog(memory)
+    again.forget_windows(9)  # it has left, and joins again
+    assert (ObjectLog(memory).joined_at, remembered(memory)) == (9, [])
+
+
 def test_windows_that_find_no_room_keep_what_they_come_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
