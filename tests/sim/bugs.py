@@ -1413,17 +1413,6 @@ def what_was_complete_is_replayed_after_a_move() -> Iterator[None]:
 
 
 @bug
-def new_dispatchers_accept_before_they_count() -> Iterator[None]:
-    """A new dispatcher accepts objects as soon as it has caught up with the ledger."""
-
-    def hasty(self: Any) -> bool:
-        return self._ready_at is not None and self.applied >= self._ready_at
-
-    with patch(dispatcher_router.RouterMachine, "ready", property(hasty)):
-        yield
-
-
-@bug
 def nobody_waits_for_new_dispatchers() -> Iterator[None]:
     """Updates are acknowledged though a new dispatcher has not applied them."""
     count = followers.FollowerProgress.count_dispatchers

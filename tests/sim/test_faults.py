@@ -113,7 +113,6 @@ FOUND_BY = {
     "guessed_tables_are_taken_for_the_first": SCALED + 71,
     "what_was_complete_is_replayed_after_a_move": SCALED + 24,
     "streams_are_opened_before_all_records_are_there": SCALED + 1,
-    "new_dispatchers_accept_before_they_count": GROWN + 107,
     "producers_come_without_their_windows": GROWN,
     "windows_leave_before_publications_are_over": GROWN + 3,
     "receivers_do_not_count_new_dispatchers": GROWN + 11,

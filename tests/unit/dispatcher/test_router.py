@@ -31,6 +31,7 @@ from ps2stream.protocol.messages.updates import (
     UpdateRequest,
     WorkerUpdates,
 )
+from ps2stream.protocol.producer_map import ProducerMap
 from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.ticks import REPEAT_TICKS
 from tests.support.routers import (
@@ -491,3 +492,15 @@ def test_an_acknowledgement_is_repeated_until_it_shows() -> None:
     assert acks == [1, 1]
     router.on(LedgerTip(1, 1))
     assert not any(sent(router.tick(), "sequencer", AppliedReport) for _ in range(2 * REPEAT_TICKS))
+
+
+def test_a_new_dispatcher_accepts_once_all_others_know_that_it_counts() -> None:
+    grown = ProducerMap.first(2).changed(3, 5)
+    old, new, later = (machine(index) for index in (1, 2, 3))
+    for router in (old, new, later):
+        router._first_producers = grown
+    assert [router.ready for router in (old, new, later)] == [True, False, False]
+    for visible, ready in ((4, False), (5, True)):
+        for router in (old, new, later):
+            router.on(LedgerTip(5, visible))
+        assert [router.ready for router in (old, new, later)] == [True, ready, False]
