@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from ps2stream.protocol.session_numbers import LEAP, count_pairs
 from tests.history.reading import History, Pair, Receipt
 from tests.history.verdict import Verdict
 
@@ -31,7 +32,8 @@ def find_sessions(history: History, verdict: Verdict) -> dict[str, Session]:
         if receipt.gap is not None:
             first, last, _ = receipt.gap
             fresh = max(last - max(first - 1, session.highest), 0)
-            verdict.figures["gaps"] += fresh
+            verdict.figures["gaps"] += count_pairs(1, fresh)
+            verdict.figures["leaps"] += fresh >= LEAP  # of how many matches is not known
             session.room += fresh
             session.highest = max(session.highest, last)
         for pair in receipt.pairs:
