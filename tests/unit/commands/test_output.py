@@ -120,6 +120,15 @@ def test_output_that_a_full_disk_refuses_is_one_line_and_failure(words: str, roo
     assert done.returncode == 1
 
 
+def test_standard_input_that_is_closed_is_named(root: Path) -> None:
+    script = 'exec "$@" <&-'
+    command = ["sh", "-c", script, "-", sys.executable, "-m", "ps2stream.cli", "match"]
+    command += ["--queries", "-", "--objects", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    assert done.stderr == "ps2stream: -: cannot read it: standard input is closed\n"
+    assert done.returncode == 2
+
+
 def test_output_that_nobody_reads_ends_quietly(root: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
