@@ -354,12 +354,17 @@ def _report_write_error(output: CommandOutput, error: OSError) -> int:
     if error.errno == errno.EPIPE:
         raise error
     _drop_output()
-    return output.report_error(errors.Ps2StreamError(str(error)))
+    found = str(error)
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        found = f"cannot write the output: {error.strerror}"
+    return output.report_error(errors.Ps2StreamError(found))
 
 
 def _drop_output() -> None:
     """Drops what standard output still holds and cannot take, as on a full disk: Python would write
     it once more when it ends, complain, and replace the exit code."""
+    if sys.stdout is None:  # closed before the program began
+        return
     try:
         sys.stdout.flush()
     except OSError:

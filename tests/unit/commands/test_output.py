@@ -116,7 +116,9 @@ def run_into(stdout: int | IO[str], root: Path, *words: str) -> subprocess.Compl
 def test_output_that_a_full_disk_refuses_is_one_line_and_failure(words: str, root: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = run_into(full, root, *words.split())
-    assert done.stderr.splitlines() == ["ps2stream: [Errno 28] No space left on device"]
+    assert done.stderr.splitlines() == [
+        "ps2stream: cannot write the output: No space left on device"
+    ]
     assert done.returncode == 1
 
 
