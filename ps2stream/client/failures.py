@@ -30,6 +30,8 @@ _CONNECTING = re.compile(
     re.DOTALL,
 )
 _NAMING = re.compile(r"DNS resolution failed for (?P<where>[^:\s]+(?::\d+)?)")
+NO_ANSWER = "Deadline Exceeded"
+"""What gRPC says, and no service, of a call whose deadline has passed."""
 _FAILED = "Failed to connect to remote host: "
 
 

@@ -58,8 +58,9 @@ def scale(
 
 
 def _scale_mergers(output: CommandOutput, server: str, mergers: int, wait: bool) -> None:
-    with output.connect(server, START_S) as client:
+    with output.connect(server) as client:
         before = client.scale_mergers()
+    with output.connect(server, START_S) as client:
         found = client.scale_mergers(mergers)
         if found == before and not found.moving:
             line = f"the sessions already belong to {mergers} mergers"
@@ -79,8 +80,9 @@ def _scale_mergers(output: CommandOutput, server: str, mergers: int, wait: bool)
 
 
 def _scale_dispatchers(output: CommandOutput, server: str, dispatchers: int, wait: bool) -> None:
-    with output.connect(server, START_S) as client:
+    with output.connect(server) as client:
         before = client.scale_dispatchers()
+    with output.connect(server, START_S) as client:
         found = client.scale_dispatchers(dispatchers)
         if found == before and not found.moving:
             line = f"there are {dispatchers} dispatchers already"

@@ -98,3 +98,16 @@ def test_an_address_among_several_that_is_none_is_refused() -> None:
     found = CliRunner().invoke(main, ["health", "--server", "127.0.0.1:7077,here"])
     assert found.exit_code == 2
     assert "expected HOST:PORT, got 'here'" in found.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "scale --dispatchers 2", "scale --mergers 2"])
+def test_what_accepts_connections_and_says_nothing_is_named_with_the_limit(command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = "{}:{}".format(*silent.getsockname())
+        begun = time.monotonic()
+        found = CliRunner().invoke(
+            main, [*command.split(), "--server", server, "--timeout", "0.5"]
+        )
+        assert time.monotonic() - begun < 30  # of the 120 that new actors may take to start
+    assert found.exit_code == 5
+    assert found.stderr == f"ps2stream: {server} did not answer within 0.5 s\n"
