@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from ps2stream import errors
 from ps2stream.commands.option_names import suggest_option
-from ps2stream.commands.presence import check_presence
+from ps2stream.commands.presence import wait_for_presence
 from ps2stream.extras import COMMAND_EXTRAS, explain_missing_package
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ class CommandOutput:
     def connect(self, server: str, patience: float = 0.0) -> Client:
         """Returns a client of the service with the timeout, token and TLS that the options name;
         the timeout is at least `patience` seconds. Raises Unavailable if nothing listens there,
-        unless it `waits`."""
+        with `waits` not within the timeout."""
         # A program that ends may close what a thread of gRPC still reads, of which gRPC then
         # complains. What matters to the user comes as an error of the call.
         if os.environ.get("GRPC_VERBOSITY") == "ERROR":
             os.environ["GRPC_VERBOSITY"] = "NONE"
-        if not self.waits and math.isfinite(patience):
-            check_presence(server)
+        if math.isfinite(patience):
+            wait_for_presence(server, self.timeout if self.waits else 0.0)
             self.waits = True  # later connections of a command come through a restart
         from ps2stream.client.client import Client
 

@@ -71,8 +71,7 @@ import contextlib
 from ps2stream.commands.output import CommandOutput, printable
 
 output = CommandOutput()
-output.waits = True
-with output.connect("127.0.0.1:1"):
+with output.connect("127.0.0.1:1", float("inf")):
     import grpc
 
     channel = grpc.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", "{not JSON")])
