@@ -32,6 +32,9 @@ _CONNECTING = re.compile(
 _NAMING = re.compile(r"DNS resolution failed for (?P<where>[^:\s]+(?::\d+)?)")
 NO_ANSWER = "Deadline Exceeded"
 """What gRPC says, and no service, of a call whose deadline has passed."""
+_WRITE_FAILED = "Internal error from Core"
+"""What grpc.aio says in place of a stream's status where a request was written just as the service
+ended the stream (grpc/grpc#36066)."""
 _FAILED = "Failed to connect to remote host: "
 
 
@@ -76,6 +79,8 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             refused = any(detail.Unpack(retry) for detail in status.details)
             failure.may_be_done = str(failure) == message and not refused
             return failure
+        case "INTERNAL" if message == _WRITE_FAILED:
+            return Unavailable("the stream ended while a request was sent")
     kinds: dict[str, type[Ps2StreamError]] = {
         "ALREADY_EXISTS": AlreadyExists,
         "CANCELLED": Cancelled,
