@@ -16,7 +16,8 @@ LISTED_S = 30.0
 """Time between two questions where the dispatchers are."""
 ANSWER_S = 5.0
 """Time that a dispatcher has to answer, for which the call that asked first waits."""
-_ANYWHERE = ("0.0.0.0", "[::]")
+ANYWHERE = ("0.0.0.0", "[::]")
+"""Hosts of endpoints that listen at all addresses of their host."""
 
 
 class DispatcherFinder:
@@ -61,6 +62,6 @@ class DispatcherFinder:
         own."""
         host, _, port = endpoint.rpartition(":")
         first = self._access.targets[0]
-        if host not in _ANYWHERE or first.startswith("unix:"):
+        if host not in ANYWHERE or first.startswith("unix:"):
             return endpoint
         return f"{first.rpartition(':')[0]}:{port}"

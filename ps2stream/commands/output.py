@@ -348,6 +348,11 @@ class CommandGroup(click.Group):
             ctx.exit(130)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Returns `1 match` or `2 matches`; `many` is `one` with an s unless it is given."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def _report_write_error(output: CommandOutput, error: OSError) -> int:
     """Prints on one line why output could not be written; returns the exit code. Raises the error
     again where the reader of a pipe went away, with which click ends quietly."""
