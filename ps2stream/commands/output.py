@@ -33,7 +33,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 WAKE_S = 0.5
 """Seconds within which a program hears a signal, whichever thread has taken it."""
-FAILED = 1
+FAILED, NO_TOKEN = 1, 10
 CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.InvalidArgument, 2, "invalid_argument"),
     (errors.NotFound, 3, "not_found"),
@@ -43,7 +43,7 @@ CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.FailedPrecondition, 7, "failed_precondition"),
     (errors.DataDirectoryError, 8, "data_directory"),
     (errors.PlanError, 9, "plan"),
-    (errors.Unauthenticated, 10, "unauthenticated"),
+    (errors.Unauthenticated, NO_TOKEN, "unauthenticated"),
     (errors.PermissionDenied, 11, "permission_denied"),
 )
 EPILOG = (
@@ -126,6 +126,8 @@ class CommandOutput:
             (FAILED, "failed"),
         )
         message = printable(" ".join(str(error).split()))
+        if code == NO_TOKEN and not self.access.keys() & {"token", "token_file", "tls_cert"}:
+            message += "; --token-file names one"
         line = f"ps2stream: {message}"
         if self.json:
             body: dict[str, Any] = {"code": name, "message": message}
@@ -155,10 +157,13 @@ def printable(text: str) -> str:
 
 def _read_token(file: str) -> str:
     try:
-        return Path(file).read_text("utf-8").strip()
+        found = Path(file).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise errors.invalid("--token-file", f"{file}: {why}") from None
+    if not found:
+        raise errors.invalid("--token-file", f"{file}: is empty")
+    return found
 
 
 @contextmanager
