@@ -71,7 +71,7 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
                 return invalid("request", message)
             return ResourceExhausted(message, 0)
         case "DEADLINE_EXCEEDED":
-            return TimeoutError(message)
+            return TimeoutError(NO_ANSWER if NO_ANSWER in message else message)
         case "UNAVAILABLE":
             failure = Unavailable(_describe_connection_failure(message) or message)
             # A service that has done nothing says when to try again.

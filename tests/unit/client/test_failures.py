@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps2stream.client.failures import error_of, pause_before
+from ps2stream.client.failures import NO_ANSWER, error_of, pause_before
 from ps2stream.errors import NothingDone, ResourceExhausted, Unavailable
 from ps2stream.service.status import to_status
 
@@ -45,3 +45,9 @@ def test_a_stream_that_ends_while_a_request_is_written_is_opened_again() -> None
     assert found.may_be_done
     assert pause_before(found, 0, True) is not None
     assert not isinstance(error_of("INTERNAL", f"of a proxy: {CORE}", None), Unavailable)
+
+
+@pytest.mark.parametrize("message", [NO_ANSWER, f"Stream removed ({NO_ANSWER})"])
+def test_a_deadline_of_grpc_is_told_from_one_of_the_service(message: str) -> None:
+    assert str(error_of("DEADLINE_EXCEEDED", message, None)) == NO_ANSWER
+    assert str(error_of("DEADLINE_EXCEEDED", "the deadline has passed", None)) != NO_ANSWER
