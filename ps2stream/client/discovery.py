@@ -8,6 +8,7 @@ import time
 from google.protobuf.message import DecodeError
 
 from ps2stream.client.connection import ChannelAccess, is_local
+from ps2stream.client.targets import ANYWHERE
 from ps2stream.limits import DISPATCHERS
 from ps2stream.v1 import pubsub_pb2
 
@@ -16,8 +17,6 @@ LISTED_S = 30.0
 """Time between two questions where the dispatchers are."""
 ANSWER_S = 5.0
 """Time that a dispatcher has to answer, for which the call that asked first waits."""
-ANYWHERE = ("0.0.0.0", "[::]")
-"""Hosts of endpoints that listen at all addresses of their host."""
 
 
 class DispatcherFinder:

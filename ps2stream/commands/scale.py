@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from ps2stream.client.discovery import ANYWHERE
-from ps2stream.client.targets import split_target
+from ps2stream.client.targets import ANYWHERE, split_target
 from ps2stream.commands.apply import LOOK_S, START_S, begin_plan_change, wait_option
 from ps2stream.commands.output import (
     CommandOutput,
