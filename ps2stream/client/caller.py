@@ -174,6 +174,11 @@ class Caller:
         while True:
             try:
                 return attempt(max(0.001, deadline - time.monotonic()))
+            except TimeoutError as error:
+                if str(error) != failures.NO_ANSWER:
+                    raise
+                problem = f"{self.target} did not answer within {self._timeout:g} s"
+                raise TimeoutError(problem) from None
             except Ps2StreamError as error:
                 pause = failures.pause_before(error, tries, repeatable)
                 if pause is None or time.monotonic() + pause >= deadline:

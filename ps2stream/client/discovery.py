@@ -8,6 +8,7 @@ import time
 from google.protobuf.message import DecodeError
 
 from ps2stream.client.connection import ChannelAccess, is_local
+from ps2stream.client.targets import ANYWHERE
 from ps2stream.limits import DISPATCHERS
 from ps2stream.v1 import pubsub_pb2
 
@@ -16,7 +17,6 @@ LISTED_S = 30.0
 """Time between two questions where the dispatchers are."""
 ANSWER_S = 5.0
 """Time that a dispatcher has to answer, for which the call that asked first waits."""
-_ANYWHERE = ("0.0.0.0", "[::]")
 
 
 class DispatcherFinder:
@@ -61,6 +61,6 @@ class DispatcherFinder:
         own."""
         host, _, port = endpoint.rpartition(":")
         first = self._access.targets[0]
-        if host not in _ANYWHERE or first.startswith("unix:"):
+        if host not in ANYWHERE or first.startswith("unix:"):
             return endpoint
         return f"{first.rpartition(':')[0]}:{port}"

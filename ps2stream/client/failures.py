@@ -30,6 +30,11 @@ _CONNECTING = re.compile(
     re.DOTALL,
 )
 _NAMING = re.compile(r"DNS resolution failed for (?P<where>[^:\s]+(?::\d+)?)")
+NO_ANSWER = "Deadline Exceeded"
+"""What gRPC says, and no service, of a call whose deadline has passed."""
+_WRITE_FAILED = "Internal error from Core"
+"""What grpc.aio says in place of a stream's status where a request was written just as the service
+ended the stream (grpc/grpc#36066)."""
 _FAILED = "Failed to connect to remote host: "
 
 
@@ -66,7 +71,7 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
                 return invalid("request", message)
             return ResourceExhausted(message, 0)
         case "DEADLINE_EXCEEDED":
-            return TimeoutError(message)
+            return TimeoutError(NO_ANSWER if NO_ANSWER in message else message)
         case "UNAVAILABLE":
             failure = Unavailable(_describe_connection_failure(message) or message)
             # A service that has done nothing says when to try again.
@@ -74,6 +79,8 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             refused = any(detail.Unpack(retry) for detail in status.details)
             failure.may_be_done = str(failure) == message and not refused
             return failure
+        case "INTERNAL" if message == _WRITE_FAILED:
+            return Unavailable("the stream ended while a request was sent")
     kinds: dict[str, type[Ps2StreamError]] = {
         "ALREADY_EXISTS": AlreadyExists,
         "CANCELLED": Cancelled,

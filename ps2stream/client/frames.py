@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,6 +49,7 @@ _UNION = {
     str: pa.string(),
     datetime: pa.timestamp("ms", "UTC"),
 }
+_ALIKE = (bool, Real, str, datetime, date)
 _UNION_NAMES = ["boolean", "integer", "number", "text", "time"]
 _PAYLOADS = {
     **{kind: kind for kind in (pa.binary(), pa.large_binary(), pa.string())},
@@ -83,6 +85,10 @@ def _open_table(table: Any) -> pa.Table:
         return pa.Table.from_batches([table])
     if hasattr(type(table), "__geo_interface__"):
         table = _flatten_points(table)
+    for name in getattr(table, "columns", ()) if hasattr(table, "iloc") else ():
+        if name not in _KINDS and name != "payload" and _is_mixed(table[name]):
+            problem = f"expected {_SCALARS}, got values of several types; give a mapping of columns"
+            raise invalid(f"objects.{name}", problem)
     try:
         return pa.table(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -149,6 +155,8 @@ def _build_array(name: str, values: Any) -> pa.Array:
 
 def _build_attribute(name: str, values: Any) -> pa.Array | None:
     """Returns a column of attributes or payloads, None unless all its values are of one type."""
+    if name != "payload" and _is_mixed(values):
+        return None
     try:
         made = pa.array(values)
         if isinstance(made, pa.ChunkedArray):
@@ -161,6 +169,22 @@ def _build_attribute(name: str, values: Any) -> pa.Array | None:
         return None if want is None else made.cast(want)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
+
+
+def _is_mixed(values: Any) -> bool:
+    """Returns whether values of Python are of several types: Arrow takes what is behind a number,
+    a time or a date for another one."""
+    is_typed = getattr(getattr(values, "dtype", None), "kind", "O") != "O"
+    if is_typed or isinstance(values, pa.Array | pa.ChunkedArray):
+        return False
+    kinds = set(map(type, values))
+    kinds.discard(type(None))
+    if len(kinds) < 2:
+        return False
+    # NaN and NaT are what pandas has where there is no value.
+    kinds = {type(v) for v in values if not (isinstance(v, float | datetime) and v != v)}
+    found = {next((i for i, of in enumerate(_ALIKE) if issubclass(k, of)), None) for k in kinds}
+    return len(found - {None}) > 1
 
 
 def _build_any_attribute(name: str, values: Any) -> pa.Array | None:

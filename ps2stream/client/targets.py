@@ -5,6 +5,9 @@ from __future__ import annotations
 from ps2stream.errors import invalid
 from ps2stream.limits import DISPATCHERS
 
+ANYWHERE = ("0.0.0.0", "[::]")
+"""Hosts of endpoints that listen at all addresses of their host."""
+
 
 def split_target(target: str) -> tuple[str, ...]:
     """Returns the addresses of dispatchers in HOST:PORT,HOST:PORT,..., each once. Raises

@@ -25,7 +25,7 @@ from ps2stream.dispatcher.events import (
     StopBegun,
     TickPassed,
 )
-from ps2stream.errors import Unavailable
+from ps2stream.errors import NothingDone, Unavailable
 from ps2stream.observability.meter import StageMeter, matched
 from ps2stream.observability.process import counters_of, wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address, Send
@@ -348,8 +348,8 @@ class LocalRuntime:
 
 
 def _refuse_event(event: RuntimeEvent) -> None:
-    """Answers a call that came after the end, which would wait for ever; a machine's message to
-    another one needs no answer."""
+    """Answers a call that came after the end, which would wait for ever, and of which nothing was
+    done; a machine's message to another one needs no answer."""
     what: Any = event if isinstance(event, TickPassed | StatusRequested) else event[1]
     if (call := getattr(what, "call", None)) is not None:
-        call.set_exception(Unavailable("the service has stopped"))
+        call.set_exception(NothingDone("this dispatcher has stopped"))

@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from ps2stream import errors
 from ps2stream.commands.option_names import suggest_option
-from ps2stream.commands.presence import check_presence
+from ps2stream.commands.presence import wait_for_presence
 from ps2stream.extras import COMMAND_EXTRAS, explain_missing_package
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 WAKE_S = 0.5
 """Seconds within which a program hears a signal, whichever thread has taken it."""
-FAILED = 1
+FAILED, NO_TOKEN = 1, 10
 CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.InvalidArgument, 2, "invalid_argument"),
     (errors.NotFound, 3, "not_found"),
@@ -43,7 +43,7 @@ CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.FailedPrecondition, 7, "failed_precondition"),
     (errors.DataDirectoryError, 8, "data_directory"),
     (errors.PlanError, 9, "plan"),
-    (errors.Unauthenticated, 10, "unauthenticated"),
+    (errors.Unauthenticated, NO_TOKEN, "unauthenticated"),
     (errors.PermissionDenied, 11, "permission_denied"),
 )
 EPILOG = (
@@ -81,13 +81,13 @@ class CommandOutput:
     def connect(self, server: str, patience: float = 0.0) -> Client:
         """Returns a client of the service with the timeout, token and TLS that the options name;
         the timeout is at least `patience` seconds. Raises Unavailable if nothing listens there,
-        unless it `waits`."""
+        with `waits` not within the timeout."""
         # A program that ends may close what a thread of gRPC still reads, of which gRPC then
         # complains. What matters to the user comes as an error of the call.
         if os.environ.get("GRPC_VERBOSITY") == "ERROR":
             os.environ["GRPC_VERBOSITY"] = "NONE"
-        if not self.waits and math.isfinite(patience):
-            check_presence(server)
+        if math.isfinite(patience):
+            wait_for_presence(server, self.timeout if self.waits else 0.0)
             self.waits = True  # later connections of a command come through a restart
         from ps2stream.client.client import Client
 
@@ -126,6 +126,8 @@ class CommandOutput:
             (FAILED, "failed"),
         )
         message = printable(" ".join(str(error).split()))
+        if code == NO_TOKEN and not self.access.keys() & {"token", "token_file", "tls_cert"}:
+            message += "; --token-file names one"
         line = f"ps2stream: {message}"
         if self.json:
             body: dict[str, Any] = {"code": name, "message": message}
@@ -155,10 +157,13 @@ def printable(text: str) -> str:
 
 def _read_token(file: str) -> str:
     try:
-        return Path(file).read_text("utf-8").strip()
+        found = Path(file).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise errors.invalid("--token-file", f"{file}: {why}") from None
+    if not found:
+        raise errors.invalid("--token-file", f"{file}: is empty")
+    return found
 
 
 @contextmanager
@@ -348,18 +353,28 @@ class CommandGroup(click.Group):
             ctx.exit(130)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Returns `1 match` or `2 matches`; `many` is `one` with an s unless it is given."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def _report_write_error(output: CommandOutput, error: OSError) -> int:
     """Prints on one line why output could not be written; returns the exit code. Raises the error
     again where the reader of a pipe went away, with which click ends quietly."""
     if error.errno == errno.EPIPE:
         raise error
     _drop_output()
-    return output.report_error(errors.Ps2StreamError(str(error)))
+    found = str(error)
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        found = f"cannot write the output: {error.strerror}"
+    return output.report_error(errors.Ps2StreamError(found))
 
 
 def _drop_output() -> None:
     """Drops what standard output still holds and cannot take, as on a full disk: Python would write
     it once more when it ends, complain, and replace the exit code."""
+    if sys.stdout is None:  # closed before the program began
+        return
     try:
         sys.stdout.flush()
     except OSError:

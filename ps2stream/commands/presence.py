@@ -4,6 +4,7 @@ connect until the call's deadline."""
 from __future__ import annotations
 
 import socket
+import time
 
 from ps2stream.client.targets import split_target
 from ps2stream.errors import Unavailable
@@ -13,6 +14,26 @@ LISTEN_S = 1.0
 HINT = (
     "start a service with `ps2stream serve`, name its address with --server, or wait with --timeout"
 )
+
+
+PAUSE_S = 0.2
+"""Seconds between two looks at a service that is waited for."""
+
+
+def wait_for_presence(server: str, seconds: float) -> None:
+    """As `check_presence`, which is repeated for so many seconds: only some calls wait by
+    themselves for a service that is not there yet."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return check_presence(server)
+        except Unavailable as error:
+            if time.monotonic() >= end:
+                if not seconds:
+                    raise
+                problem = str(error).removesuffix(f"; {HINT}")
+                raise Unavailable(f"{problem}, for {seconds:g} s") from None
+        time.sleep(min(PAUSE_S, max(0.0, end - time.monotonic())))
 
 
 def check_presence(server: str) -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import click
 
+from ps2stream.client.targets import ANYWHERE, split_target
 from ps2stream.commands.apply import LOOK_S, START_S, begin_plan_change, wait_option
-from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
+from ps2stream.commands.output import (
+    CommandOutput,
+    counted,
+    json_option,
+    pass_output,
+    server_option,
+)
 from ps2stream.commands.progress import StepReporter
 from ps2stream.errors import invalid
 
@@ -58,14 +66,15 @@ def scale(
 
 
 def _scale_mergers(output: CommandOutput, server: str, mergers: int, wait: bool) -> None:
-    with output.connect(server, START_S) as client:
+    with output.connect(server) as client:
         before = client.scale_mergers()
+    with output.connect(server, START_S) as client:
         found = client.scale_mergers(mergers)
         if found == before and not found.moving:
-            line = f"the sessions already belong to {mergers} mergers"
+            line = f"the sessions already belong to {counted(mergers, 'merger')}"
             output.emit({"event": "in_force", "mergers": mergers}, line)
             return
-        line = f"the sessions move to {mergers} mergers since LSN {found.lsn}"
+        line = f"the sessions move to {counted(mergers, 'merger')} since LSN {found.lsn}"
         output.emit({"event": "began", "mergers": mergers, "lsn": found.lsn}, line)
         if not wait:
             return
@@ -74,32 +83,52 @@ def _scale_mergers(output: CommandOutput, server: str, mergers: int, wait: bool)
             while found.moving:
                 time.sleep(LOOK_S)
                 found = client.scale_mergers()
-        line = f"the sessions belong to {found.mergers} mergers"
+        line = f"the sessions belong to {counted(found.mergers, 'merger')}"
         output.emit({"event": "done", "mergers": found.mergers, "lsn": found.lsn}, line)
 
 
 def _scale_dispatchers(output: CommandOutput, server: str, dispatchers: int, wait: bool) -> None:
-    with output.connect(server, START_S) as client:
+    with output.connect(server) as client:
         before = client.scale_dispatchers()
+    with output.connect(server, START_S) as client:
         found = client.scale_dispatchers(dispatchers)
         if found == before and not found.moving:
-            line = f"there are {dispatchers} dispatchers already"
+            line = f"the number of dispatchers is {dispatchers} already"
             output.emit({"event": "in_force", "dispatchers": dispatchers}, line)
             return
-        line = f"there are {dispatchers} dispatchers since LSN {found.lsn}"
+        line = f"the number of dispatchers is {dispatchers} since LSN {found.lsn}"
         output.emit({"event": "began", "dispatchers": dispatchers, "lsn": found.lsn}, line)
         if not wait:
             return
         endpoints = list(client.status()["endpoints"])
-    if set(server.split(",")) & set(endpoints[dispatchers:]):  # one that leaves answers no more
-        server = ",".join(endpoints[:dispatchers])
-    with output.connect(server, START_S) as client:
+    with output.connect(choose_staying(server, endpoints, dispatchers), START_S) as client:
         with StepReporter(output) as report:
             report("producers move, and dispatchers open or close their ports")
             while found.moving or len(client.status()["endpoints"]) != found.dispatchers:
                 time.sleep(LOOK_S)
                 found = client.scale_dispatchers()
         endpoints = list(client.status()["endpoints"])
-        line = f"{found.dispatchers} dispatchers serve at {', '.join(endpoints)}"
+        line = f"the dispatchers listen at {', '.join(endpoints)}"
         done = {"event": "done", "dispatchers": found.dispatchers, "lsn": found.lsn}
         output.emit(done | {"endpoints": endpoints}, line)
+
+
+def choose_staying(server: str, endpoints: Sequence[str], staying: int) -> str:
+    """Returns those of the addresses HOST:PORT,... that are not of a dispatcher that leaves, which
+    answers no more; if there are no others, those of the dispatchers that stay. endpoints: of all
+    dispatchers, by their numbers. A host may have other names than an endpoint has, so the ports
+    tell, if each is of one dispatcher."""
+    ports = [endpoint.rpartition(":")[2] for endpoint in endpoints]
+    given = split_target(server)
+    if len(set(ports)) == len(ports):
+        kept = [each for each in given if each.rpartition(":")[2] not in ports[staying:]]
+    else:
+        kept = [each for each in given if each not in endpoints[staying:]]
+    host = given[0].rpartition(":")[0]
+    return ",".join(
+        kept
+        or [
+            f"{host}:{port}" if endpoint.rpartition(":")[0] in ANYWHERE else endpoint
+            for endpoint, port in zip(endpoints[:staying], ports, strict=False)
+        ]
+    )

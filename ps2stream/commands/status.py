@@ -10,6 +10,7 @@ from ps2stream.commands.loads import format_loads, format_size, format_table
 from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
     CommandOutput,
+    counted,
     json_option,
     pass_output,
     printable,
@@ -106,7 +107,7 @@ def census_rows(census: dict[str, Any]) -> dict[str, str]:
     sessions = f"{census['sessions']:,}"
     if census["backlog_matches"]:
         sessions += (
-            f"; {census['backlog_matches']:,} matches not acknowledged, "
+            f"; {counted(census['backlog_matches'], 'match', 'matches')} not acknowledged, "
             f"{census['largest_backlog_matches']:,} of them of one session, "
             f"{format_size(census['backlog_bytes'])}"
         )

@@ -364,6 +364,8 @@ def _parse_csv(
 @contextmanager
 def _open_input(path: str) -> Iterator[IO[bytes]]:
     if path == "-":
+        if sys.stdin is None:  # as under `<&-`, or where a supervisor gives a program none
+            raise bad(path, "cannot read it: standard input is closed")
         yield sys.stdin.buffer
         return
     with ExitStack() as stack:

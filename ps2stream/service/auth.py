@@ -125,7 +125,8 @@ class CallGuard(grpc.GenericRpcHandler):
             if not self._identities:
                 log.warning(
                     "nobody can call the service, for it knows no token and no certificate; "
-                    "create a token with `ps2stream token create`"
+                    "stop it and create the first one with `ps2stream token create --data-dir`, or "
+                    "--database-url"
                 )
             threading.Thread(
                 target=self._keep_refreshing, daemon=True, name="ps2stream-auth"

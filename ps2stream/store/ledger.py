@@ -8,6 +8,7 @@ written: what a failed fsync left on the disk is only known after a restart.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import zlib
@@ -51,6 +52,8 @@ SCHEMA = {
     "blob BLOB NOT NULL) STRICT",
 }
 
+log = logging.getLogger("ps2stream.store")
+
 
 class Ledger(FileTokens, LedgerTables):
     """A Store in a data directory. Make one with `Ledger.open`; one thread at a time."""
@@ -63,9 +66,10 @@ class Ledger(FileTokens, LedgerTables):
         self._lock = held
         self._mark = mark
         self._db = db
+        self._file = Path(self.place).stat()
         self._extent = LedgerExtent(0, 0, 0)
         self._watermark = self._identity = 0
-        self._failed = ""
+        self._failed = self._refusal = ""
 
     @classmethod
     def open(
@@ -196,12 +200,13 @@ class Ledger(FileTokens, LedgerTables):
         if self._failed:
             raise StoreFailed(f"the ledger accepts no updates until a restart: {self._failed}")
         try:
+            self._check_in_place()
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
         except apsw.FullError as error:
             self._roll_back()
-            raise Unavailable(f"the disk of {self.path} is full") from error
+            raise self._refuse(f"the disk of {self.path} is full") from error
         except apsw.Error as error:
             self._roll_back()
             self._failed = str(error)
@@ -209,6 +214,26 @@ class Ledger(FileTokens, LedgerTables):
         except BaseException:
             self._roll_back()
             raise
+        if self._refusal:
+            log.info("%s is written again", self.place)
+            self._refusal = ""
+
+    def _refuse(self, problem: str) -> Unavailable:
+        """Returns the error of this call alone; the log tells once of each problem."""
+        if problem != self._refusal:
+            log.warning("%s: updates are refused", problem)
+            self._refusal = problem
+        return Unavailable(problem)
+
+    def _check_in_place(self) -> None:
+        """Raises Unavailable where the ledger's name is no longer that of its file: what would be
+        committed, the next start would not find."""
+        try:
+            if os.path.samestat(Path(self.place).stat(), self._file):
+                return
+        except FileNotFoundError:
+            pass
+        raise self._refuse(f"{self.place} was removed or replaced; put it back, or restart")
 
     def compact(self) -> bool:
         """Rewrites the log, atomically, without the queries deleted at or below the watermark when

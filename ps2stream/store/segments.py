@@ -257,8 +257,9 @@ class SegmentLog:
             file = self._disk.create(segment_path(self.path, self._number), size)
         except OSError as error:
             if error.errno in FULL:
+                problem = f"{error.strerror} for {size:,} bytes"
                 raise Unavailable(
-                    f"there is no space for the log {self.path}: {error.strerror}"
+                    f"there is no space for the log {self.path}: {problem}"
                 ) from error
             self._failed, self._limit = str(error), -1
             raise Unavailable(f"the log {self.path} cannot be written: {error}") from error
@@ -292,9 +293,10 @@ class SegmentLog:
         self._mark_file.pwritev([self._mark.encode()], 0)
 
     def _check_owned(self) -> None:
-        """Raises OSError when another owner has put its mark in place of this one's."""
+        """Raises OSError when this owner's mark is gone, or another's is in its place."""
         if not self._disk.is_in_place(self._mark_path, self._mark_file):
-            raise OSError(errno.ESTALE, "another process has taken it over")
+            problem = "another process has taken it over, or it was removed"
+            raise OSError(errno.ESTALE, problem)
 
     def _check_usable(self) -> None:
         if self._failed:

@@ -264,7 +264,13 @@ def test_the_program(
         result = CliRunner().invoke(main, [*args, "--server", guarded.targets[0]], env=env)
         return result.exit_code, result.output
 
-    assert fails("status", "--token", secret)[0] == 10
+    assert fails("status", "--token", secret) == (10, "ps2stream: the token is not known\n")
+    nothing = "ps2stream: send a token (authorization: Bearer ...) or a known certificate"
+    assert fails("status") == (10, f"{nothing}; --token-file names one\n")
+    empty = tmp_path / "empty"
+    empty.touch()
+    wrong = (2, f"ps2stream: --token-file: {empty}: is empty\n")
+    assert fails("status", "--token-file", str(empty)) == wrong
     code, said = fails("status", env={"PS2STREAM_TOKEN": secret})
     assert code == 10
     assert secret not in said
@@ -366,6 +372,7 @@ def test_a_service_that_nobody_can_call_says_so(
     settings = Settings(runtime="local", port=0, workers=1, auth=True, data_dir=tmp_path)
     with start(settings):
         assert "nobody can call" in caplog.text
+        assert "token create --data-dir" in caplog.text
 
 
 def test_strangers_hold_no_thread(guarded: RunningService, admin: Client) -> None:

@@ -277,7 +277,8 @@ def test_the_command_waits_for_the_ports(service: RunningService, client: Client
     assert len(service.targets) == 3
     again = lines(run(service, "scale", "--dispatchers", "3", "--json"))
     assert [line["event"] for line in again] == ["in_force"]
-    fewer = lines(run(service, "scale", "--dispatchers", "1", "--wait", "--json"))
+    leaving = f"localhost:{service.targets[1].rpartition(':')[2]}"  # listed as 127.0.0.1
+    fewer = lines(run(service, "scale", "--dispatchers", "1", "--wait", "--json", server=leaving))
     assert [line["event"] for line in fewer] == ["began", "done"]
     assert fewer[1]["endpoints"] == service.targets
     assert len(service.targets) == 1

@@ -24,8 +24,8 @@ COUNTED_S = 30.0
 WORDS = ["flood", "river", "creek", "storm", "fire"]
 
 
-def run(service: RunningService, *args: str) -> Result:
-    return CliRunner().invoke(main, [*args, "--server", service.targets[1]])
+def run(service: RunningService, *args: str, server: str = "") -> Result:
+    return CliRunner().invoke(main, [*args, "--server", server or service.targets[1]])
 
 
 def lines(result: Result) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream.client.attributes import MOST_NESTED, read_attributes, read_payload
+from ps2stream.client.frames import build_batch
 from ps2stream.client.inputs import object_batch
 from ps2stream.client.matches import Matches, MatchReceiver, read_batch
 from ps2stream.errors import InvalidArgument
@@ -253,6 +254,34 @@ def test_columns_and_rows_say_the_same(
         {"severity": 3, "depth": 1},
         {"depth": 2},
     ]
+
+
+@pytest.mark.parametrize(
+    "values", [[1.5, True], [NOON, 5], [NOON, 2.5], [2.5, None, False], [False, 2.5]]
+)
+def test_no_value_becomes_one_of_the_type_before_it(values: list[Any]) -> None:
+    """Arrow would make True the number 1.0, and 5 a time in 1970."""
+    places = {name: [value] * len(values) for name, value in PLACE.items()}
+    frame = pd.DataFrame(places | {"a": pd.Series(values, dtype=object)})
+    for column in (values, frame["a"]):
+        found = [
+            read_attributes(o.attributes) for o in object_batch(places | {"a": column}).objects
+        ]
+        assert [(a["a"], type(a["a"])) for a in found if a] == [
+            (value, type(value)) for value in values if value is not None
+        ]
+    assert build_batch(places | {"a": values}).column("a").to_pylist() == values
+    with pytest.raises(InvalidArgument, match=r"^objects.a: expected .* values of several types"):
+        object_batch(frame)
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2.5], [1.5, math.nan], [NOON, None], [date(2026, 1, 1), pd.NaT]]
+)
+def test_numbers_times_and_what_is_absent_make_one_column(values: list[Any]) -> None:
+    places = {name: [value] * 2 for name, value in PLACE.items()}
+    assert object_batch(places | {"a": pd.Series(values, dtype=object)}).arrow
+    assert object_batch(pd.DataFrame(places | {"a": pd.Series(values, dtype=object)})).arrow
 
 
 def test_frames_and_tables_are_cast() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.topology import Topology
-from ps2stream.errors import Unavailable
+from ps2stream.errors import NothingDone
 from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.plan import text_plan
 from ps2stream.space.grid import Grid
@@ -39,10 +39,10 @@ def test_a_call_after_the_end_is_refused(ended: LocalRuntime, call: Any) -> None
     def ask() -> None:
         try:
             call(ended)
-        except Unavailable as error:
+        except NothingDone as error:
             found.append(str(error))
 
     asking = threading.Thread(target=ask, daemon=True)  # it would wait for ever
     asking.start()
     asking.join(20)
-    assert found == ["the service has stopped"]
+    assert found == ["this dispatcher has stopped"]

@@ -71,8 +71,7 @@ import contextlib
 from ps2stream.commands.output import CommandOutput, printable
 
 output = CommandOutput()
-output.waits = True
-with output.connect("127.0.0.1:1"):
+with output.connect("127.0.0.1:1", float("inf")):
     import grpc
 
     channel = grpc.insecure_channel("127.0.0.1:1", options=[("grpc.service_config", "{not JSON")])
@@ -116,8 +115,19 @@ def run_into(stdout: int | IO[str], root: Path, *words: str) -> subprocess.Compl
 def test_output_that_a_full_disk_refuses_is_one_line_and_failure(words: str, root: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = run_into(full, root, *words.split())
-    assert done.stderr.splitlines() == ["ps2stream: [Errno 28] No space left on device"]
+    assert done.stderr.splitlines() == [
+        "ps2stream: cannot write the output: No space left on device"
+    ]
     assert done.returncode == 1
+
+
+def test_standard_input_that_is_closed_is_named(root: Path) -> None:
+    script = 'exec "$@" <&-'
+    command = ["sh", "-c", script, "-", sys.executable, "-m", "ps2stream.cli", "match"]
+    command += ["--queries", "-", "--objects", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    assert done.stderr == "ps2stream: -: cannot read it: standard input is closed\n"
+    assert done.returncode == 2
 
 
 def test_output_that_nobody_reads_ends_quietly(root: Path) -> None:

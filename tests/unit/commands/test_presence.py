@@ -66,6 +66,33 @@ def test_what_listens_is_left_alone(address: str) -> None:
         check_presence(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
 
 
+def test_a_timeout_that_is_given_waits_no_longer(free: int) -> None:
+    found = CliRunner().invoke(main, ["list", "--server", f"127.0.0.1:{free}", "--timeout", "0.5"])
+    assert found.exit_code == 5
+    assert (
+        found.stderr
+        == f"ps2stream: cannot connect to 127.0.0.1:{free}: Connection refused, for 0.5 s\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["publish -", "subscribe --limit 1", "rebalance"])
+def test_a_timeout_that_is_given_waits_before_what_is_not_repeated(command: str, free: int) -> None:
+    words = [*command.split(), "--server", f"127.0.0.1:{free}", "--timeout", "2"]
+    listening: list[socket.socket] = []
+    starting = threading.Timer(
+        1.0, lambda: listening.append(socket.create_server(("127.0.0.1", free)))
+    )
+    starting.start()
+    try:
+        found = CliRunner().invoke(main, words, input='{"text": "flood", "lon": 0, "lat": 0}')
+    finally:
+        starting.join()
+        listening[0].close()
+    assert found.exit_code == 5
+    assert "refused" not in found.stderr
+    assert "within 2 s" in found.stderr
+
+
 def test_a_timeout_that_is_given_waits_for_the_service(free: int) -> None:
     served: list[GrpcServer] = []
     starting = threading.Timer(1.0, lambda: served.append(serve(GATEWAY, "127.0.0.1", free)))
@@ -98,3 +125,14 @@ def test_an_address_among_several_that_is_none_is_refused() -> None:
     found = CliRunner().invoke(main, ["health", "--server", "127.0.0.1:7077,here"])
     assert found.exit_code == 2
     assert "expected HOST:PORT, got 'here'" in found.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "scale --dispatchers 2", "scale --mergers 2"])
+def test_what_accepts_connections_and_says_nothing_is_named_with_the_limit(command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = "{}:{}".format(*silent.getsockname())
+        begun = time.monotonic()
+        found = CliRunner().invoke(main, [*command.split(), "--server", server, "--timeout", "0.5"])
+        assert time.monotonic() - begun < 30  # of the 120 that new actors may take to start
+    assert found.exit_code == 5
+    assert found.stderr == f"ps2stream: {server} did not answer within 0.5 s\n"

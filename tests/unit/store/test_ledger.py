@@ -222,6 +222,33 @@ def test_a_full_disk_refuses_updates_and_recovers(tmp_path: Path) -> None:
         assert store.epoch("worker", 1) == 2
 
 
+def test_nothing_is_committed_to_a_file_that_no_restart_would_find(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ps2stream.store")
+    data = tmp_path / "data"
+    with Ledger.open(data, ANALYSIS) as store:
+        fill(store)
+        moved = data.rename(tmp_path / "moved")
+        with pytest.raises(Unavailable, match=r"ledger\.db was removed or replaced"):
+            store.commit(LedgerChange(plan="{}"))
+        data.mkdir()
+        (data / "ledger.db").touch()
+        with pytest.raises(Unavailable, match=r"ledger\.db was removed or replaced"):
+            store.commit(LedgerChange(plan="{}"))
+        (data / "ledger.db").unlink()
+        data.rmdir()
+        moved.rename(data)
+        for _ in range(2):
+            store.commit(LedgerChange(plan="{}"))
+    told = [record.message for record in caplog.records]
+    assert [text.split(" ", 1)[1] for text in told] == [
+        "was removed or replaced; put it back, or restart: updates are refused",
+        "is written again",
+    ]
+    assert recorded(data, "plan") == "{}"
+
+
 @pytest.mark.parametrize("where", ["BEGIN", "INSERT", "COMMIT"])
 def test_after_an_io_error_nothing_is_written_but_reading_goes_on(
     where: str, tmp_path: Path
