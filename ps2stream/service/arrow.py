@@ -44,7 +44,10 @@ def open_batch(
     """
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
-        schema = pa.ipc.read_schema(next(messages))
+        head = next(messages)
+        if head.type != "schema":  # pyarrow 26 would read it as one, and crash
+            raise invalid(FIELD, f"expected a stream that begins with a schema, got {head.type}")
+        schema = pa.ipc.read_schema(head)
         if bad := find_violations(schema, columns, required, find_other_problems):
             raise InvalidArgument(bad)
         batch = pa.ipc.read_record_batch(_find_batch(messages), schema)
