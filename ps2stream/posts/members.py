@@ -65,6 +65,8 @@ class AttributeChoice:
                 self.leave_out(name, f"one of more than {ATTRIBUTES}")
             else:
                 found[name] = convert_value(name, value, "")
+        if len(found) > ATTRIBUTES:
+            raise AttributeProblem("attributes", f"expected at most {ATTRIBUTES}, got {len(found)}")
         return found
 
     def note_seen(self, name: str) -> None:

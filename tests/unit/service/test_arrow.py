@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import struct
 
 import pyarrow as pa
 import pytest
@@ -65,3 +67,32 @@ def test_no_bytes_that_are_wrong_do_more_than_refuse_the_stream() -> None:
             data[rng.randrange(len(data))] = rng.choice([0, 1, 127, 255, rng.randrange(256)])
         refused += read(bytes(data)) != ""
     assert 1000 < refused < 4900
+
+
+def share_bytes(columns: int, size: int) -> bytes:
+    """A stream in which all columns of texts are the same bytes."""
+    table = {f"c{i}": ["x" * size] * ROWS for i in range(columns)}
+    place = {"lon": [0.0] * ROWS, "lat": [0.0] * ROWS, "text": ["x" * size] * ROWS}
+    whole = to_ipc(pa.RecordBatch.from_pydict(place | table))
+    _, message = pa.ipc.MessageReader.open_stream(pa.BufferReader(whole))
+    head, body = bytearray(message.metadata), message.body.size
+    end = 0
+    for length in (4 * (ROWS + 1), size * ROWS):  # offsets and texts: their places, then sizes
+        found = re.finditer(re.escape(struct.pack("<q", length)), bytes(head))
+        places = [at.start() - 8 for at in found if at.start() % 8 == 0]
+        assert len(places) == columns + 1
+        first = head[places[0] : places[0] + 8]
+        end = -(-(struct.unpack("<q", first)[0] + length) // 64) * 64
+        for at in places:
+            head[at : at + 8] = first
+    head = head.replace(struct.pack("<q", body), struct.pack("<q", end))
+    before = whole[: -body - 8 - len(head)]
+    return before + head + whole[-body - 8 :][:end]
+
+
+def test_columns_that_share_their_bytes_are_no_larger_than_a_request() -> None:
+    """Few bytes would become many."""
+    few, many = share_bytes(60, 997), share_bytes(300, 997)
+    assert len(few) < len(many) < 100_000
+    assert read(few) == ""
+    assert re.match(r"batch\.arrow: columns of \d{7} bytes are over the limit batch_b", read(many))
