@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ps2stream.client.attributes import dump_json, milliseconds, named, write_time
-from ps2stream.client.inputs import end_to_milliseconds
+from ps2stream.client.inputs import end_to_milliseconds, list_values
+from ps2stream.client.mixed_columns import build_mixed, is_of_objects, is_of_one_type
 from ps2stream.errors import invalid
 from ps2stream.posts.sample import SAMPLE, SINCE
 from ps2stream.protocol.arrow_ipc import to_ipc
@@ -41,14 +43,8 @@ _CAST = {
     pa.date64(): pa.timestamp("ms", "UTC"),
     pa.null(): pa.bool_(),
 }
-_UNION = {
-    bool: pa.bool_(),  # before int, of which it is one
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    datetime: pa.timestamp("ms", "UTC"),
-}
-_UNION_NAMES = ["boolean", "integer", "number", "text", "time"]
+_NOT_MIXED = ("id", "lon", "lat", "text", "payload")
+"""Columns that have a type of their own; times may be integers or datetimes."""
 _PAYLOADS = {
     **{kind: kind for kind in (pa.binary(), pa.large_binary(), pa.string())},
     pa.large_string(): pa.string(),
@@ -84,9 +80,41 @@ def _open_table(table: Any) -> pa.Table:
     if hasattr(type(table), "__geo_interface__"):
         table = _flatten_points(table)
     try:
-        return pa.table(table)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        return _convert_frame(table) if _is_frame(table) else pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise invalid("objects", f"{named(table)} is no table: {error}") from None
+
+
+def _is_frame(table: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(table, pandas.DataFrame)
+
+
+def _convert_frame(frame: Any) -> pa.Table:
+    """Returns a data frame of pandas as a table. Raises InvalidArgument naming the row of a value
+    that is no attribute."""
+    if not frame.columns.is_unique:
+        return pa.table(frame)  # which names what is there twice
+    of_objects = {
+        name: frame[name]
+        for name in frame.columns
+        if isinstance(name, str) and name not in _NOT_MIXED and is_of_objects(frame[name])
+    }
+    chosen = {n: values for n, values in of_objects.items() if not is_of_one_type(values)}
+    if not chosen:
+        try:
+            return pa.table(frame)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            chosen = of_objects
+    made = {
+        name: _build_array(name, values) if name in _KINDS else _build_any_attribute(name, values)
+        for name, values in chosen.items()
+    }
+    table = pa.table(frame.drop(columns=list(made)))
+    for i, name in enumerate(frame.columns):
+        if name in made:
+            table = table.add_column(i, name, made[name])
+    return table
 
 
 def _flatten_points(frame: Any) -> Any:
@@ -138,6 +166,11 @@ def _build_arrays(
 
 def _build_array(name: str, values: Any) -> pa.Array:
     try:
+        if name in ("time", "until"):
+            if getattr(getattr(values, "dtype", None), "kind", "") == "M":
+                made = pa.array(values)  # those without a zone are in UTC
+                return made if pa.types.is_timestamp(made.type) else made.cast(pa.timestamp("ms"))
+            values = list_values(values)
         if name == "time":
             values = [None if v is None else milliseconds(v) for v in values]
         elif name == "until":
@@ -149,6 +182,8 @@ def _build_array(name: str, values: Any) -> pa.Array:
 
 def _build_attribute(name: str, values: Any) -> pa.Array | None:
     """Returns a column of attributes or payloads, None unless all its values are of one type."""
+    if not is_of_one_type(values):
+        return None
     try:
         made = pa.array(values)
         if isinstance(made, pa.ChunkedArray):
@@ -164,36 +199,12 @@ def _build_attribute(name: str, values: Any) -> pa.Array | None:
 
 
 def _build_any_attribute(name: str, values: Any) -> pa.Array | None:
-    """Returns a column of attributes or payloads, a union where attributes are of several types;
-    None if a value is none."""
+    """Returns a column of attributes or payloads, None for one of another type. Raises
+    InvalidArgument naming the row of an object that is no attribute."""
     made = _build_attribute(name, values)
-    if made is not None or name == "payload":
-        return made
-    try:
-        plain = [value.item() if hasattr(value, "item") else value for value in values]
-        if hasattr(values, "dtype"):  # of pandas, where NaN says that there is none
-            plain = [None if value != value else value for value in plain]
-        codes = [_find_type(value) for value in plain]
-        if None in codes:
-            return None
-        plain = [milliseconds(v) if isinstance(v, datetime) else v for v in plain]
-        parts = [
-            pa.array(
-                [v if code == own else None for v, own in zip(plain, codes, strict=True)], kind
-            )
-            for code, kind in enumerate(_UNION.values())
-        ]
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None  # an array, an integer of more than 64 bits, a time without a zone
-    return pa.UnionArray.from_sparse(pa.array(codes, pa.int8()), parts, _UNION_NAMES)
-
-
-def _find_type(value: Any) -> int | None:
-    """Returns which of the types of a union a value has, the first if there is none; None if it is
-    no attribute."""
-    if value is None:
-        return 0
-    return next((i for i, kind in enumerate(_UNION) if isinstance(value, kind)), None)
+    if made is None and name != "payload" and is_of_objects(values):
+        return build_mixed(name, values)
+    return made
 
 
 def build_table(matches: Matches) -> pa.Table:
