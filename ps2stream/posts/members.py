@@ -287,6 +287,28 @@ def read_float(digits: str) -> float:
     return number
 
 
+class FarNumber(str):
+    """The digits of a number that would become infinite."""
+
+
+def keep_float(digits: str) -> float | FarNumber:
+    """Returns a number with a point or an exponent, as a hook of `json.loads`; its digits where it
+    would become infinite, which `find_far_number` finds."""
+    number = float(digits)
+    return FarNumber(digits) if math.isinf(number) else number
+
+
+def find_far_number(value: Any) -> str:
+    """Returns what is wrong with the first number in a value of JSON that would become infinite,
+    empty if there is none."""
+    if isinstance(value, FarNumber):
+        return f"{short(str(value))} is beyond the numbers of 64 bits"
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list):
+        return next(filter(None, map(find_far_number, parts)), "")
+    return ""
+
+
 def build_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns an object of JSON, as a hook of `json.loads`. Raises ValueError for a name that it
     has twice, of which one value would be lost."""
