@@ -152,18 +152,37 @@ def _cast_values(values: Any, kind: str) -> Any:
     if kind == "text":
         return values if is_text else values.cast(pa.string())
     if kind == "boolean":
-        return values.cast(pa.bool_())
+        if is_text:
+            return _parse_booleans(values)
+        _check_kind(source, pa.types.is_boolean)
+        return values
     if kind == "time" or pa.types.is_date(source) or pa.types.is_timestamp(source):
         if is_text:
             return _parse_times(values)
         return _to_times(values)
     if kind == "number" and is_text:
         return _parse_numbers(values)
-    if kind == "number" and not (pa.types.is_integer(source) or pa.types.is_floating(source)):
-        raise pa.ArrowInvalid(f"the column is of the type {source}")
+    if kind == "number":
+        _check_kind(source, pa.types.is_integer, pa.types.is_floating)
     if pa.types.is_uint64(source):
         return values.cast(pa.int64())
     return values.cast(pa.float64()) if pa.types.is_float16(source) else values
+
+
+def _check_kind(source: Any, *fits: Callable[[Any], bool]) -> None:
+    """Raises ArrowInvalid unless a type fits: types of attributes are not converted, as true is no
+    number."""
+    if not any(test(source) for test in fits):
+        raise pa.ArrowInvalid(f"the column is of the type {source}")
+
+
+def _parse_booleans(values: Any) -> Any:
+    texts = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+    is_true, is_false = pc.equal(texts, "true"), pc.equal(texts, "false")
+    wrong = pc.invert(pc.or_(is_true, is_false))
+    if pc.any(wrong).as_py():
+        raise pa.ArrowInvalid(f"got {short(values.filter(wrong)[0].as_py())}")
+    return is_true
 
 
 def _to_times(values: Any) -> Any:
@@ -171,6 +190,7 @@ def _to_times(values: Any) -> Any:
     if pa.types.is_timestamp(values.type):
         return floor_times(values)
     if not pa.types.is_date(values.type):
+        _check_kind(values.type, pa.types.is_integer)
         values = values.cast(pa.int64())
     return values.cast(TIMES)
 
