@@ -222,6 +222,10 @@ def _parse_numbers(values: Any) -> Any:
         found = texts.cast(pa.float64())
     if pc.any(pc.is_nan(found)).as_py():
         raise pa.ArrowInvalid("got nan: not a number")
+    is_far = pc.and_(pc.is_inf(found), pc.match_substring_regex(texts, "[0-9]"))
+    if pc.any(is_far).as_py():
+        got = short(texts.filter(is_far)[0].as_py())
+        raise pa.ArrowInvalid(f"got {got}: beyond the numbers of 64 bits")
     is_whole = pc.match_substring_regex(texts, "^[+-]?[0-9]+$")
     texts.filter(is_whole).cast(pa.int64()).cast(pa.float64())
     return found

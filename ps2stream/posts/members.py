@@ -19,6 +19,7 @@ LEFT_OUT = 20
 """Names of members that are remembered as left out."""
 _PART = re.compile(r"\s*(?:`([^`]+)`|([^`:,]+))(?::([^`:,]*))?\s*(?:,|$)")
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
+_DIGIT = re.compile("[0-9]")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -217,7 +218,9 @@ def check_time(value: Any) -> int:
 
 def _to_number(value: Any) -> int | float:
     if isinstance(value, str) and "_" not in value:
-        return int(value) if _WHOLE.fullmatch(value) else float(value)
+        if _WHOLE.fullmatch(value):
+            return int(value)
+        return read_float(value) if _DIGIT.search(value) else float(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise ValueError

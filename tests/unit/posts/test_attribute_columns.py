@@ -155,6 +155,7 @@ def test_columns_of_parquet_are_cast_to_the_types_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "values",
     [
+        ["1e400", "1"], ["inf", "-Infinity"],
         [1, 0], [2, 7], [1.0, 0.0], [1.5, 2.0], [True, False], ["1", "0"], ["t", "yes"],
         ["true", " False"], ["1.5", "2"], [None, True], [None, 1], [None, "TRUE "],
     ],
