@@ -82,7 +82,8 @@ def _open_table(table: Any) -> pa.Table:
     try:
         return _convert_frame(table) if _is_frame(table) else pa.table(table)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise invalid("objects", f"{named(table)} is no table: {error}") from None
+        problem = "; ".join(map(str, error.args))  # of pandas with the column as a second one
+        raise invalid("objects", f"{named(table)} is no table: {problem}") from None
 
 
 def _is_frame(table: Any) -> bool:

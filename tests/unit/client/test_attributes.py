@@ -140,6 +140,13 @@ def test_an_object_of_a_data_frame_that_is_no_attribute_is_named(value: Any, pro
             object_batch(frame_of(a=[*others, value]))
 
 
+def test_a_text_of_a_data_frame_that_is_none_is_named_by_its_column() -> None:
+    frame = frame_of(a=[1, "x"]).assign(text=pd.Series([1, "x"], dtype=object))
+    problem = r"objects: a DataFrame is no table: Could not .* 'x' .*; .* failed for column text"
+    with pytest.raises(InvalidArgument, match=problem):
+        object_batch(frame)
+
+
 def test_missing_times_of_pandas_are_absent_or_named() -> None:
     times = pd.Series([NOON, None, ZURICH])
     plain = pd.Series(pd.to_datetime(["2026-11-24", None, "2026-11-25"]))
