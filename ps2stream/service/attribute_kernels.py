@@ -114,9 +114,9 @@ def join_attributes(
     for p in order:
         begin, width = name_off[p], name_off[p + 1] - name_off[p]
         for v in range(part_off[p], part_off[p + 1]):
-            first = value_off[v]
+            i, first = row[v], value_off[v]
             size = value_off[v + 1] - first
-            at = end[row[v]]
+            at = end[i]
             out[at] = _ENTRY_TAG
             entry = 2 + _count_varint(width) + width + _count_varint(size) + size
             at = _put_varint(out, at + 1, entry)
@@ -127,5 +127,5 @@ def join_attributes(
             out[at] = _VALUE_TAG
             at = _put_varint(out, at + 1, size)
             copy_span(out, at, value, first, size)
-            end[row[v]] = at + size
+            end[i] = at + size
     return off, out
