@@ -153,7 +153,7 @@ def _insert_file(
 ) -> None:
     from ps2stream.posts.readers import read_queries
 
-    done, bad = 0, list[str]()
+    done, found = 0, list[tuple[str, str]]()  # places and errors of refused queries
     places: list[str] = []  # where the queries come from that are read and not yet sent
     broken: list[InvalidArgument] = []  # the error that ended the reading
 
@@ -163,7 +163,7 @@ def _insert_file(
                 try:
                     query = _parse_record(where, record)
                 except InvalidArgument as error:
-                    bad.append(str(error))
+                    found.append((where, str(error)))
                     continue
                 places.append(where)
                 yield query
@@ -178,8 +178,10 @@ def _insert_file(
                 batch, session=session, refused=refused, replace=replace, retro=retro
             )
             done += len(batch) - len(refused)
-            bad += [_place_error(places[r.row], r) for r in refused]
+            found += [(places[r.row], _place_error(places[r.row], r)) for r in refused]
             places.clear()
+    found.sort(key=lambda each: int(each[0].rpartition(":")[2]))
+    bad = [error for _, error in found]
     output.emit(
         {"inserted": done, "refused": bad},
         f"inserted {done:,} {'query' if done == 1 else 'queries'}",

@@ -225,6 +225,10 @@ def check_query(where: str, record: dict[str, Any]) -> None:
         value = record.get(name)
         if not (isinstance(value, str) or (value is None and name != "id")):
             raise bad(f"{where} {name}", f"expected a string, got {short(value)}")
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError as error:
+            raise bad(f"{where} {name}", f"expected Unicode text: {error}") from None
 
 
 def sized(part: Any) -> Iterator[Any]:

@@ -278,7 +278,9 @@ def test_queries_of_a_file_are_refused_by_their_lines(target: str, tmp_path: Pat
     lines = [
         "", '{"id": "file1", "expression": "flood"}', "  ", '{"id": 5}', "",
         '{"id": "file2", "expression": "flood AND"}', '{"id": "", "expression": "flood"}',
-        '{"id": "file1", "expression": "river"}', '{"id": "file3", "expression": "flood"}',
+        '{"id": "file1", "expression": "river"}', '{"id": "file4", "expression": "x\\ud800"}',
+        '{"id": "file3", "expression": "flood", "until": true}',
+        '{"id": "file5", "expression": "flood"}',
     ]  # fmt: skip
     file = tmp_path / "queries.jsonl"
     file.write_text("\n".join(lines))
@@ -291,5 +293,8 @@ def test_queries_of_a_file_are_refused_by_their_lines(target: str, tmp_path: Pat
         "/queries.jsonl:6 expression",
         "/queries.jsonl:7 id",
         "/queries.jsonl:8",
+        "/queries.jsonl:9 expression",
+        "/queries.jsonl:10 until",
     ]
+    assert "with a time zone, got true\n" in found.output
     assert "queries[" not in found.output
