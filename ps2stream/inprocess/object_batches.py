@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from ps2stream.posts.readers import format_of, read_posts, read_rows
 from ps2stream.service.attribute_columns import count_types
 from ps2stream.service.objects import COLUMNS
 
+log = logging.getLogger("ps2stream.inprocess")
 _RECORDS = 1 << 16
 """Objects in Python's own types that are converted together."""
 ROWS = 2 * BATCH_ROWS
@@ -150,13 +152,16 @@ def _read_file(path: str, attributes: str | None) -> Iterator[pa.RecordBatch]:
     kind = format_of(path)
     if kind == "archive":
         yield from _read_archive(path, choice)
-        return
-    if kind == "parquet":
+    elif kind == "parquet":
         for part in read_posts(path, batch=_READ_ROWS, choice=choice, complete=False):
             yield from _split_batches(cast_batches(part, ROWS))
-        return
-    for posts in read_rows(path, batch=ROWS, choice=choice):
-        yield from _list_parts(posts, attributes)
+    else:
+        for posts in read_rows(path, batch=ROWS, choice=choice):
+            yield from _list_parts(posts, attributes)
+    if choice.advice:
+        log.warning("%s: columns of CSV are texts; for numbers: %s", path, choice.advice)
+    if found := choice.pop_left_out():
+        log.warning("%s: left out, as no attributes: %s", path, ", ".join(found))
 
 
 def _read_archive(path: str, choice: AttributeChoice) -> Iterator[pa.RecordBatch]:

@@ -105,6 +105,28 @@ def test_objects_have_some_of_many_attributes(tmp_path: Path) -> None:
     assert found["object"].to_pylist() == [7, 157]
 
 
+def test_what_a_file_has_that_is_no_attribute_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    post = {"lon": 0.0, "lat": 0.0, "text": "flood", "n": 1, "some": [1]}
+    (tmp_path / "x.jsonl").write_text(json.dumps(post))
+    pq.write_table(pa.Table.from_pylist([post]), tmp_path / "x.parquet")
+    (tmp_path / "x.csv").write_text("lon,lat,text,n\n0,0,flood,1\n")
+    paths = [str(tmp_path / name) for name in ("x.jsonl", "x.parquet", "x.csv")]
+    assert len(match([("all", "flood")], paths, processes=1)) == 3
+    told = [
+        record.getMessage() for record in caplog.records if str(tmp_path) in record.getMessage()
+    ]
+    assert [line.removeprefix(str(tmp_path)) for line in told] == [
+        "/x.jsonl: left out, as no attributes: some (an array)",
+        "/x.parquet: left out, as no attributes: some (of the type list<element: int64>)",
+        "/x.csv: columns of CSV are texts; for numbers: n:number",
+    ]
+    caplog.clear()
+    assert len(match([("all", "flood")], paths, attributes="n", processes=1)) == 3
+    assert not caplog.records
+
+
 def test_what_is_missing_in_a_batch_is_bounded_too() -> None:
     """A batch of few values in many columns has more rows than one of many values."""
     rows = 6000
