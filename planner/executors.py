@@ -25,7 +25,7 @@ from ps2stream.planner.objects import pack_archived, pack_columns, pack_rows
 from ps2stream.planner.sample import COUNTS, summed
 from ps2stream.planner.sample_rows import object_rows, query_rows
 from ps2stream.posts.arrow_columns import SCHEMA, post_column
-from ps2stream.posts.attribute_columns import convert_column
+from ps2stream.posts.attribute_columns import convert_columns
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import bad, check_records
 from ps2stream.posts.readers import Format, json_record, make_rows, read_cells
@@ -101,8 +101,7 @@ def read_objects(source: ObjectSource, parts: Batches) -> Batches:
             where = f"{path} (a partition)"
             found = {n: post_column(where, n, columns, part, row) for n in SCHEMA.names[1:]}
             found["id"] = pa.nulls(len(part), pa.string())
-            for name, type_ in more.items():
-                found[name] = convert_column(where, name, type_, part, row, choice)
+            found |= convert_columns(where, more, part, row, choice)
             yield pack_columns(pa.RecordBatch.from_pydict(found))
         else:
             records = _read_records(kind, path, part, row)

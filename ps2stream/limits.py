@@ -18,6 +18,7 @@ FOLDED_TEXT_BYTES: Final = 128 * 1024  # the same text after folding: U+FDFA gro
 DISPATCHERS: Final = 64  # of a service, and addresses that a client knows
 
 ATTRIBUTES: Final = 64  # of one object
+ATTRIBUTE_COLUMNS: Final = 1024  # of a table; a union counts once for each of its types
 ATTRIBUTE_NAME_BYTES: Final = 64
 ATTRIBUTE_TEXT_BYTES: Final = 1024  # a text value
 COMPARED_TEXT_BYTES: Final = 256  # a text that a query compares by < <= > >= !=

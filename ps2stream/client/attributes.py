@@ -42,6 +42,8 @@ def milliseconds(time: Any) -> int:
             expected = "Unix milliseconds or a datetime with a time zone"
             raise TypeError(f"expected {expected}, got {named(time)}")
         return int(time)
+    if time != time:
+        raise ValueError("NaT is no time; leave it out, or use None")
     if time.tzinfo is None:
         raise ValueError(f"time {time.isoformat()} has no time zone")
     return (time - _EPOCH) // _MILLISECOND
@@ -71,17 +73,30 @@ def fill_attributes(where: str, values: Any, message: object_pb2.Attributes) -> 
             raise invalid(f"{where}.{name}", str(problem)) from None
 
 
-def _fill_value(value: Any, message: object_pb2.AttributeValue) -> None:
+def to_scalar(value: Any) -> AttributeScalar:
+    """Returns a value of an attribute, perhaps a scalar of NumPy, in one of Python's types. A
+    datetime may lack a time zone, and a float be NaN. Raises ValueError for what is none."""
     dtype = getattr(value, "dtype", None)
     if dtype is not None and getattr(value, "shape", None) == ():  # a scalar of NumPy
         if getattr(dtype, "kind", "") in "mM":
             raise ValueError(f"expected {EXPECTED}, got {named(value)}, which has no time zone")
         value = value.item()
+    if isinstance(value, int):
+        if not -(1 << _INT_BITS) <= value < 1 << _INT_BITS:
+            raise ValueError(f"{short(value)} is beyond the 64 bits of an integer")
+    elif type(value).__name__ == "NAType":  # of pandas
+        raise ValueError("NA is no value; leave the attribute out, or use None")
+    elif not isinstance(value, float | str | datetime):
+        raise ValueError(f"expected {EXPECTED}, got {named(value)}")
+    scalar: AttributeScalar = value
+    return scalar
+
+
+def _fill_value(value: Any, message: object_pb2.AttributeValue) -> None:
+    value = to_scalar(value)
     if isinstance(value, bool):
         message.boolean = value
     elif isinstance(value, int):
-        if not -(1 << _INT_BITS) <= value < 1 << _INT_BITS:
-            raise ValueError(f"{short(value)} is beyond the 64 bits of an integer")
         message.integer = value
     elif isinstance(value, float):
         if math.isnan(value):
@@ -89,10 +104,8 @@ def _fill_value(value: Any, message: object_pb2.AttributeValue) -> None:
         message.number = value
     elif isinstance(value, str):
         message.text = value
-    elif isinstance(value, datetime):
-        message.time_ms = milliseconds(value)
     else:
-        raise ValueError(f"expected {EXPECTED}, got {named(value)}")
+        message.time_ms = milliseconds(value)
 
 
 def fill_payload(where: str, value: Any, message: object_pb2.Payload) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
-from numbers import Real
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ps2stream.client.attributes import dump_json, milliseconds, named, write_time
-from ps2stream.client.inputs import end_to_milliseconds
+from ps2stream.client.inputs import end_to_milliseconds, list_values
+from ps2stream.client.mixed_columns import build_mixed, is_of_objects, is_of_one_type
 from ps2stream.errors import invalid
 from ps2stream.posts.sample import SAMPLE, SINCE
 from ps2stream.protocol.arrow_ipc import to_ipc
@@ -42,15 +43,8 @@ _CAST = {
     pa.date64(): pa.timestamp("ms", "UTC"),
     pa.null(): pa.bool_(),
 }
-_UNION = {
-    bool: pa.bool_(),  # before int, of which it is one
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    datetime: pa.timestamp("ms", "UTC"),
-}
-_ALIKE = (bool, Real, str, datetime, date)
-_UNION_NAMES = ["boolean", "integer", "number", "text", "time"]
+_NOT_MIXED = ("id", "lon", "lat", "text", "payload")
+"""Columns that have a type of their own; times may be integers or datetimes."""
 _PAYLOADS = {
     **{kind: kind for kind in (pa.binary(), pa.large_binary(), pa.string())},
     pa.large_string(): pa.string(),
@@ -85,14 +79,43 @@ def _open_table(table: Any) -> pa.Table:
         return pa.Table.from_batches([table])
     if hasattr(type(table), "__geo_interface__"):
         table = _flatten_points(table)
-    for name in getattr(table, "columns", ()) if hasattr(table, "iloc") else ():
-        if name not in _KINDS and name != "payload" and _is_mixed(table[name]):
-            problem = f"expected {_SCALARS}, got values of several types; give a mapping of columns"
-            raise invalid(f"objects.{name}", problem)
     try:
-        return pa.table(table)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise invalid("objects", f"{named(table)} is no table: {error}") from None
+        return _convert_frame(table) if _is_frame(table) else pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        problem = "; ".join(map(str, error.args))  # of pandas with the column as a second one
+        raise invalid("objects", f"{named(table)} is no table: {problem}") from None
+
+
+def _is_frame(table: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(table, pandas.DataFrame)
+
+
+def _convert_frame(frame: Any) -> pa.Table:
+    """Returns a data frame of pandas as a table. Raises InvalidArgument naming the row of a value
+    that is no attribute."""
+    if not frame.columns.is_unique:
+        return pa.table(frame)  # which names what is there twice
+    of_objects = {
+        name: frame[name]
+        for name in frame.columns
+        if isinstance(name, str) and name not in _NOT_MIXED and is_of_objects(frame[name])
+    }
+    chosen = {n: values for n, values in of_objects.items() if not is_of_one_type(values)}
+    if not chosen:
+        try:
+            return pa.table(frame)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            chosen = of_objects
+    made = {
+        name: _build_array(name, values) if name in _KINDS else _build_any_attribute(name, values)
+        for name, values in chosen.items()
+    }
+    table = pa.table(frame.drop(columns=list(made)))
+    for i, name in enumerate(frame.columns):
+        if name in made:
+            table = table.add_column(i, name, made[name])
+    return table
 
 
 def _flatten_points(frame: Any) -> Any:
@@ -144,6 +167,11 @@ def _build_arrays(
 
 def _build_array(name: str, values: Any) -> pa.Array:
     try:
+        if name in ("time", "until"):
+            if getattr(getattr(values, "dtype", None), "kind", "") == "M":
+                made = pa.array(values)  # those without a zone are in UTC
+                return made if pa.types.is_timestamp(made.type) else made.cast(pa.timestamp("ms"))
+            values = list_values(values)
         if name == "time":
             values = [None if v is None else milliseconds(v) for v in values]
         elif name == "until":
@@ -155,7 +183,7 @@ def _build_array(name: str, values: Any) -> pa.Array:
 
 def _build_attribute(name: str, values: Any) -> pa.Array | None:
     """Returns a column of attributes or payloads, None unless all its values are of one type."""
-    if name != "payload" and _is_mixed(values):
+    if not is_of_one_type(values):
         return None
     try:
         made = pa.array(values)
@@ -171,53 +199,13 @@ def _build_attribute(name: str, values: Any) -> pa.Array | None:
         return None
 
 
-def _is_mixed(values: Any) -> bool:
-    """Returns whether values of Python are of several types: Arrow takes what is behind a number,
-    a time or a date for another one."""
-    is_typed = getattr(getattr(values, "dtype", None), "kind", "O") != "O"
-    if is_typed or isinstance(values, pa.Array | pa.ChunkedArray):
-        return False
-    kinds = set(map(type, values))
-    kinds.discard(type(None))
-    if len(kinds) < 2:
-        return False
-    # NaN and NaT are what pandas has where there is no value.
-    kinds = {type(v) for v in values if not (isinstance(v, float | datetime) and v != v)}
-    found = {next((i for i, of in enumerate(_ALIKE) if issubclass(k, of)), None) for k in kinds}
-    return len(found - {None}) > 1
-
-
 def _build_any_attribute(name: str, values: Any) -> pa.Array | None:
-    """Returns a column of attributes or payloads, a union where attributes are of several types;
-    None if a value is none."""
+    """Returns a column of attributes or payloads, None for one of another type. Raises
+    InvalidArgument naming the row of an object that is no attribute."""
     made = _build_attribute(name, values)
-    if made is not None or name == "payload":
-        return made
-    try:
-        plain = [value.item() if hasattr(value, "item") else value for value in values]
-        if hasattr(values, "dtype"):  # of pandas, where NaN says that there is none
-            plain = [None if value != value else value for value in plain]
-        codes = [_find_type(value) for value in plain]
-        if None in codes:
-            return None
-        plain = [milliseconds(v) if isinstance(v, datetime) else v for v in plain]
-        parts = [
-            pa.array(
-                [v if code == own else None for v, own in zip(plain, codes, strict=True)], kind
-            )
-            for code, kind in enumerate(_UNION.values())
-        ]
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None  # an array, an integer of more than 64 bits, a time without a zone
-    return pa.UnionArray.from_sparse(pa.array(codes, pa.int8()), parts, _UNION_NAMES)
-
-
-def _find_type(value: Any) -> int | None:
-    """Returns which of the types of a union a value has, the first if there is none; None if it is
-    no attribute."""
-    if value is None:
-        return 0
-    return next((i for i, kind in enumerate(_UNION) if isinstance(value, kind)), None)
+    if made is None and name != "payload" and is_of_objects(values):
+        return build_mixed(name, values)
+    return made
 
 
 def build_table(matches: Matches) -> pa.Table:

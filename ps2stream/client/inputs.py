@@ -158,7 +158,7 @@ def _build_batch(columns: Mapping[str, Any]) -> object_pb2.ObjectBatch:
         data = import_frames().encode_columns(columns)
         if data is not None:
             return object_pb2.ObjectBatch(arrow=data)
-    lists = {name: list(values) for name, values in columns.items()}
+    lists = {name: list_values(values) for name, values in columns.items()}
     if len({len(values) for values in lists.values()}) > 1:
         raise invalid("objects", "columns of different lengths")
     return object_batch([_join_row(lists, row) for row in zip(*lists.values(), strict=True)])
@@ -167,6 +167,13 @@ def _build_batch(columns: Mapping[str, Any]) -> object_pb2.ObjectBatch:
 def _keep_values(values: Any) -> Any:
     """Returns a column that can be read twice."""
     return values if hasattr(values, "__len__") else list(values)
+
+
+def list_values(values: Any) -> list[Any]:
+    """Returns the values of a column, None where those of pandas are missing."""
+    if hasattr(values, "isna"):
+        return [None if gone else v for v, gone in zip(values, values.isna(), strict=True)]
+    return list(values)
 
 
 def _join_row(names: Iterable[str], values: Sequence[Any]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ps2stream.inprocess.match_table import MatchTable
 
 FORMATS = (".parquet", ".jsonl", ".csv")
+NAMED = 5
+"""Columns that an error names."""
 
 
 class MatchWriter(Protocol):
@@ -154,10 +156,11 @@ class TableWriter:
         values that these cannot hold."""
         table = matches.table
         if table.schema.names != self._schema.names:
-            others = {*table.schema.names} ^ {*self._schema.names}
+            others = sorted({*table.schema.names} ^ {*self._schema.names})
+            more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
             problem = (
-                f"some objects lack {', '.join(sorted(others))}, which others have: write .jsonl, "
-                "or choose with --attributes"
+                f"some objects lack {', '.join(others[:NAMED])}{more}, which others have: write "
+                ".jsonl, or choose with --attributes"
             )
             raise invalid("--output", problem)
         columns = [self._fit_column(field, table[field.name]) for field in self._schema]

@@ -37,7 +37,8 @@ def read_end(field: str, value: Any, expected: str = EXPECTED_IN_FILES) -> int:
             raise ValueError("it has no time zone; write Z behind it for UTC")
         return check_time(value)
     except (TypeError, ValueError) as error:
-        raise invalid(field, f"expected {expected}, got {short(value)} ({error})") from None
+        why = f" ({error})" if str(error) else ""
+        raise invalid(field, f"expected {expected}, got {short(value)}{why}") from None
 
 
 def format_end(until: int | None) -> str:

@@ -28,6 +28,7 @@ from ps2stream.commands.regions import (
 from ps2stream.errors import InvalidArgument, NotFound, invalid
 
 if TYPE_CHECKING:
+    from ps2stream.client.answers import RefusedRow
     from ps2stream.client.requests import Query
 
 BATCH = 1000
@@ -150,10 +151,9 @@ def insert(
 def _insert_file(
     output: CommandOutput, file: str, session: str, replace: bool, retro: bool, server: str
 ) -> None:
-    from ps2stream.client.answers import RefusedRow
     from ps2stream.posts.readers import read_queries
 
-    done, bad = 0, list[str]()
+    done, found = 0, list[tuple[str, str]]()  # places and errors of refused queries
     places: list[str] = []  # where the queries come from that are read and not yet sent
     broken: list[InvalidArgument] = []  # the error that ended the reading
 
@@ -163,7 +163,7 @@ def _insert_file(
                 try:
                     query = _parse_record(where, record)
                 except InvalidArgument as error:
-                    bad.append(str(error))
+                    found.append((where, str(error)))
                     continue
                 places.append(where)
                 yield query
@@ -178,8 +178,10 @@ def _insert_file(
                 batch, session=session, refused=refused, replace=replace, retro=retro
             )
             done += len(batch) - len(refused)
-            bad += [f"{places[r.row]}: {r.error}" for r in refused]
+            found += [(places[r.row], _place_error(places[r.row], r)) for r in refused]
             places.clear()
+    found.sort(key=lambda each: int(each[0].rpartition(":")[2]))
+    bad = [error for _, error in found]
     output.emit(
         {"inserted": done, "refused": bad},
         f"inserted {done:,} {'query' if done == 1 else 'queries'}",
@@ -190,6 +192,13 @@ def _insert_file(
         raise broken[0]
     if bad:
         raise SystemExit(FAILED)
+
+
+def _place_error(where: str, refused: RefusedRow) -> str:
+    """Returns an error with the line of the file in place of the row of a batch: rows do not count
+    lines that are blank or refused before."""
+    text = str(refused.error).removeprefix(f"queries[{refused.row}]")
+    return f"{where} {text[1:]}" if text.startswith(".") else f"{where}{text}"
 
 
 def _parse_record(where: str, record: dict[str, Any]) -> Query:

@@ -71,8 +71,10 @@ class GeoJsonFeed:
         records: list[bytes | None] = []
         for number, entry in enumerate(entries):
             try:
-                places[number] = self._place_feature(entry.record)
-                records.append(json.dumps(_make_record(entry.record, places[number])).encode())
+                place = self._place_feature(entry.record)
+                record = _make_record(entry.record, place)
+                records.append(json.dumps(record, allow_nan=False).encode())
+                places[number] = place
             except ValueError as error:
                 out[number].problems.append(str(error))
         numbers = list(places)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ps2stream.errors import InvalidArgument
 from ps2stream.limits import BATCH_ROWS
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
-from ps2stream.posts.attribute_columns import check_payloads, convert_column
+from ps2stream.posts.attribute_columns import check_payloads, convert_column, limit_attributes
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import bad
 
@@ -81,12 +81,14 @@ class RowConverter:
             name: post_column(where, name, columns, part, start, self._prefix)
             for name in SCHEMA.names
         }
+        attributes: dict[str, Any] = {}
         for name, kind in self._attributes.items():
             if kind == "number" and pa.types.is_string(part.column(name).type):
                 # Of one type, whatever the numbers of this batch look like.
                 index = part.schema.get_field_index(name)
                 part = part.set_column(index, name, _cast_numbers(name, part.column(name)))
-            out[name] = convert_column(where, name, kind, part, start, self._choice)
+            attributes[name] = convert_column(where, name, kind, part, start, self._choice)
+        out |= limit_attributes(where, attributes, start, self._choice)
         if "payload" in part.schema.names:
             out["payload"] = check_payloads(where, part, start)
         if "until" in part.schema.names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,14 +13,16 @@ import pyarrow.compute as pc
 from ps2stream.archive.reading import read_batches
 from ps2stream.client.frames import build_batch, cast_batches
 from ps2stream.errors import InvalidArgument, invalid, short
-from ps2stream.limits import BATCH_BYTES, BATCH_ROWS
+from ps2stream.limits import ATTRIBUTE_COLUMNS, BATCH_BYTES, BATCH_ROWS
 from ps2stream.posts.archived import POSTS as ARCHIVED
 from ps2stream.posts.archived import make_archived_rows
 from ps2stream.posts.arrow_columns import SCHEMA
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.readers import format_of, read_posts, read_rows
+from ps2stream.service.attribute_columns import count_types
 from ps2stream.service.objects import COLUMNS
 
+log = logging.getLogger("ps2stream.inprocess")
 _RECORDS = 1 << 16
 """Objects in Python's own types that are converted together."""
 ROWS = 2 * BATCH_ROWS
@@ -31,6 +34,14 @@ _NUMBER_BYTES = 24
 """What an attribute needs at most as a message, beside its name and its text."""
 _NFC = 3
 """A text has at most so many times its bytes in Unicode's normal form C."""
+_SPARSE = 4
+"""A batch has at most so many times BATCH_BYTES, however much is missing in it."""
+_TEXT_KINDS = (
+    *(pa.types.is_string, pa.types.is_large_string),
+    *(pa.types.is_binary, pa.types.is_large_binary),
+)
+_CELLS = _RECORDS * 64
+"""Values that a batch of records has at most while it is made, missing ones included."""
 _EXPECTED = (
     "expected a table (Arrow, pandas, Polars, GeoPandas), columns by name, a list of objects, or "
     "paths of files"
@@ -105,9 +116,22 @@ def _list_parts(objects: Sequence[Any], attributes: str | None) -> Iterator[pa.R
         return
     for first in range(0, len(objects), _RECORDS):
         records = [_flatten_record(each) for each in objects[first : first + _RECORDS]]
-        names = dict.fromkeys(name for record in records for name in record)
+        yield from _split_batches(_build_batches(records))
+
+
+def _build_batches(records: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Yields batches of records, of fewer where they would have too many columns."""
+    names = dict.fromkeys(name for record in records for name in record)
+    if len(records) < 2 or len(names) * len(records) <= _CELLS:
         columns = {name: [record.get(name) for record in records] for name in names}
-        yield from _split_batches([build_batch(columns)])
+        batch = build_batch(columns)
+        types = count_types([field for field in batch.schema if field.name not in COLUMNS])
+        if len(records) < 2 or types <= ATTRIBUTE_COLUMNS:
+            yield batch
+            return
+    half = len(records) // 2
+    yield from _build_batches(records[:half])
+    yield from _build_batches(records[half:])
 
 
 def _flatten_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,13 +152,16 @@ def _read_file(path: str, attributes: str | None) -> Iterator[pa.RecordBatch]:
     kind = format_of(path)
     if kind == "archive":
         yield from _read_archive(path, choice)
-        return
-    if kind == "parquet":
+    elif kind == "parquet":
         for part in read_posts(path, batch=_READ_ROWS, choice=choice, complete=False):
             yield from _split_batches(cast_batches(part, ROWS))
-        return
-    for posts in read_rows(path, batch=ROWS, choice=choice):
-        yield from _list_parts(posts, attributes)
+    else:
+        for posts in read_rows(path, batch=ROWS, choice=choice):
+            yield from _list_parts(posts, attributes)
+    if choice.advice:
+        log.warning("%s: columns of CSV are texts; for numbers: %s", path, choice.advice)
+    if found := choice.pop_left_out():
+        log.warning("%s: left out, as no attributes: %s", path, ", ".join(found))
 
 
 def _read_archive(path: str, choice: AttributeChoice) -> Iterator[pa.RecordBatch]:
@@ -165,6 +192,22 @@ def _halve_large(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _bound_bytes(batch: pa.RecordBatch) -> int:
-    names = [name for name in batch.schema.names if name not in COLUMNS]
-    fixed = sum(_NFC * len(name.encode()) + _NUMBER_BYTES for name in names)
-    return int(batch.nbytes * (_NFC if names else 1)) + len(batch) * fixed
+    """Returns at least the bytes of the texts of a batch and of its attributes as messages; where
+    most of these are missing, a part of the bytes of the batch."""
+    size = 0
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in COLUMNS:
+            size += column.nbytes
+        else:
+            of_union = range(column.type.num_fields) if pa.types.is_union(column.type) else ()
+            parts = [column.field(i) for i in of_union] or [column]
+            there = sum(len(part) - part.null_count for part in parts)
+            size += there * (_NFC * len(name.encode()) + _NUMBER_BYTES)
+            size += _NFC * sum(map(_count_text_bytes, parts))
+    return max(size, int(batch.nbytes) // _SPARSE)
+
+
+def _count_text_bytes(column: pa.Array) -> int:
+    if not any(is_kind(column.type) for is_kind in _TEXT_KINDS):
+        return 0
+    return pc.sum(pc.binary_length(column)).as_py() or 0

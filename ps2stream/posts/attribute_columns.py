@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ps2stream.errors import short
-from ps2stream.limits import ATTRIBUTE_TEXT_BYTES, ATTRIBUTES, PAYLOAD_BYTES
+from ps2stream.limits import (
+    ATTRIBUTE_COLUMNS,
+    ATTRIBUTE_TEXT_BYTES,
+    ATTRIBUTES,
+    PAYLOAD_BYTES,
+)
 from ps2stream.posts.arrow_columns import TIMES, floor_times
 from ps2stream.posts.members import AttributeChoice, check_time, find_name_problem, normalise
 from ps2stream.posts.post import bad
@@ -37,8 +42,8 @@ def choose_columns(
             found[field.name] = choice.types[name]
         elif problem:
             choice.leave_out(field.name, problem)
-        elif len(found) >= ATTRIBUTES:
-            choice.leave_out(field.name, f"one of more than {ATTRIBUTES}")
+        elif len(found) >= ATTRIBUTE_COLUMNS:
+            choice.leave_out(field.name, f"one of more than {ATTRIBUTE_COLUMNS} columns")
         else:
             found[field.name] = ""
     return found
@@ -57,6 +62,41 @@ def _find_type_problem(kind: Any) -> str:
         pa.types.is_null,
     )
     return "" if any(test(kind) for test in fits) else f"of the type {kind}"
+
+
+def convert_columns(
+    path: str, kinds: Mapping[str, str], part: Any, start: int, choice: AttributeChoice
+) -> dict[str, Any]:
+    """Returns the columns of attributes of these types by name, as `convert_column` and
+    `limit_attributes` do."""
+    found = {n: convert_column(path, n, kind, part, start, choice) for n, kind in kinds.items()}
+    return limit_attributes(path, found, start, choice)
+
+
+def limit_attributes(
+    path: str, columns: dict[str, Any], start: int, choice: AttributeChoice
+) -> dict[str, Any]:
+    """Returns columns in which no row has more attributes than an object may have: the later ones
+    are left out. Raises InvalidArgument naming the first such row if columns were chosen."""
+    if len(columns) <= ATTRIBUTES:
+        return columns
+    is_there = {n: c.is_valid().to_numpy(zero_copy_only=False) for n, c in columns.items()}
+    count = np.sum(list(is_there.values()), axis=0)
+    if count.max(initial=0) <= ATTRIBUTES:
+        return columns
+    if choice.types is not None:
+        row = int(np.argmax(count > ATTRIBUTES))
+        problem = f"expected at most {ATTRIBUTES}, got {count[row]}"
+        raise bad(f"{path} row {start + row} attributes", problem)
+    out, before = dict[str, Any](), np.zeros(len(count), np.int64)
+    for name, column in columns.items():
+        is_beyond = is_there[name] & (before >= ATTRIBUTES)
+        before += is_there[name]
+        if is_beyond.any():
+            choice.leave_out(name, f"one of more than {ATTRIBUTES}")
+            column = _drop(column, pa.array(is_beyond))
+        out[name] = column
+    return out
 
 
 def convert_column(
@@ -112,18 +152,37 @@ def _cast_values(values: Any, kind: str) -> Any:
     if kind == "text":
         return values if is_text else values.cast(pa.string())
     if kind == "boolean":
-        return values.cast(pa.bool_())
+        if is_text:
+            return _parse_booleans(values)
+        _check_kind(source, pa.types.is_boolean)
+        return values
     if kind == "time" or pa.types.is_date(source) or pa.types.is_timestamp(source):
         if is_text:
             return _parse_times(values)
         return _to_times(values)
     if kind == "number" and is_text:
         return _parse_numbers(values)
-    if kind == "number" and not (pa.types.is_integer(source) or pa.types.is_floating(source)):
-        raise pa.ArrowInvalid(f"the column is of the type {source}")
+    if kind == "number":
+        _check_kind(source, pa.types.is_integer, pa.types.is_floating)
     if pa.types.is_uint64(source):
         return values.cast(pa.int64())
     return values.cast(pa.float64()) if pa.types.is_float16(source) else values
+
+
+def _check_kind(source: Any, *fits: Callable[[Any], bool]) -> None:
+    """Raises ArrowInvalid unless a type fits: types of attributes are not converted, as true is no
+    number."""
+    if not any(test(source) for test in fits):
+        raise pa.ArrowInvalid(f"the column is of the type {source}")
+
+
+def _parse_booleans(values: Any) -> Any:
+    texts = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+    is_true, is_false = pc.equal(texts, "true"), pc.equal(texts, "false")
+    wrong = pc.invert(pc.or_(is_true, is_false))
+    if pc.any(wrong).as_py():
+        raise pa.ArrowInvalid(f"got {short(values.filter(wrong)[0].as_py())}")
+    return is_true
 
 
 def _to_times(values: Any) -> Any:
@@ -131,6 +190,7 @@ def _to_times(values: Any) -> Any:
     if pa.types.is_timestamp(values.type):
         return floor_times(values)
     if not pa.types.is_date(values.type):
+        _check_kind(values.type, pa.types.is_integer)
         values = values.cast(pa.int64())
     return values.cast(TIMES)
 
@@ -162,6 +222,10 @@ def _parse_numbers(values: Any) -> Any:
         found = texts.cast(pa.float64())
     if pc.any(pc.is_nan(found)).as_py():
         raise pa.ArrowInvalid("got nan: not a number")
+    is_far = pc.and_(pc.is_inf(found), pc.match_substring_regex(texts, "[0-9]"))
+    if pc.any(is_far).as_py():
+        got = short(texts.filter(is_far)[0].as_py())
+        raise pa.ArrowInvalid(f"got {got}: beyond the numbers of 64 bits")
     is_whole = pc.match_substring_regex(texts, "^[+-]?[0-9]+$")
     texts.filter(is_whole).cast(pa.int64()).cast(pa.float64())
     return found

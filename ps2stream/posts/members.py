@@ -19,6 +19,7 @@ LEFT_OUT = 20
 """Names of members that are remembered as left out."""
 _PART = re.compile(r"\s*(?:`([^`]+)`|([^`:,]+))(?::([^`:,]*))?\s*(?:,|$)")
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
+_DIGIT = re.compile("[0-9]")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -65,6 +66,8 @@ class AttributeChoice:
                 self.leave_out(name, f"one of more than {ATTRIBUTES}")
             else:
                 found[name] = convert_value(name, value, "")
+        if len(found) > ATTRIBUTES:
+            raise AttributeProblem("attributes", f"expected at most {ATTRIBUTES}, got {len(found)}")
         return found
 
     def note_seen(self, name: str) -> None:
@@ -215,7 +218,9 @@ def check_time(value: Any) -> int:
 
 def _to_number(value: Any) -> int | float:
     if isinstance(value, str) and "_" not in value:
-        return int(value) if _WHOLE.fullmatch(value) else float(value)
+        if _WHOLE.fullmatch(value):
+            return int(value)
+        return read_float(value) if _DIGIT.search(value) else float(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise ValueError
@@ -283,6 +288,28 @@ def read_float(digits: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{short(digits)} is beyond the numbers of 64 bits")
     return number
+
+
+class FarNumber(str):
+    """The digits of a number that would become infinite."""
+
+
+def keep_float(digits: str) -> float | FarNumber:
+    """Returns a number with a point or an exponent, as a hook of `json.loads`; its digits where it
+    would become infinite, which `find_far_number` finds."""
+    number = float(digits)
+    return FarNumber(digits) if math.isinf(number) else number
+
+
+def find_far_number(value: Any) -> str:
+    """Returns what is wrong with the first number in a value of JSON that would become infinite,
+    empty if there is none."""
+    if isinstance(value, FarNumber):
+        return f"{short(str(value))} is beyond the numbers of 64 bits"
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list):
+        return next(filter(None, map(find_far_number, parts)), "")
+    return ""
 
 
 def build_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

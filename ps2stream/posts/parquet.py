@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ps2stream.limits import BATCH_ROWS
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
-from ps2stream.posts.attribute_columns import check_payloads, choose_columns, convert_column
+from ps2stream.posts.attribute_columns import check_payloads, choose_columns, convert_columns
 from ps2stream.posts.members import AttributeChoice
 from ps2stream.posts.post import KNOWN, bad
 
@@ -60,8 +60,7 @@ def read_parquet_posts(
         for part in read_parquet_batches(path, parquet, batch, names):
             out = {n: post_column(path, n, columns, part, start, run) for n in known}
             if choice is not None:
-                for name, kind in more.items():
-                    out[name] = convert_column(path, name, kind, part, start, choice)
+                out |= convert_columns(path, more, part, start, choice)
             if "payload" in beside:
                 out["payload"] = check_payloads(path, part, start)
             if "until" in beside:

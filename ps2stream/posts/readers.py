@@ -22,7 +22,13 @@ from typing import IO, Any, Literal
 from ps2stream.archive.layout import is_archive
 from ps2stream.errors import short
 from ps2stream.limits import BATCH_ROWS
-from ps2stream.posts.members import AttributeChoice, build_record, read_float
+from ps2stream.posts.members import (
+    AttributeChoice,
+    build_record,
+    find_far_number,
+    keep_float,
+    read_float,
+)
 from ps2stream.posts.post import KNOWN, NAMES, POSTS, bad, check_head, check_records
 
 Format = Literal["jsonl", "csv", "geojson", "parquet", "archive"]
@@ -219,6 +225,10 @@ def check_query(where: str, record: dict[str, Any]) -> None:
         value = record.get(name)
         if not (isinstance(value, str) or (value is None and name != "id")):
             raise bad(f"{where} {name}", f"expected a string, got {short(value)}")
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError as error:
+            raise bad(f"{where} {name}", f"expected Unicode text: {error}") from None
 
 
 def sized(part: Any) -> Iterator[Any]:
@@ -284,7 +294,7 @@ def _parse_features(path: str, file: IO[bytes]) -> Iterator[tuple[str, dict[str,
     """Yields the properties of each Feature of a FeatureCollection, with the position of its
     Point."""
     try:
-        whole = json.load(file, object_pairs_hook=build_record)
+        whole = json.load(file, object_pairs_hook=build_record, parse_float=keep_float)
     except (ValueError, RecursionError) as error:
         raise bad(path, f"expected GeoJSON: {error}") from None
     features = whole.get("features") if isinstance(whole, dict) else None
@@ -292,6 +302,8 @@ def _parse_features(path: str, file: IO[bytes]) -> Iterator[tuple[str, dict[str,
         raise bad(path, "expected a FeatureCollection")
     for number, feature in enumerate(features):
         where = f"{path} feature {number}"
+        if problem := find_far_number(feature):
+            raise bad(where, problem)
         yield where, read_feature(where, feature)
 
 

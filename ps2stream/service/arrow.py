@@ -1,8 +1,9 @@
 """Decoding of a request's Arrow record batch to checked NumPy columns, without copying them.
 
 The bytes come from a stranger: the schema is looked at before the data, compressed buffers are
-refused (a small message must not unfold into a large one), and offsets and UTF-8 are validated
-before any view is handed out.
+refused (a small message must not unfold into a large one), and so are columns that share them
+until they are larger than a request, and offsets and UTF-8 are validated before any view is handed
+out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.errors import InvalidArgument, Violation, invalid
-from ps2stream.limits import BATCH_ROWS
+from ps2stream.limits import BATCH_BYTES, BATCH_ROWS
 from ps2stream.protocol.frame import F64, I64, U8, Array
 from ps2stream.service.calls import rows_problem
 
@@ -44,10 +45,17 @@ def open_batch(
     """
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
-        schema = pa.ipc.read_schema(next(messages))
+        head = next(messages)
+        if head.type != "schema":  # pyarrow 26 would read it as one, and crash
+            raise invalid(FIELD, f"expected a stream that begins with a schema, got {head.type}")
+        schema = pa.ipc.read_schema(head)
         if bad := find_violations(schema, columns, required, find_other_problems):
             raise InvalidArgument(bad)
         batch = pa.ipc.read_record_batch(_find_batch(messages), schema)
+        batch.validate()
+        if batch.nbytes > BATCH_BYTES:  # many columns in the same bytes
+            problem = f"columns of {batch.nbytes} bytes are over the limit batch_bytes"
+            raise invalid(FIELD, f"{problem} {BATCH_BYTES}")
         batch.validate(full=True)
     except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
         raise invalid(FIELD, f"is not an Arrow IPC stream of one record batch: {error}") from None

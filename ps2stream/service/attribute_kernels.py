@@ -46,23 +46,22 @@ def _count_varint(value: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def encode_numbers(tag: int, is_present: U8, value: I64) -> tuple[I64, U8]:
-    """Returns a message for each number, ragged, and an empty row for one that is not present:
-    a varint, or behind NUMBER_TAG the eight bytes of a float64, which come as an int64."""
+def encode_numbers(tag: int, value: I64) -> tuple[I64, U8]:
+    """Returns a message for each number, ragged: a varint, or behind NUMBER_TAG the eight bytes of
+    a float64, which come as an int64."""
     n = value.shape[0]
     off = np.zeros(n + 1, np.int64)
     out = np.empty((1 + _MOST_VARINT) * n, np.uint8)
     at = 0
     for i in range(n):
-        if is_present[i]:
-            out[at] = tag
-            at += 1
-            if tag == NUMBER_TAG:
-                for k in range(8):
-                    out[at + k] = value[i] >> 8 * k & 0xFF
-                at += 8
-            else:
-                at = _put_varint(out, at, value[i])
+        out[at] = tag
+        at += 1
+        if tag == NUMBER_TAG:
+            for k in range(8):
+                out[at + k] = value[i] >> 8 * k & 0xFF
+            at += 8
+        else:
+            at = _put_varint(out, at, value[i])
         off[i + 1] = at
     return off, out[:at].copy()
 
@@ -88,40 +87,45 @@ def encode_bytes(tag: int, is_present: U8, data_off: I64, data: U8) -> tuple[I64
 
 @njit(cache=True, nogil=True)
 def join_attributes(
-    name_off: I64, name: U8, value_off: I64, value: U8, rows: int
+    name_off: I64,
+    name: U8,
+    order: I64,
+    part_off: I64,
+    row: I64,
+    value_off: I64,
+    value: U8,
+    rows: int,
 ) -> tuple[I64, U8]:
-    """Returns the `Attributes` of each row, ragged. Value c * rows + i is the `AttributeValue` of
-    row i under name c, empty where it has none; the names rise."""
+    """Returns the `Attributes` of each row, ragged, of values that come in parts. Value v is an
+    `AttributeValue` of row[v]; those of part p begin at part_off[p] and have name p. In `order` the
+    names of parts rise; a row has one value of a name."""
     off = np.zeros(rows + 1, np.int64)
-    columns = name_off.shape[0] - 1
-    for c in range(columns):
-        key = name_off[c + 1] - name_off[c]
+    for p in range(order.shape[0]):
+        key = name_off[p + 1] - name_off[p]
         key += 1 + _count_varint(key)
-        for i in range(rows):
-            size = value_off[c * rows + i + 1] - value_off[c * rows + i]
-            if size > 0:
-                entry = key + 1 + _count_varint(size) + size
-                off[i + 1] += 1 + _count_varint(entry) + entry
+        for v in range(part_off[p], part_off[p + 1]):
+            size = value_off[v + 1] - value_off[v]
+            entry = key + 1 + _count_varint(size) + size
+            off[row[v] + 1] += 1 + _count_varint(entry) + entry
     for i in range(rows):
         off[i + 1] += off[i]
     out = np.empty(off[rows], np.uint8)
     end = off[:-1].copy()
-    for c in range(columns):
-        begin, width = name_off[c], name_off[c + 1] - name_off[c]
-        for i in range(rows):
-            first = value_off[c * rows + i]
-            size = value_off[c * rows + i + 1] - first
-            if size > 0:
-                at = end[i]
-                out[at] = _ENTRY_TAG
-                entry = 2 + _count_varint(width) + width + _count_varint(size) + size
-                at = _put_varint(out, at + 1, entry)
-                out[at] = _KEY_TAG
-                at = _put_varint(out, at + 1, width)
-                copy_span(out, at, name, begin, width)
-                at += width
-                out[at] = _VALUE_TAG
-                at = _put_varint(out, at + 1, size)
-                copy_span(out, at, value, first, size)
-                end[i] = at + size
+    for p in order:
+        begin, width = name_off[p], name_off[p + 1] - name_off[p]
+        for v in range(part_off[p], part_off[p + 1]):
+            i, first = row[v], value_off[v]
+            size = value_off[v + 1] - first
+            at = end[i]
+            out[at] = _ENTRY_TAG
+            entry = 2 + _count_varint(width) + width + _count_varint(size) + size
+            at = _put_varint(out, at + 1, entry)
+            out[at] = _KEY_TAG
+            at = _put_varint(out, at + 1, width)
+            copy_span(out, at, name, begin, width)
+            at += width
+            out[at] = _VALUE_TAG
+            at = _put_varint(out, at + 1, size)
+            copy_span(out, at, value, first, size)
+            end[i] = at + size
     return off, out

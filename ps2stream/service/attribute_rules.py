@@ -65,6 +65,9 @@ def normalise_name(name: str) -> NormalText:
     """Returns the normal form of an attribute's name."""
     if not name:
         return NormalText("", "a name is empty")
+    is_plain = name.isascii() and name.isprintable() and "`" not in name
+    if is_plain and len(name) <= ATTRIBUTE_NAME_BYTES:
+        return NormalText(name)
     found = _normalise_text(name, ATTRIBUTE_NAME_BYTES, "attribute_name_bytes")
     if found.problem:
         return NormalText("", f"the name {short(name)} is too long: {found.problem}")

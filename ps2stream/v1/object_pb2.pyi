@@ -259,7 +259,9 @@ class ObjectBatch(_message.Message):
     null: the time of acceptance, and no end). A column payload is the payload, as bytes (binary or large_binary) or
     JSON (string or large_string). Each other column is an attribute: integers, float, double, bool,
     string, large_string or timestamp, or a sparse union of at most 8 of these, in which each
-    row has its own type; null: absent. All attributes as messages have at most 4 MiB.
+    row has its own type; null: absent. There are at most 1,024 such columns, of which a union counts
+    once for each of its types, and a row has a value in at most 64. All attributes as messages have
+    at most 4 MiB, and so do all columns together, even if they share their buffers.
     """
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Object]:

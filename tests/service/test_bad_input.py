@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ps2stream.cli import main
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
 from tests.support.methods import STREAMS, UNARY
@@ -265,3 +268,33 @@ def test_queries_as_arrow(call: Any, target: str) -> None:
     assert [lsn > 0 for lsn in answer.lsns] == [True, True, False]
     assert {e.field for e in answer.errors} == {"region.lon_max", "region.lat_max"}
     assert {e.row for e in answer.errors} == {2}
+
+
+# --- files of queries -----------------------------------------------------------
+
+
+def test_queries_of_a_file_are_refused_by_their_lines(target: str, tmp_path: Path) -> None:
+    """Also behind lines that are blank, or that are not even sent."""
+    lines = [
+        "", '{"id": "file1", "expression": "flood"}', "  ", '{"id": 5}', "",
+        '{"id": "file2", "expression": "flood AND"}', '{"id": "", "expression": "flood"}',
+        '{"id": "file1", "expression": "river"}', '{"id": "file4", "expression": "x\\ud800"}',
+        '{"id": "file3", "expression": "flood", "until": true}',
+        '{"id": "file5", "expression": "flood"}',
+    ]  # fmt: skip
+    file = tmp_path / "queries.jsonl"
+    file.write_text("\n".join(lines))
+    found = CliRunner().invoke(main, ["insert", "--file", str(file), "--server", target])
+    first, *refused = found.output.splitlines()
+    assert (found.exit_code, first) == (1, "inserted 2 queries")
+    places = [line.removeprefix(str(tmp_path)).split(": ")[0] for line in refused]
+    assert places == [
+        "/queries.jsonl:4 id",
+        "/queries.jsonl:6 expression",
+        "/queries.jsonl:7 id",
+        "/queries.jsonl:8",
+        "/queries.jsonl:9 expression",
+        "/queries.jsonl:10 until",
+    ]
+    assert "with a time zone, got true\n" in found.output
+    assert "queries[" not in found.output

@@ -80,6 +80,29 @@ def test_tables(client: Client, request: pytest.FixtureRequest) -> None:
     assert {"query_id", "text", *VALUES} <= {*frame.columns}
 
 
+def test_many_columns_of_which_each_row_has_few(
+    client: Client, target: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Of values of any types, from a data frame and from a file."""
+    drawn: list[Any] = [5, "word", True, 2.5, TEN]
+    rows = [{f"a{(7 * i + k) % 200}": drawn[(i + k) % 5] for k in range(64)} for i in range(10)]
+    place = {name: [value] * 10 for name, value in PLACE.items()}
+    columns = {n: pd.Series([row.get(n) for row in rows], dtype=object) for n in
+               dict.fromkeys(name for row in rows for name in row)}  # fmt: skip
+    assert len(columns) > 64
+    client.publish(pd.DataFrame(place | columns))
+    assert [match.attributes for match in receive(client, request.node.name, 10)] == rows
+    texts = {name: [one if one is None else str(one) for one in values] for name, values
+             in columns.items()}  # fmt: skip
+    pq.write_table(pa.table(place | texts), tmp_path / "x.parquet")
+    _, problems = invoke(target, "publish", str(tmp_path / "x.parquet"))
+    found = [match.attributes for match in receive(client, request.node.name, 10)]
+    assert found == [{name: str(value) for name, value in row.items()} for row in rows]
+    assert "left out" not in problems
+    with pytest.raises(InvalidArgument, match=r"objects\[3\]\.attributes: 65 attributes are over"):
+        client.publish(pd.DataFrame(place | columns | {"more": [None] * 3 + [1] + [None] * 6}))
+
+
 def test_every_type_of_column_is_taken(client: Client, request: pytest.FixtureRequest) -> None:
     ints: list[Any] = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
     ints += [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

@@ -97,6 +97,21 @@ def test_what_cannot_be_is_refused(
     assert problem in done.stderr
 
 
+@pytest.mark.parametrize("out", ["m.parquet", "m.jsonl"])
+def test_more_attributes_than_a_table_has_columns(files: Path, out: str) -> None:
+    posts = [OBJECTS[1] | {f"a{i}": i} for i in range(1100)]
+    (files / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
+    done = run(files, out=out)
+    if out == "m.jsonl":
+        assert [row[f"a{i}"] for i, row in enumerate(read(files / out))] == list(range(1100))
+        return
+    assert done.exit_code == 2
+    some = (
+        "some objects lack a0, a1, a10, a100, a1000 and 1,095 more, which others have: write .jso"
+    )
+    assert some in done.stderr
+
+
 @pytest.mark.parametrize("out", ["m.parquet", "m.csv", "m.jsonl"])
 def test_values_of_several_types_in_one_file(files: Path, out: str) -> None:
     (files / "queries.jsonl").write_text('{"id": "a", "expression": "flood AND n exists"}\n')

@@ -84,6 +84,16 @@ def test_what_is_wrong_with_one_is_told_of_that_one() -> None:
     ]  # fmt: skip
 
 
+def test_a_number_that_would_be_infinite_is_told_of_its_feature() -> None:
+    feed = GeoJsonFeed(RecordFields("text=title"), "updated", 10.0, 500, ConnectorCounts("coarse"))
+    whole = {"type": "FeatureCollection", "features": [feature(mag=n) for n in (1, 4004, 3)]}
+    entries = feed.list_entries(json.dumps(whole).replace("4004", "4e400").encode())
+    found = feed.convert(entries, [None] * 3, {})
+    assert [len(each.posts) for each in found] == [1, 0, 1]
+    assert "not JSON compliant" in found[1].problems[0]
+    assert [post["attributes"]["mag"] for each in found for post in each.posts] == [1, 3]
+
+
 def test_ids_are_bounded_and_stay_apart() -> None:
     assert make_id("a", "1", "2.3") == "a/1/2.3"
     long = [make_id("é" * 200, version, "1.2") for version in "12"]

@@ -151,6 +151,70 @@ def test_columns_of_parquet_are_cast_to_the_types_given(tmp_path: Path) -> None:
     assert choice.list_unseen() == []
 
 
+@pytest.mark.parametrize("kind", ["number", "boolean", "time"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1e400", "1"], ["inf", "-Infinity"],
+        [1, 0], [2, 7], [1.0, 0.0], [1.5, 2.0], [True, False], ["1", "0"], ["t", "yes"],
+        ["true", " False"], ["1.5", "2"], [None, True], [None, 1], [None, "TRUE "],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_type_is_what_it_is_in_every_format(tmp_path: Path, values: list[Any], kind: str) -> None:
+    """A boolean is no number, and a number none, whether columns or records are read."""
+    lines = "\n".join(json.dumps(PLACE | {"a": value}) for value in values)
+    (tmp_path / "x.jsonl").write_text(lines)
+    found, problems = [], []
+    for path in (parquet(tmp_path, a=values), str(tmp_path / "x.jsonl")):
+        try:
+            rows = [r for p in read_rows(path, choice=AttributeChoice(f"a:{kind}")) for r in p]
+            found.append([(row.get("attributes") or {}).get("a") for row in rows])
+        except InvalidArgument as error:
+            problems.append(str(error))
+            found.append([])
+    columns, records = found
+    assert columns == records
+    there = [value for value in columns + records if value is not None]
+    assert all(isinstance(value, bool) == (kind == "boolean") for value in there)
+    assert len(problems) in (0, 2)
+    assert all(f"a: expected a {kind}" in problem for problem in problems)
+
+
+def test_a_post_of_parquet_has_some_of_many_columns(tmp_path: Path) -> None:
+    columns = {f"c{i}": [i if i % 3 == row else None for row in range(3)] for i in range(1030)}
+    few = {name: columns[name] for name in list(columns)[:190]}
+    found, choice = read(parquet(tmp_path, **few))
+    assert (found, choice.pop_left_out()) == (few, [])
+    found, choice = read(parquet(tmp_path, **columns))
+    assert [sum(one is not None for one in row) for row in zip(*found.values(), strict=True)] == [
+        64, 64, 64,
+    ]  # fmt: skip
+    assert {name: values for name, values in found.items() if values != [None] * 3} == {
+        name: columns[name] for name in list(columns)[:192]
+    }
+    assert choice.pop_left_out()[0] == "c1024 (one of more than 1024 columns)"
+    found, choice = read(parquet(tmp_path, **{n: columns[n] for n in list(columns)[:195]}))
+    assert choice.pop_left_out() == [f"c{i} (one of more than 64)" for i in range(192, 195)]
+
+
+def test_a_row_with_too_many_chosen_attributes_is_named(tmp_path: Path) -> None:
+    columns = {f"c{i}": [None if i < 20 else i, i if i < 65 else None] for i in range(80)}
+    spec = ",".join(columns)
+    with pytest.raises(
+        InvalidArgument, match=r"parquet row 1 attributes: expected at most 64, got 65"
+    ):
+        read(parquet(tmp_path, **columns), spec)
+    (tmp_path / "x.jsonl").write_text(
+        "\n".join(
+            json.dumps(PLACE | {name: values[row] for name, values in columns.items()})
+            for row in range(2)
+        )
+    )
+    with pytest.raises(InvalidArgument, match=r"jsonl:2 attributes: expected at most 64, got 65"):
+        list(read_rows(str(tmp_path / "x.jsonl"), choice=AttributeChoice(spec)))
+
+
 @pytest.mark.parametrize(
     ("values", "spec", "problem"),
     [

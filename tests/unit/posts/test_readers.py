@@ -146,6 +146,28 @@ def test_bad_json_lines(tmp_path: Path) -> None:
     assert "large.jsonl:1: expected one JSON object per line: '-1e400' is beyond" in large
 
 
+@pytest.mark.parametrize("place", ["properties", "geometry", "id", "nested"])
+def test_a_number_of_geojson_that_would_be_infinite_is_named(tmp_path: Path, place: str) -> None:
+    one = {
+        "type": "Feature",
+        "id": 7,
+        "geometry": {"type": "Point", "coordinates": [1.5, 2]},
+        "properties": {"text": "x", "mag": 4.5},
+    }
+    bad: dict[str, Any] = json.loads(json.dumps(one))
+    if place == "geometry":
+        bad["geometry"]["coordinates"].append("FAR")
+    elif place == "id":
+        bad["id"] = "FAR"
+    else:
+        bad["properties"]["mag"] = {"a": [1, "FAR"]} if place == "nested" else "FAR"
+    text = json.dumps({"type": "FeatureCollection", "features": [one, bad, one]})
+    path = write(tmp_path / "x.geojson", text.replace('"FAR"', "-1e400"))
+    assert error(path) == f"{path} feature 1: '-1e400' is beyond the numbers of 64 bits"
+    path = write(tmp_path / "y.geojson", text.replace('"FAR"', "-3"))
+    assert sum(map(len, read_rows(path))) == 3
+
+
 def test_bad_csv(tmp_path: Path) -> None:
     head = "text,lat,lon\n"
     missing = write(tmp_path / "a.csv", "text,lat\nx,1\n")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.protocol.frame import I64, U8, concat_ragged, sealed, strings_to_column
+from ps2stream.protocol.frame import I64, U8, sealed, strings_to_column
 from ps2stream.service import attribute_kernels as kernels
 from ps2stream.service.attribute_messages import encode_in_order
 from ps2stream.v1.object_pb2 import Attributes, AttributeValue, Payload
@@ -32,16 +32,11 @@ def flags(values: list[Any]) -> U8:
     ("tag", "field"),
     [(kernels.INTEGER_TAG, "integer"), (kernels.TIME_TAG, "time_ms")],
 )
-@given(values=st.lists(st.none() | INT64, max_size=20))
-def test_integers_are_written_as_by_the_runtime(
-    tag: int, field: str, values: list[int | None]
-) -> None:
-    column = sealed(np.array([v or 0 for v in values], np.int64))
-    found = kernels.encode_numbers(tag, flags(values), column)
+@given(values=st.lists(INT64, max_size=20))
+def test_integers_are_written_as_by_the_runtime(tag: int, field: str, values: list[int]) -> None:
+    found = kernels.encode_numbers(tag, sealed(np.array(values, np.int64)))
     want = [
-        b""
-        if v is None
-        else (
+        (
             AttributeValue(integer=v) if field == "integer" else AttributeValue(time_ms=v)
         ).SerializeToString()
         for v in values
@@ -49,19 +44,14 @@ def test_integers_are_written_as_by_the_runtime(
     assert rows_of(found) == want
 
 
-@given(st.lists(st.none() | st.floats(allow_nan=False), max_size=20))
-def test_numbers_and_booleans_are_written_as_by_the_runtime(values: list[float | None]) -> None:
-    bits = [struct.unpack("<q", struct.pack("<d", 0.0 if v is None else v))[0] for v in values]
-    found = kernels.encode_numbers(
-        kernels.NUMBER_TAG, flags(values), sealed(np.array(bits, np.int64))
-    )
-    want = [b"" if v is None else AttributeValue(number=v).SerializeToString() for v in values]
-    assert rows_of(found) == want
+@given(st.lists(st.floats(allow_nan=False), max_size=20))
+def test_numbers_and_booleans_are_written_as_by_the_runtime(values: list[float]) -> None:
+    bits = [struct.unpack("<q", struct.pack("<d", v))[0] for v in values]
+    found = kernels.encode_numbers(kernels.NUMBER_TAG, sealed(np.array(bits, np.int64)))
+    assert rows_of(found) == [AttributeValue(number=v).SerializeToString() for v in values]
     truth = sealed(np.array([int(bool(v)) for v in values], np.int64))
-    found = kernels.encode_numbers(kernels.BOOLEAN_TAG, flags(values), truth)
-    want = [
-        b"" if v is None else AttributeValue(boolean=bool(v)).SerializeToString() for v in values
-    ]
+    found = kernels.encode_numbers(kernels.BOOLEAN_TAG, truth)
+    want = [AttributeValue(boolean=bool(v)).SerializeToString() for v in values]
     assert rows_of(found) == want
 
 
@@ -89,6 +79,15 @@ VALUES = st.one_of(
 )
 
 
+def cut_into_parts(table: dict[str, list[Any]]) -> list[tuple[str, list[Any]]]:
+    """Each column in two parts, of its integers and of its texts, as those of a union."""
+    return [
+        (name, [one if one is not None and one.HasField("text") == is_text else None for one in v])
+        for name, v in table.items()
+        for is_text in (False, True)
+    ]
+
+
 @given(
     st.sets(st.text(min_size=1, max_size=30) | st.just("long" * 32), max_size=5),
     st.integers(0, 6),
@@ -101,16 +100,18 @@ def test_attributes_are_joined_in_the_order_of_names(
         name: data.draw(st.lists(VALUES, min_size=rows, max_size=rows))
         for name in sorted(names, key=str.encode)
     }
-    columns = [
-        strings_to_column([b"" if v is None else v.SerializeToString() for v in values])
-        for values in table.values()
-    ]
-    none = np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    value_off, value = concat_ragged([none, *columns])
-    name_off, name_bytes = strings_to_column(list(table))
+    parts = data.draw(st.permutations(cut_into_parts(table)))
+    taken = [(i, one) for _, values in parts for i, one in enumerate(values) if one is not None]
+    row = np.array([i for i, _ in taken], np.int64)
+    sizes = [sum(one is not None for one in values) for _, values in parts]
+    order = sorted(range(len(parts)), key=lambda p: parts[p][0].encode())
+    name_off, name = strings_to_column([name for name, _ in parts])
+    value_off, value = strings_to_column([one.SerializeToString() for _, one in taken])
+    part_off = np.append(0, np.cumsum(sizes)).astype(np.int64)
     found = kernels.join_attributes(
-        sealed(name_off), sealed(name_bytes), sealed(value_off), sealed(value), rows
-    )
+        sealed(name_off), sealed(name), sealed(np.array(order, np.int64)), sealed(part_off),
+        sealed(row), sealed(value_off), sealed(value), rows,
+    )  # fmt: skip
     want = [
         {name: one for name, values in table.items() if (one := values[i]) is not None}
         for i in range(rows)

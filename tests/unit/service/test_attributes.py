@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -58,11 +59,14 @@ def read_rows(*objects: Object) -> ObjectColumns:
     return read_objects(ObjectBatch(objects=objects), 5)
 
 
-def read_table(**columns: Any) -> ObjectColumns:
+def make_stream(columns: dict[str, Any]) -> bytes:
     n = len(next(iter(columns.values())))
     base = {"lon": [0.0] * n, "lat": [0.0] * n, "text": ["flood"] * n}
-    batch = pa.RecordBatch.from_pydict(base | columns)
-    return read_objects(ObjectBatch(arrow=to_ipc(batch)), 5)
+    return to_ipc(pa.RecordBatch.from_pydict(base | columns))
+
+
+def read_table(**columns: Any) -> ObjectColumns:
+    return read_objects(ObjectBatch(arrow=make_stream(columns)), 5)
 
 
 def refusals(found: ObjectColumns) -> list[tuple[int, str, str]]:
@@ -384,7 +388,9 @@ def test_the_first_refusals_are_those_of_the_first_rows() -> None:
         ({"x": pa.array([1], pa.decimal128(5))}, "batch.arrow.x", "got decimal128"),
         ({E_COMBINED: [b"x"]}, f"batch.arrow.{E_ACUTE}", "got binary"),
         ({"payload": [1]}, "batch.arrow.payload", "expected binary or large_binary, or string"),
-        ({f"x{i}": [1] for i in range(65)}, "batch.arrow", "65 attributes are over the limit"),
+        ({f"x{i}": [1] for i in range(1025)}, "batch.arrow", "1025 columns are over the limit att"),
+        ({f"x{i}": union_of(1, "t") for i in range(513)}, "batch.arrow",
+         "1026 columns are over the limit attribute_columns 1024; a union counts once for each"),
         ({E_ACUTE: [1], E_COMBINED: [1]}, "batch.arrow", "two names are"),
         ({"": [1]}, "batch.arrow", "a name is empty"),
         ({"a`": [1]}, "batch.arrow", "backquote"),
@@ -400,6 +406,69 @@ def test_bad_columns_are_refused_as_a_whole(
     [violation] = caught.value.violations
     assert violation.field == field
     assert problem in violation.description
+
+
+def make_sparse(columns: int, rows: int, values: int) -> tuple[dict[str, pa.Array], list[Object]]:
+    """A table of which each row has so many values, of several types, and its rows as messages."""
+    rng = random.Random(columns)
+    moment = datetime(2026, 11, 30, tzinfo=UTC)
+    made = [7, f"{E_ACUTE}x", True, 2.5, moment, ("t", 5, None, False)]
+    table, objects = dict[str, list[Any]](), [dict[str, Any]() for _ in range(rows)]
+    for row in objects:
+        for i in sorted(rng.sample(range(columns), values)):
+            one = made[i % len(made)]
+            row[f"c{i}"] = rng.choice(one[::3] + one[:2]) if isinstance(one, tuple) else one
+    for i in range(columns):
+        name = f"c{i}"
+        table[name] = [row.get(name) for row in objects]
+    arrays = {
+        name: union_of(*values) if i % len(made) == 5 and any(values) else pa.array(values)
+        for i, (name, values) in enumerate(table.items())
+    }
+    return arrays, [make_object(row) for row in objects]
+
+
+@pytest.mark.parametrize(("columns", "values"), [(65, 3), (200, 64), (700, 3), (700, 64)])
+def test_a_table_has_more_columns_than_an_object_has_attributes(columns: int, values: int) -> None:
+    table, objects = make_sparse(columns, 50, values)
+    found = read_table(**table)
+    assert (refusals(found), contents(found)) == ([], expect(*objects))
+
+
+def test_rows_of_too_many_attributes_are_refused_by_row() -> None:
+    table, objects = make_sparse(200, 40, 64)
+    bad = [1 if row in (3, 39) else None for row in range(40)]
+    wrong = [NAN if row in (5, 39) else None for row in range(40)]
+    found = read_table(**table, one_more=bad, two_more=wrong)
+    assert [each[:2] for each in refusals(found)] == [
+        (3, "attributes"), (5, "attributes"), (39, "attributes"),
+    ]  # fmt: skip
+    assert {each[2] for each in refusals(found)} == {
+        "65 attributes are over the limit attributes 64",
+        "66 attributes are over the limit attributes 64",
+    }
+    good = [row for row in range(40) if row not in (3, 5, 39)]
+    assert contents(found.take(np.array(good))) == expect(*(objects[row] for row in good))
+
+
+def test_many_columns_take_few_steps() -> None:
+    """A request of one row, or of few that each have other attributes."""
+    for rows in (1, 16):
+        own = [[i // 64 == row for row in range(rows)] for i in range(1024)]
+        table = {f"c{i}": pa.array([1 if o else None for o in own[i]]) for i in range(1024)}
+        data = ObjectBatch(arrow=make_stream(table))
+        steps = 0
+
+        def count(*_: Any) -> None:
+            nonlocal steps
+            steps += 1
+
+        sys.setprofile(count)
+        try:
+            read_objects(data, 5)
+        finally:
+            sys.setprofile(None)
+        assert steps < 150 * 1024, rows
 
 
 def test_columns_that_occur_twice() -> None:
