@@ -1,5 +1,5 @@
-"""Withdrawals amid dispatchers that join and leave: readers of an archive leave out what one had that
-has left, and nothing that it accepts later."""
+"""Withdrawals amid dispatchers that join and leave: readers of an archive leave out what one had
+before it left, and nothing that it accepts later."""
 
 from __future__ import annotations
 
