@@ -104,7 +104,7 @@ def test_an_archive_leaves_out_what_is_withdrawn_after_a_start_with_fewer(tmp_pa
     """What the archive lacked of the log of one that is not there any more is there, too."""
     archive = tmp_path / "archive"
     two = Settings(
-        runtime="local", port=0, workers=1, dispatchers=2, data_dir=tmp_path / "data",
+        runtime="local", port=0, workers=1, dispatchers=2, mergers=2, data_dir=tmp_path / "data",
         archive=archive,
     )  # fmt: skip
     one = two.model_copy(update={"dispatchers": 1})
@@ -120,6 +120,7 @@ def test_an_archive_leaves_out_what_is_withdrawn_after_a_start_with_fewer(tmp_pa
     with start(one) as service, Client(service.targets[0], timeout=90) as client:
         assert archived_ids(archive)[:4] == ["a", "b", "d", "e"]
         between = publish_at(service, 0, "f")
+        assert client.scale_mergers().mergers == 2
         client.withdraw(["a", "d", "f"])
         assert settle(archive, ["b", "e"]) == ["b", "e"]
     with start(two) as service:
