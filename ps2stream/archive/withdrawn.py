@@ -174,9 +174,9 @@ def read_withdrawn(snapshot: ArchiveSnapshot) -> WithdrawnObjects:
     names = pa.array(ids, pa.string())
     hashes = _hash_names(names)
     order = np.argsort(hashes, kind="stable")
-    columns = (np.array(column, np.int64)[order] for column in numbers)
+    of_line, series, offset, lsn = (np.array(column, np.int64)[order] for column in numbers)
     names = names.take(pa.array(order))
-    return WithdrawnObjects(hashes[order], *columns, names, counts)
+    return WithdrawnObjects(hashes[order], of_line, series, offset, lsn, names, counts)
 
 
 def find_needed(
@@ -282,10 +282,14 @@ def read_lines(path: Path) -> Iterator[WithdrawnLine]:
                     case [int() as series, int() as offset, str() as id]:
                         yield WithdrawnLine(number, end, data, ArchivePoint(series, offset), id)
                     case [
-                        int() as series, int() as offset, str() as id, int() as of, int() | None as lsn
-                    ]:  # fmt: skip
-                        point, top = ArchivePoint(series, offset), ANY_LSN if lsn is None else lsn
-                        yield WithdrawnLine(number, end, data, point, id, of, top)
+                        int() as series,
+                        int() as offset,
+                        str() as id,
+                        int() as of,
+                        int() | None as top,
+                    ]:
+                        point, lsn = ArchivePoint(series, offset), ANY_LSN if top is None else top
+                        yield WithdrawnLine(number, end, data, point, id, of, lsn)
                     case [int() as begins] if is_first:
                         number = begins
                         continue

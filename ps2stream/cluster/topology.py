@@ -97,8 +97,9 @@ class Topology:
         from ps2stream.dispatcher.object_log import ObjectLog
         from ps2stream.dispatcher.retro import RetroMeans
 
-        has_archive, analyzer = isinstance(log, ArchivedLog), self.analyzer()
-        objects = ObjectLog(log, index, log.settle) if has_archive else ObjectLog(log, index)
+        objects, analyzer = ObjectLog(log, index), self.analyzer()
+        if isinstance(log, ArchivedLog):
+            objects.settle = log.settle
         router = self.router(index, analyzer, epoch, objects)
         limit = self.valid_objects_bytes
         retro = RetroMeans(analyzer, self.index_factory(), self.plan.grid, limit)
