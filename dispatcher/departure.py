@@ -2,7 +2,8 @@
 
 From the LSN of the change on it takes nothing in from clients, and ends their streams, so that they
 go elsewhere. What was taken in before is completed. When nothing of it is under way, it gives its
-valid objects up, notes that in its log, and reports it once that is durable.
+valid objects up, notes that in its log, and reports it once that is durable, and once the archive,
+if there is one, has all of the log: whoever is killed afterwards has no successor that writes it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import SEQUENCER, Send
 from ps2stream.protocol.messages.publications import DispatcherEmptied
 from ps2stream.protocol.ticks import REPEAT_TICKS
+
+ARCHIVE_TICKS = 200
+"""Ticks for which the report waits for an archive."""
 
 
 class DispatcherDeparture:
@@ -37,7 +41,8 @@ class DispatcherDeparture:
         self._out = out
         self._left_at = 0  # the LSN since which it leaves, or has left; 0: it does not
         self._end: int | None = None  # of the log, from which on nothing is under way
-        self._is_durable = False
+        self._is_durable = self._is_archived = False
+        self._waited = 0  # ticks, for the archive
         self._ticks = 0
 
     def find_problem(self) -> Unavailable | None:
@@ -56,7 +61,8 @@ class DispatcherDeparture:
         lsn = producers.lsn if router.index >= producers.dispatchers else 0
         if lsn == self._left_at or not router.is_current:
             return
-        self._left_at, self._end, self._is_durable = lsn, None, False
+        self._left_at, self._end, self._waited = lsn, None, 0
+        self._is_durable = self._is_archived = False
         if (problem := self.find_problem()) is not None:
             self._end_streams(problem)
 
@@ -73,18 +79,27 @@ class DispatcherDeparture:
                 self._end = self._log.note_departure(router.oldest)
             except Unavailable:
                 return  # a full disk; the next tick tries again
-        if self._ticks % REPEAT_TICKS == 0:
+        if self._end is not None and self._is_durable and not self._is_archived:
+            self._waited += 1
+            self._await_archive(self._end)
+        elif self._ticks % REPEAT_TICKS == 0:
             self._report()
 
     def synced(self, end: int) -> None:
         """Reports the end once it is durable."""
         if self._end is not None and self._end <= end and not self._is_durable:
             self._is_durable = True
+            self._await_archive(self._end)
+
+    def _await_archive(self, end: int) -> None:
+        """Reports once the archive has everything, cannot be written, or takes too long."""
+        if self._log.settle(end) or self._waited >= ARCHIVE_TICKS:
+            self._is_archived = True
             self._report()
 
     def _report(self) -> None:
         router = self._router
-        if self._is_durable and router.producers.leaves(router.index):
+        if self._is_archived and router.producers.leaves(router.index):
             left_out = self._log.validity.left_out
             frame = DispatcherEmptied(router.index, router.producers.lsn, left_out)
             self._out.append(Send(SEQUENCER, frame))

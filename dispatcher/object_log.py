@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -44,11 +44,15 @@ class ObjectLog:
     """Batches with offset and LSN in a `Log`. Nothing is durable before `log.sync()`.
 
     `offset` is above every offset that was ever used, also by objects that were not logged:
-    offsets are reserved before use. `windows` are those of `partition`, this dispatcher.
+    offsets are reserved before use. `windows` are those of `partition`, this dispatcher. `settle`
+    has the archive take in soon what is before a position; returns whether it has, or cannot now.
     """
 
-    def __init__(self, log: Log, partition: int = 0) -> None:
+    def __init__(
+        self, log: Log, partition: int = 0, settle: Callable[[int], bool] = lambda _: True
+    ) -> None:
         self.log = log
+        self.settle = settle
         self.windows = ProducerWindows()
         self.validity = ValidityLog(log)
         self.joined_at = 0  # the LSN at which the dispatcher joined last, if it had left before
@@ -172,11 +176,12 @@ class ObjectLog:
         self.progress(oldest)
         return self.validity.give_up()
 
-    def append_withdrawal(self, ids: IdSet) -> int:
-        """Appends that the objects with these stored ids are withdrawn. That is durable once the
-        log is synced up to the returned position. Raises Unavailable."""
+    def append_withdrawal(self, ids: IdSet, counted: int = 0, lsn: int = 0) -> int:
+        """Appends that the objects with these stored ids are withdrawn, with `counted` also those
+        of dispatchers that are not there, see WithdrawalRecord. That is durable once the log is
+        synced up to the returned position. Raises Unavailable."""
         column = strings_to_column(sorted(ids.ids))
-        position = self.log.append(WithdrawalRecord(*column).encode())
+        position = self.log.append(WithdrawalRecord(*column, counted, lsn).encode())
         self.validity.note_withdrawn(ids)
         return position + 1
 

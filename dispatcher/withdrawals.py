@@ -8,6 +8,7 @@ whoever reads the log, after a crash or for the archive, finds the same.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.ports import PublishingRouter
 from ps2stream.dispatcher.retro import RetroMatching
 from ps2stream.dispatcher.watchers import StreamWatchers
-from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import I64, U8, column_to_bytes
 from ps2stream.protocol.id_sets import IdSet
@@ -31,14 +32,17 @@ PATIENCE_TICKS = 200
 """Ticks after which a call is given up, since some dispatcher does not answer."""
 
 
-class _OpenWithdrawal(NamedTuple):
-    """A client's call: which dispatchers have not noted it yet; begun at a tick."""
+@dataclasses.dataclass(slots=True)
+class _OpenWithdrawal:
+    """A client's call: which dispatchers have not noted it yet; begun at a tick. In this log it is
+    noted up to `end`."""
 
     call: Any
     id_off: I64
     id: U8
     missing: set[int]
     since: int
+    end: int = 0
 
 
 class _NotedWithdrawal(NamedTuple):
@@ -69,6 +73,7 @@ class ObjectWithdrawals:
         self._out = out
         self._open: dict[int, _OpenWithdrawal] = {}
         self._unsynced: deque[_NotedWithdrawal] = deque()
+        self._durable: deque[_NotedWithdrawal] = deque()  # not answered yet
         self._noted: dict[int, dict[tuple[int, int], int]] = {}  # see _find_noted
         self._number = 0
         self._ticks = 0
@@ -76,16 +81,15 @@ class ObjectWithdrawals:
     def add(self, event: WithdrawRequested) -> None:
         """Takes a client's withdrawal in, and forwards it to the other dispatchers."""
         router = self._router
-        if len(self._open) >= OPEN_CALLS:
-            problem = f"withdraw: {OPEN_CALLS} calls are under way (limit)"
-            self._out.append(RefuseCall(event.call, ResourceExhausted(problem)))
+        if (problem := self._find_problem()) is not None:
+            self._out.append(RefuseCall(event.call, problem))
             return
         self._number += 1
         missing = set(range(router.counted))
         opened = _OpenWithdrawal(event.call, event.id_off, event.id, missing, self._ticks)
         self._open[self._number] = opened
         try:
-            self._note(router.index, router.epoch, self._number, event.id_off, event.id)
+            self._note_own(self._number, opened)
         except Unavailable as error:
             del self._open[self._number]
             self._out.append(RefuseCall(event.call, error))
@@ -112,18 +116,14 @@ class ObjectWithdrawals:
 
     def synced(self, end: int) -> None:
         """Answers what has become durable here."""
-        router = self._router
         while self._unsynced and self._unsynced[0].end <= end:
-            noted = self._unsynced.popleft()
-            if noted.dispatcher == router.index:
-                self._settle(noted.number, router.index)
-                continue
-            reply = WithdrawReply(router.index, noted.epoch, noted.number)
-            self._out.append(Send(Address("dispatcher", noted.dispatcher), reply))
+            self._durable.append(self._unsynced.popleft())
+        self._answer_durable()
 
     def failed(self, event: LogFailed) -> None:
         """Refuses what will not become durable."""
         self._unsynced.clear()
+        self._durable.clear()
         for opened in self._open.values():
             self._out.append(RefuseCall(opened.call, event.error))
         self._open.clear()
@@ -132,6 +132,7 @@ class ObjectWithdrawals:
         """Sends again what is not answered, and gives up what has waited too long."""
         self._ticks += 1
         self._leave_out_departed()
+        self._answer_durable()
         for number, opened in list(self._open.items()):
             waited = self._ticks - opened.since
             if waited >= PATIENCE_TICKS:
@@ -150,12 +151,31 @@ class ObjectWithdrawals:
         self._noted[forward.dispatcher] = found
         return found
 
-    def _note(self, dispatcher: int, epoch: int, number: int, id_off: I64, id: U8) -> int:
+    def _find_problem(self) -> Ps2StreamError | None:
+        """Returns the error with which a new call is refused; None if it is not."""
+        if len(self._open) >= OPEN_CALLS:
+            return ResourceExhausted(f"withdraw: {OPEN_CALLS} calls are under way (limit)")
+        if not self._router.ready:  # so it may not know how many dispatchers there are
+            return Unavailable("withdraw: the dispatcher is catching up with the ledger")
+        return None
+
+    def _note_own(self, number: int, opened: _OpenWithdrawal) -> None:
+        """Logs a client's withdrawal, also of what dispatchers have accepted that are not there.
+        Raises Unavailable."""
+        router = self._router
+        place = router.index, router.epoch, number
+        ids = opened.id_off, opened.id
+        opened.end = self._note(*place, *ids, router.counted, router.applied)
+
+    def _note(
+        self, dispatcher: int, epoch: int, number: int, id_off: I64, id: U8, counted: int = 0,
+        lsn: int = 0,
+    ) -> int:  # fmt: skip
         """Logs a withdrawal, and drops the valid objects that it concerns. Returns the end of the
-        log from which on it is durable. Raises Unavailable."""
+        log from which on it is durable. counted, lsn: see WithdrawalRecord. Raises Unavailable."""
         self._out.append(SyncLog())  # also if appending fails: then this incarnation may end
         ids = IdSet(column_to_bytes(id_off, id))
-        end = self._log.append_withdrawal(ids)
+        end = self._log.append_withdrawal(ids, counted, lsn)
         if self._retro is not None:
             self._retro.withdraw(ids)
         self._watchers.withdrawn(id_off, id)
@@ -174,12 +194,34 @@ class ObjectWithdrawals:
         """Returns whether nobody waits for a withdrawal."""
         return not (self._open or self._unsynced)
 
+    def _answer_durable(self) -> None:
+        """Answers what is durable. One that leaves does so once its archive has it, too: it may be
+        killed then, and has no successor. Whom it does not answer does without it."""
+        router = self._router
+        has_left = router.index >= router.dispatchers
+        while self._durable and (not has_left or self._log.settle(self._durable[0].end)):
+            noted = self._durable.popleft()
+            if noted.dispatcher != router.index:
+                reply = WithdrawReply(router.index, noted.epoch, noted.number)
+                self._out.append(Send(Address("dispatcher", noted.dispatcher), reply))
+            elif (opened := self._open.get(noted.number)) and opened.end <= noted.end:
+                self._settle(noted.number, router.index)
+
     def _leave_out_departed(self) -> None:
-        """Waits no more for dispatchers that have left, and with them their valid objects."""
-        counted = self._router.counted
+        """Waits no more for dispatchers that have left, and with them their valid objects. What
+        else they had, and may not have noted, is withdrawn by another record here."""
+        router = self._router
+        if not router.is_current:
+            return
         for number, opened in list(self._open.items()):
-            for dispatcher in [each for each in opened.missing if each >= counted]:
-                self._settle(number, dispatcher)
+            departed = {each for each in opened.missing if each >= router.counted}
+            if departed:
+                try:
+                    self._note_own(number, opened)
+                except Unavailable:
+                    continue  # a full disk; the next tick tries again
+                opened.missing -= departed
+                opened.missing.add(router.index)
 
     def _settle(self, number: int, dispatcher: int) -> None:
         opened = self._open.get(number)

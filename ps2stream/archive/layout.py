@@ -4,6 +4,7 @@
     dispatcher-0/mark.json                    up to where this dispatcher's objects are there
     dispatcher-0/SERIES-FIRST-END.parquet     offsets from FIRST, below END
     dispatcher-0/withdrawn.jsonl              ids that are withdrawn, and up to which point
+    dispatcher-0/ended.json                   that nothing is to come, as the dispatcher has ended
     compacted/manifest.json                   what was compacted, and the files that have it
     compacted/GENERATION/*.parquet
 
@@ -27,6 +28,7 @@ FORMAT = 1
 HEAD = "archive.json"
 MARK = "mark.json"
 WITHDRAWN = "withdrawn.jsonl"
+ENDED = "ended.json"
 COMPACTED = "compacted"
 MANIFEST = "manifest.json"
 MOST_GAPS = 1000
@@ -287,7 +289,7 @@ def read_snapshot(path: str | Path) -> ArchiveSnapshot:
         manifest = read_manifest(root)
         marks, raw, superseded = [], list[tuple[int, Path]](), list[Path]()
         try:
-            for partition, folder in _list_dispatchers(root):
+            for partition, folder in list_dispatchers(root):
                 if (mark := read_mark(folder)) is None:
                     continue
                 marks.append(mark)
@@ -334,11 +336,13 @@ def list_raw(folder: Path) -> list[RawFile]:
     return sorted(file for file in found if file is not None)
 
 
+def list_dispatchers(root: Path) -> list[tuple[int, Path]]:
+    """Returns the number and the folder of each dispatcher that an archive has, in their order.
+    Raises OSError."""
+    found = ((_DISPATCHER.fullmatch(path.name), path) for path in root.iterdir())
+    return sorted((int(match[1]), path) for match, path in found if match is not None)
+
+
 def describe_missing(path: Path) -> InvalidArgument:
     """Returns the error for a file that went between the listing and the reading."""
     return invalid(str(path), "was removed from the archive while it was read; try again")
-
-
-def _list_dispatchers(root: Path) -> list[tuple[int, Path]]:
-    found = ((_DISPATCHER.fullmatch(path.name), path) for path in root.iterdir())
-    return sorted((int(match[1]), path) for match, path in found if match is not None)

@@ -2,9 +2,11 @@
 out because of them (docs/decisions/0032).
 
 A line `[series, offset, id]` says that the objects of this dispatcher with this id below the point
-(series, offset) are withdrawn. An object that came later under the same id is not. Lines are
-numbered from 0. Those that no file needs any more are removed from the beginning; then the first
-line of the file is `[n]`, the number of the next one.
+(series, offset) are withdrawn. An object that came later under the same id is not. A line
+`[series, offset, id, partition, lsn]` says that of another dispatcher, which was not there: of this
+series only up to this LSN, or all where it is null (departed.py). Lines are numbered from 0. Those
+that no file needs any more are removed from the beginning; then the first line of the file is
+`[n]`, the number of the next one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ps2stream.archive.departed import ANY_LSN, DepartedRows, FirstRows
 from ps2stream.archive.layout import (
     WITHDRAWN,
     ArchivePoint,
@@ -38,44 +42,59 @@ from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.id_sets import hash_ids
 
 log = logging.getLogger("ps2stream.archive")
-NEEDED = ("partition", "series", "offset", "id")
+NEEDED = ("partition", "series", "offset", "lsn", "id")
 """Columns by which withdrawn objects are recognised."""
 _ATTEMPTS = 100
+_NEVER = FirstRows(ArchivePoint(np.iinfo(np.int64).max, 0), ANY_LSN)
 
 
 class WithdrawnLine(NamedTuple):
     """A line of a file: its number, its last byte's successor, its bytes, and what it says; the id
-    is None for one that a crash has cut off or that is damaged, which counts for nothing."""
+    is None for one that a crash has cut off or that is damaged, which counts for nothing. The
+    partition is None for the dispatcher whose file it is."""
 
     number: int
     end: int
     data: bytes
     point: ArchivePoint
     id: str | None
+    partition: int | None = None
+    lsn: int = ANY_LSN
 
 
 class NeededLines(NamedTuple):
     """Which lines of a dispatcher some file of the archive still needs: those from number `first`
     on, which what is compacted may not know, and those with a point beyond `below`, where the files
-    begin that are not compacted."""
+    begin that are not compacted. others: where those of each other dispatcher begin."""
 
     first: float
     below: ArchivePoint
+    others: Mapping[int, FirstRows] = MappingProxyType({})
 
     def has(self, line: WithdrawnLine) -> bool:
         """Returns whether the line is needed."""
-        return line.id is not None and (line.number >= self.first or line.point > self.below)
+        if line.id is None:
+            return False
+        if line.number >= self.first:
+            return True
+        if line.partition is None:
+            return line.point > self.below
+        first = self.others.get(line.partition, _NEVER)
+        is_later = first.point.series >= line.point.series and first.lsn > line.lsn
+        return line.point > first.point and not is_later
 
 
 class WithdrawnObjects(NamedTuple):
     """What is withdrawn of an archive: of each of n lines the dispatcher, the id, its hash, by
-    which they are sorted, and the point below which its objects are withdrawn. counts: by
-    dispatcher how many lines there are or were, so that these are the lines below that number."""
+    which they are sorted, the point below which its objects are withdrawn, and the LSN up to which
+    they are, of the series of the point. counts: by dispatcher how many lines its file has or had,
+    so that these are the lines below that number."""
 
     hashes: U64
     partition: I64
     series: I64
     offset: I64
+    lsn: I64
     ids: Any
     counts: Mapping[int, int]
 
@@ -93,10 +112,11 @@ class WithdrawnObjects(NamedTuple):
         maybe = np.flatnonzero(first < end)
         found = [part.column(name).take(pa.array(maybe)).to_pylist() for name in NEEDED]
         is_kept = np.ones(part.num_rows, np.bool_)
-        for row, partition, series, offset, name in zip(maybe.tolist(), *found, strict=True):
+        for row, partition, series, offset, lsn, name in zip(maybe.tolist(), *found, strict=True):
             is_kept[row] = not any(
                 self.partition[line] == partition
                 and (series, offset) < (self.series[line], self.offset[line])
+                and (series < self.series[line] or lsn <= self.lsn[line])
                 and self.ids[line].as_py() == name
                 for line in range(first[row], end[row])
             )
@@ -128,19 +148,25 @@ def read_archive(path: str | Path) -> tuple[ArchiveSnapshot, WithdrawnObjects]:
 def read_withdrawn(snapshot: ArchiveSnapshot) -> WithdrawnObjects:
     """Returns what is withdrawn of the files of an archive, while nobody compacts it. Logs lines
     that are damaged. Raises InvalidArgument."""
-    numbers: tuple[array[int], ...] = array("q"), array("q"), array("q")
+    numbers: tuple[array[int], ...] = array("q"), array("q"), array("q"), array("q")
     ids: list[str] = []
     counts: dict[int, int] = {}
+    raw: dict[int, list[RawFile]] = {mark.partition: [] for mark in snapshot.marks}
+    for partition, path in snapshot.raw:
+        if (file := RawFile.parse(path.name)) is not None:
+            raw[partition].append(file)
+    manifest = snapshot.manifest
+    others = {p: FirstRows(_find_begin(manifest, p, files), 0) for p, files in raw.items()}
     for mark in snapshot.marks:
-        raw = (RawFile.parse(path.name) for at, path in snapshot.raw if at == mark.partition)
-        needed = find_needed(snapshot.manifest, mark.partition, [f for f in raw if f is not None])
+        needed = find_needed(manifest, mark.partition, raw[mark.partition], others)
         path = dispatcher_folder(snapshot.path, mark.partition) / WITHDRAWN
         is_damaged = False
         for line in read_lines(path):
             counts[mark.partition] = line.number + 1
             is_damaged |= line.id is None
             if line.id is not None and needed.has(line):
-                for column, value in zip(numbers, (mark.partition, *line.point), strict=True):
+                of = mark.partition if line.partition is None else line.partition
+                for column, value in zip(numbers, (of, *line.point, line.lsn), strict=True):
                     column.append(value)
                 ids.append(line.id)
         if is_damaged and (unread := find_damaged(path)):
@@ -148,24 +174,37 @@ def read_withdrawn(snapshot: ArchiveSnapshot) -> WithdrawnObjects:
     names = pa.array(ids, pa.string())
     hashes = _hash_names(names)
     order = np.argsort(hashes, kind="stable")
-    partition, series, offset = (np.array(column, np.int64)[order] for column in numbers)
+    of_line, series, offset, lsn = (np.array(column, np.int64)[order] for column in numbers)
     names = names.take(pa.array(order))
-    return WithdrawnObjects(hashes[order], partition, series, offset, names, counts)
+    return WithdrawnObjects(hashes[order], of_line, series, offset, lsn, names, counts)
 
 
-def find_needed(manifest: CompactedManifest, partition: int, raw: Iterable[RawFile]) -> NeededLines:
+def find_needed(
+    manifest: CompactedManifest,
+    partition: int,
+    raw: Iterable[RawFile],
+    others: Mapping[int, FirstRows] = MappingProxyType({}),
+) -> NeededLines:
     """Returns which lines of a dispatcher are needed. raw: its files, compacted or not, and what it
-    has yet to write."""
+    has yet to write; others: where what others have, and is not compacted, begins."""
+    known = manifest.withdrawn.get(partition, 0) if manifest.generation else np.inf
+    return NeededLines(known, _find_begin(manifest, partition, raw), others)
+
+
+def _find_begin(
+    manifest: CompactedManifest, partition: int, raw: Iterable[RawFile]
+) -> ArchivePoint:
     through = manifest.through.get(partition, ArchivePoint(0, -1))
     begins = [ArchivePoint(f.series, f.first) for f in raw if f.reaches > through]
-    never = ArchivePoint(np.iinfo(np.int64).max, 0)
-    known = manifest.withdrawn.get(partition, 0) if manifest.generation else np.inf
-    return NeededLines(known, min(begins, default=never))
+    return min(begins, default=_NEVER.point)
 
 
-def append_withdrawn(folder: Path, point: ArchivePoint, ids: Iterable[str]) -> None:
-    """Appends that the objects with these ids below a point are withdrawn; durable when it returns.
-    A line that a crash has cut off is ended, so that it counts for nothing. Raises OSError."""
+def append_withdrawn(
+    folder: Path, point: ArchivePoint, ids: Iterable[str], departed: Sequence[DepartedRows] = ()
+) -> None:
+    """Appends that the objects with these ids below a point are withdrawn, and those of dispatchers
+    that are not there; durable when it returns. A line that a crash has cut off is ended, so that
+    it counts for nothing. Raises OSError."""
     path = folder / WITHDRAWN
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(opened, "a+b") as file:
@@ -173,7 +212,11 @@ def append_withdrawn(folder: Path, point: ArchivePoint, ids: Iterable[str]) -> N
             file.seek(size - 1)
             if file.read(1) != b"\n":
                 file.write(b"\n")
-        lines = (json.dumps([*point, id], ensure_ascii=True) + "\n" for id in ids)
+        lines = [
+            json.dumps(line) + "\n"
+            for id in ids
+            for line in ([*point, id], *(rows.make_line(id) for rows in departed))
+        ]
         file.write("".join(lines).encode())
         file.flush()
         os.fsync(opened)
@@ -238,6 +281,15 @@ def read_lines(path: Path) -> Iterator[WithdrawnLine]:
                 match _parse_line(data):
                     case [int() as series, int() as offset, str() as id]:
                         yield WithdrawnLine(number, end, data, ArchivePoint(series, offset), id)
+                    case [
+                        int() as series,
+                        int() as offset,
+                        str() as id,
+                        int() as of,
+                        int() | None as top,
+                    ]:
+                        point, lsn = ArchivePoint(series, offset), ANY_LSN if top is None else top
+                        yield WithdrawnLine(number, end, data, point, id, of, lsn)
                     case [int() as begins] if is_first:
                         number = begins
                         continue

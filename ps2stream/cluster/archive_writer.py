@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ps2stream.archive.departed import find_departed, forget_ended, note_ended
 from ps2stream.archive.layout import (
     HEAD,
     MARK,
@@ -44,7 +45,6 @@ delay."""
 LAG_BYTES = 256 << 20
 """The most that the log may keep for an archive that cannot be written; then objects are lost to
 the archive, and counted."""
-"""How often lines of withdrawals are removed that no file needs any more."""
 RESERVE_BYTES = 256 << 20
 """Space on the disk that the archive leaves to others: four segments of a log."""
 _HOUR_MS = 3_600_000
@@ -82,7 +82,7 @@ class ArchiveWriter:
 
     `identity` names the log: with another one, a new series begins. `clock_ms` returns the time,
     `free` the free bytes of the disk. `keep_from` is the position from which on the archive still
-    needs the log.
+    needs the log; all before `settled` is in it.
     """
 
     def __init__(
@@ -97,6 +97,8 @@ class ArchiveWriter:
         self.folder = dispatcher_folder(limits.path, partition)
         self.keep_from = 0
         self.problem = ""
+        self.settled = 0
+        self._has_ended = False  # as noted in the folder
         self._log = log
         self._limits = limits
         self._clock_ms = clock_ms
@@ -113,12 +115,15 @@ class ArchiveWriter:
         self._held: Any = None
         self._removed = 0
         self._withdrawals = WithdrawalUpkeep(limits.path, self.folder, partition, clock_ms)
+        with contextlib.suppress(OSError):
+            forget_ended(self.folder)  # before anything more comes into the log
 
     # --- from outside ---------------------------------------------------------
 
     def look(self, is_last: bool = False) -> None:
-        """Reads what has become durable, and writes what is due; with `is_last`, everything. What
-        fails is tried again at the next look. Never raises for the archive's sake."""
+        """Reads what has become durable, and writes what is due; with `is_last`, everything, and
+        that this is all. What fails is tried again at the next look. Never raises for the archive's
+        sake."""
         try:
             if self._held is None:
                 self._open()
@@ -126,6 +131,7 @@ class ArchiveWriter:
             for _ in self._read_log():
                 self._write_due(is_last=False)
             self._write_due(is_last)
+            self._note_settled(is_last)
             self._remove_old()
             self._look_after_withdrawals()
             self._note_problem("")
@@ -165,6 +171,7 @@ class ArchiveWriter:
         check_head(root)
         held = lock_directory(self.folder)
         try:
+            self._forget_ended()
             self._resume()
         except BaseException:
             held.close()
@@ -228,13 +235,18 @@ class ArchiveWriter:
             from ps2stream.archive.withdrawn import append_withdrawn  # pyarrow, as below
 
             # Before the mark passes the record, which is read again if this fails.
-            ids = column_to_strings(record.id_off, record.id)
-            append_withdrawn(self.folder, self._mark.point, ids)
+            ids, departed = column_to_strings(record.id_off, record.id), []
+            if record.counted:
+                root, identity = self._limits.path, self._mark.identity
+                departed = find_departed(root, record.counted, record.lsn, identity)
+            append_withdrawn(self.folder, self._mark.point, ids, departed)
         mark = self._mark = self._mark.passing(position, zlib.crc32(data))
         if not isinstance(record, ObjectRecord | IdentifiedRecord):
             return False
         from ps2stream.archive.columns import ArchivedBatch  # pyarrow, which others do without
 
+        if self._has_ended:
+            self._forget_ended()
         rows = ObjectRows.decode(record.rows.data)
         if not self._waiting:
             self._oldest_ms = self._clock_ms()
@@ -295,6 +307,17 @@ class ArchiveWriter:
                 f"the disk of {self._limits.path} has less than {RESERVE_BYTES >> 20} MiB left, "
                 "which the archive leaves to others"
             )
+
+    def _note_settled(self, is_last: bool) -> None:
+        if not self._waiting:
+            self.settled = max(self.settled, self._read_to)
+        if is_last and not self._has_ended and self._read_to == self._log.end:
+            note_ended(self.folder, self._written.point, replace_file)
+            self._has_ended = True
+
+    def _forget_ended(self) -> None:
+        forget_ended(self.folder)
+        self._has_ended = False
 
     def _forget_waiting(self) -> None:
         self._waiting, self._rows, self._bytes, self._oldest_ms = [], 0, 0, None

@@ -25,6 +25,7 @@ class ArchivedLog(TrimmedLater):
         super().__init__(inner)
         self._writer = writer
         self._asked = 0
+        self._is_hurried = False  # whether the next look takes everything in
         self._trimming = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow_log, daemon=True, name="archive")
@@ -35,6 +36,14 @@ class ArchivedLog(TrimmedLater):
         with self._trimming:
             self._asked = max(self._asked, before)
             super().trim(min(self._asked, self._writer.keep_from))
+
+    def settle(self, end: int) -> bool:
+        """Has the archive take in soon what is durable before this position, and what that says of
+        withdrawals. Returns whether it has, or cannot be written now."""
+        if self._writer.settled >= end or self._writer.problem:
+            return True
+        self._is_hurried = True
+        return False
 
     def close(self) -> None:
         """Archives what is durable, ends the thread, and closes the log."""
@@ -56,7 +65,8 @@ class ArchivedLog(TrimmedLater):
     def _follow_log(self) -> None:
         try:
             while not self._stopping.wait(LOOK_S):
-                self._look_once(is_last=False)
+                is_hurried, self._is_hurried = self._is_hurried, False
+                self._look_once(is_last=is_hurried)
             self._look_once(is_last=True)
         except Exception:
             # The service goes on without its archive, and keeps nothing for it.

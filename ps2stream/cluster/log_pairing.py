@@ -15,9 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from ps2stream.cluster.left_archives import finish_archives
 from ps2stream.cluster.log_validity import note_left_out
 from ps2stream.cluster.log_windows import move_windows
-from ps2stream.cluster.logs import ServiceLogs, name_of
+from ps2stream.cluster.logs import ServiceLogs, list_dispatchers, name_of
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import DataDirectoryError
@@ -97,8 +98,10 @@ def pair_logs(
             _go_on_without(mismatches, ledger, found, kept, store, restored=logs.restored)
         objects = {a.index: log for a, log in kept.items() if a.role == "dispatcher"}
         move_windows(logs, topology.dispatchers, objects)
-        _note_dispatchers(logs.recorded_dispatchers(), topology.dispatchers, store)
+        _note_dispatchers(logs.recorded_dispatchers(), topology, store, notes or {})
         note_left_out(logs, objects)
+        if topology.archive is not None and not logs.restored:  # else the archive may be ahead
+            finish_archives(logs, topology.dispatchers, topology.archive, store.identity)
         noted: dict[str, LogNote] = {}
         for address, known in zip(addresses, found, strict=True):
             noted[known.name] = _tie_log(logs, ledger, known, kept[address], store.lsn)
@@ -252,13 +255,21 @@ def _find_tables(store: Store, mergers: int) -> SessionMaps:
     return maps
 
 
-def _note_dispatchers(recorded: str | None, dispatchers: int, store: Store) -> None:
+def _note_dispatchers(
+    recorded: str | None, topology: Topology, store: Store, notes: Mapping[str, LogNote]
+) -> None:
     """Notes in the ledger that the service starts with this number of dispatchers, if it has
-    another one. All of them are new, and so are the actors that would have to follow a change."""
-    if recorded is None or int(recorded.split()[0]) == dispatchers:
+    another one, or none though it knows logs of more: what these accept when they are there again
+    has higher LSNs than what was withdrawn meanwhile. All of them are new, and so are the actors
+    that would have to follow a change."""
+    dispatchers = topology.dispatchers
+    if recorded is None:
+        if max(list_dispatchers([*notes]), default=0) < dispatchers:
+            return
+    elif int(recorded.split()[0]) == dispatchers:
         return
     lsn, no_rows = store.lsn + 1, packed(no_queries())
-    tables = _find_tables(store, 1)
+    tables = _find_tables(store, topology.mergers)
     left_out = 0 if tables.producers is None else tables.producers.left_out
     producers = ProducerMap.first(dispatchers)._replace(lsn=lsn, left_out=left_out)
     record = tables._replace(producers=producers).record()

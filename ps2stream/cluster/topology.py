@@ -92,11 +92,14 @@ class Topology:
 
     def dispatcher(self, index: int, epoch: int, log: Log, meter: StageMeter) -> DispatcherMachine:
         """Returns the machine of a dispatcher, with what its log holds."""
+        from ps2stream.cluster.archived_log import ArchivedLog
         from ps2stream.dispatcher.machine import DispatcherMachine
         from ps2stream.dispatcher.object_log import ObjectLog
         from ps2stream.dispatcher.retro import RetroMeans
 
         objects, analyzer = ObjectLog(log, index), self.analyzer()
+        if isinstance(log, ArchivedLog):
+            objects.settle = log.settle
         router = self.router(index, analyzer, epoch, objects)
         limit = self.valid_objects_bytes
         retro = RetroMeans(analyzer, self.index_factory(), self.plan.grid, limit)

@@ -51,10 +51,12 @@ class WithdrawalUpkeep:
         self.damaged = len(numbers)
 
     def _remove_needless(self, files: Sequence[RawFile]) -> None:
-        from ps2stream.archive import withdrawn
+        from ps2stream.archive import departed, withdrawn
 
         def find_needless() -> tuple[int, int]:
-            needed = withdrawn.find_needed(read_manifest(self._root), self._partition, files)
+            manifest = read_manifest(self._root)
+            others = departed.find_first_rows(self._root, manifest, but=self._partition)
+            needed = withdrawn.find_needed(manifest, self._partition, files, others)
             return withdrawn.find_needless(self._path, needed)
 
         if find_needless() == (0, 0):

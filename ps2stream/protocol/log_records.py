@@ -136,8 +136,13 @@ class RetroRecord(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class WithdrawalRecord(Frame):
     """A note that the objects with these stored ids are withdrawn, as far as they come before it in
-    the log."""
+    the log. counted: how many dispatchers there were as of the LSN `lsn`, where all that were
+    accepted before by others, which were not there, are withdrawn, too; 0 if the record says
+    nothing of these."""
 
     KIND = 64
+    ADDED = 2
     id_off: I64
     id: U8
+    counted: int = 0
+    lsn: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -10,9 +11,12 @@ import pytest
 
 from ps2stream.archive.reading import read_batches
 from ps2stream.client.client import Client
+from ps2stream.cluster.archive_writer import ArchiveWriter
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
+from tests.support.scaled_dispatchers import joined
 
 HERE = {"lon": 8.5, "lat": 47.4, "until": timedelta(hours=1)}
 
@@ -54,3 +58,71 @@ def test_withdrawn_objects_are_gone_and_later_ones_of_the_id_are_there(tmp_path:
     assert archived_ids(archive) == ["a", "b", "c", *ends]
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
         assert found_by(client, "restarted", 3) == ["a", "b", "c", "end of restarted"]
+
+
+def settle(path: Path, wanted: list[str]) -> list[str]:
+    """What readers of the archive find, as soon as it is this; within a minute by all means."""
+    deadline = time.monotonic() + 60
+    while (found := archived_ids(path)) != wanted and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def publish_at(service: RunningService, number: int, *ids: str) -> int:
+    """Returns the LSN as of which they are matched."""
+    with Client(service.targets[number], timeout=90) as client:
+        return client.publish([HERE | {"id": id, "text": "storm"} for id in ids]).lsn
+
+
+def test_an_archive_leaves_out_what_is_withdrawn_after_its_dispatcher_left(
+    tmp_path: Path,
+) -> None:
+    archive = tmp_path / "archive"
+    settings = Settings(
+        runtime="local", port=0, workers=1, data_dir=tmp_path / "data", archive=archive
+    )
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        joined(service, client, 3)
+        for number, ids in enumerate(("ad", "ab", "ac")):
+            publish_at(service, number, *ids)
+        joined(service, client, 1)
+        assert settle(archive, ["a", "a", "b", "c"]) == ["a", "a", "b", "c"]  # of those that left
+        client.withdraw(["a", "d"])
+        assert settle(archive, ["b", "c"]) == ["b", "c"]
+        joined(service, client, 2)
+        publish_at(service, 1, "a", "e")  # which are others
+        client.withdraw(["c"])
+    assert archived_ids(archive) == ["a", "b", "e"]
+    three = settings.model_copy(update={"dispatchers": 3})
+    with start(three) as service, Client(service.targets[0], timeout=90) as client:
+        client.withdraw(["b"])
+        publish_at(service, 2, "c")
+    assert archived_ids(archive) == ["a", "c", "e"]
+
+
+def test_an_archive_leaves_out_what_is_withdrawn_after_a_start_with_fewer(tmp_path: Path) -> None:
+    """What the archive lacked of the log of one that is not there any more is there, too."""
+    archive = tmp_path / "archive"
+    two = Settings(
+        runtime="local", port=0, workers=1, dispatchers=2, mergers=2, data_dir=tmp_path / "data",
+        archive=archive,
+    )  # fmt: skip
+    one = two.model_copy(update={"dispatchers": 1})
+    with start(two) as service, Client(service.targets[0], timeout=90) as client:
+        publish_at(service, 1, "a")
+        client.publish([HERE | {"id": "b", "text": "storm"}])
+    with pytest.MonkeyPatch.context() as patch:  # what comes is not archived: all are killed
+        patch.setattr(ArchiveWriter, "look", lambda self, is_last=False: None)
+        with start(two) as service, Client(service.targets[0], timeout=90) as client:
+            before = publish_at(service, 1, "c", "d", "e")
+            client.withdraw(["c"])
+    assert archived_ids(archive) == ["a", "b"]
+    with start(one) as service, Client(service.targets[0], timeout=90) as client:
+        assert archived_ids(archive)[:4] == ["a", "b", "d", "e"]
+        between = publish_at(service, 0, "f")
+        assert client.scale_mergers().mergers == 2
+        client.withdraw(["a", "d", "f"])
+        assert settle(archive, ["b", "e"]) == ["b", "e"]
+    with start(two) as service:
+        assert before < between < publish_at(service, 1, "a")
+    assert archived_ids(archive) == ["a", "b", "e"]

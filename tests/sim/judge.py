@@ -40,6 +40,7 @@ class Judge:
         for move in self.world.moves():
             if move.get("missing") or move.get("surplus"):
                 world.wrong(f"at the end of a move workers do not hold what they own: {move}")
+        world.withdrawals.judge(sorted(self._must()))
         for name in world.boxes:
             self._session(name)
 

@@ -7,13 +7,16 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.protocol.id_sets import IdSet
+from ps2stream.protocol.ports import Log
 from tests.sim.clients import call, reach
 from tests.sim.clock import Task
 
 if TYPE_CHECKING:
+    from tests.sim.process import Process
     from tests.sim.world import World
 
 
@@ -56,6 +59,27 @@ class _Attempt:
         self.ended = self.lsn = math.inf
 
 
+class _Record(NamedTuple):
+    """A withdrawal in the log of a dispatcher, up to `end`; its next object has this offset.
+    counted, lsn: see WithdrawalRecord."""
+
+    names: frozenset[str]
+    partition: int
+    offset: int
+    counted: int
+    lsn: int
+    log: Log
+    end: int
+
+    def covers(self, partition: int, offset: int, lsn: int) -> bool:
+        """Whether the readers of an archive would leave out an object of the names."""
+        if self.log.synced < self.end:
+            return False  # the dispatcher died first
+        if partition == self.partition:
+            return offset < self.offset
+        return 0 < self.counted <= partition and lsn <= self.lsn
+
+
 class Withdrawals:
     """The withdrawals of one world."""
 
@@ -65,10 +89,36 @@ class Withdrawals:
         self._order = itertools.count()
         self._accepted: dict[str, tuple[int, int]] = {}  # by name: first and last
         self._attempts: list[_Attempt] = []
+        self._records: list[_Record] = []
 
     def begin(self, where: int, names: Sequence[str]) -> None:
         """Withdraw these objects."""
         self._world.clock.spawn(self._send(where, frozenset(names)))
+
+    def watch(self, process: Process) -> None:
+        """Watch what a dispatcher notes."""
+        log, router = process.edge.machine._log, process.edge.machine.router
+        append = log.append_withdrawal
+
+        def note(ids: IdSet, counted: int = 0, lsn: int = 0) -> int:
+            end: int = append(ids, counted, lsn)
+            names = frozenset(name.decode() for name in ids.ids)
+            place = process.address.index, router.offset
+            self._records.append(_Record(names, *place, counted, lsn, log.log, end))
+            return end
+
+        log.append_withdrawal = note
+
+    def judge(self, names: Iterable[str]) -> None:
+        """An archive leaves these objects out that are withdrawn, and no others."""
+        for name in names:
+            thing = self._world.things[name]
+            place = thing.partition, thing.offset, thing.lsn
+            is_covered = any(r.covers(*place) for r in self._records if name in r.names)
+            if not is_covered and self.find_lsn(name) < math.inf:
+                self._world.wrong(f"{name} is withdrawn, and an archive has it: {thing}")
+            if is_covered and not self.may_be_gone(name):
+                self._world.wrong(f"an archive lacks {name}, which is not withdrawn: {thing}")
 
     def note_accepted(self, names: Iterable[str]) -> None:
         """These objects are in the log of a dispatcher now."""

@@ -410,6 +410,7 @@ class World(Cluster):
 
             machine.publish = publish
             self.repeats.watch(process)
+            self.withdrawals.watch(process)
             self.clock.spawn(self._serve(process))
 
     def _serve(self, process: Process) -> Task:

@@ -39,6 +39,7 @@ from ps2stream.planner.spark_archive import read_archived
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.log_records import WithdrawalRecord
 from ps2stream.store.directory import lock_directory, replace_file
+from tests.support.archive_reading import withdraw
 from tests.support.archived import Post, archived
 from tests.support.archived_world import ArchivedWorld
 
@@ -194,6 +195,29 @@ def test_withdrawn_objects_are_removed(spark: SparkSession, tmp_path: Path) -> N
         f.path for f in done.manifest.files
     }
     world.writer.close()
+
+
+def test_what_is_withdrawn_of_a_dispatcher_that_has_left_is_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "archive"
+    stays, left = ArchivedWorld(path, 5, partition=0), ArchivedWorld(path, 6)
+    for world in (stays, left):
+        grow(world, 1)
+    left.kill()
+    left.writer.close()
+    ids = sorted({post.id for _, _, (_, post) in left.logged})[:2]
+    for id in ids:  # before its file is compacted, and after that
+        withdraw(stays, [id], counted=1, lsn=left.lsn)
+        stays.sync()
+        stays.look(is_last=True)
+        gone = ids[: 1 + ids.index(id)]
+        expected = [p.id for _, _, (_, p) in left.logged if p.id not in gone]
+        expected += [p.id for _, _, (_, p) in stays.logged if p.id not in gone]
+        assert count_rows(spark, path) == len(expected)
+        compact(lambda: spark, path, CompactionOptions(), stays.now_ms, replace_file)
+        assert sorted(post.id for _, post in archived(path).values()) == sorted(expected)
+    stays.writer.close()
 
 
 def test_nothing_to_compact(tmp_path: Path) -> None:

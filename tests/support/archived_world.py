@@ -18,12 +18,13 @@ from tests.support.memory_log import MemoryLog
 
 
 class ArchivedWorld:
-    """A log with an archive, and what a reader must find in it."""
+    """The log of a dispatcher with an archive, and what a reader must find in it."""
 
-    def __init__(self, path: Path, seed: int = 0, **limits: Any) -> None:
+    def __init__(self, path: Path, seed: int = 0, partition: int = 3, **limits: Any) -> None:
         given = {"size_bytes": 1 << 30, "hours": 100.0, "delay_s": 5.0} | limits
         self.limits = ArchiveLimits(path, **given)
         self.rng = random.Random(seed)
+        self.partition = partition
         self.log = MemoryLog()
         self.identity = "a"
         self.now_ms = 10**12
@@ -36,8 +37,9 @@ class ArchivedWorld:
 
     def open(self) -> ArchiveWriter:
         return ArchiveWriter(
-            self.log, self.limits, 3, self.identity, lambda: self.now_ms, lambda _: self.free
-        )
+            self.log, self.limits, self.partition, self.identity, lambda: self.now_ms,
+            lambda _: self.free,
+        )  # fmt: skip
 
     def append(self, count: int = 4) -> None:
         posts = some_posts(self.rng, count)
@@ -52,7 +54,7 @@ class ArchivedWorld:
             record = IdentifiedRecord(self.offset, self.lsn, rows, counts, seq, *producer, digest)
         position = self.log.append(record.encode())
         for post in posts:
-            key = 3, self.series, self.offset
+            key = self.partition, self.series, self.offset
             self.logged.append((position, key, (self.lsn, post)))
             self.offset += 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,32 @@ def test_what_is_durable_is_archived_and_only_then_trimmed(
     assert archived(limits.path) == {(2, 0, i): (1, POST) for i in range(3)}
     assert log.status()["archived_objects"] == 3
     assert 0 < inner.first < inner.synced  # the last record that was read stays
+
+
+def test_what_is_asked_for_is_archived_before_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archived_log, "LOOK_S", 0.01)
+    limits = ArchiveLimits(tmp_path / "archive", 1 << 30, 1.0, 3600.0)
+    log = ArchivedLog.follow(MemoryLog(), limits, HERE, "log")
+    end = append(log, 0) + 1
+    log.sync()
+    time.sleep(0.1)
+    assert archived(limits.path) == {}
+    deadline = time.monotonic() + 60
+    while not log.settle(end):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert archived(limits.path) == {(2, 0, 0): (1, POST)}
+    log.close()
+    assert log.settle(log.synced)
+    (tmp_path / "archive" / "dispatcher-2").rename(tmp_path / "elsewhere")
+    (tmp_path / "archive" / "dispatcher-2").write_text("")
+    log = ArchivedLog.follow(MemoryLog(), limits, HERE, "log")
+    while not log.settle(1):  # it cannot be written, and so is not waited for
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    log.close()
 
 
 def test_an_error_ends_the_archive_and_not_the_log(

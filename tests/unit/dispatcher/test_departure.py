@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.dispatcher.departure import DispatcherDeparture
+from ps2stream.dispatcher.departure import ARCHIVE_TICKS, DispatcherDeparture
 from ps2stream.dispatcher.instructions import Instruction, SyncLog
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.protocol.addresses import SEQUENCER, Send
@@ -25,7 +25,8 @@ class Place:
 
     def __init__(self, log: MemoryLog | None = None) -> None:
         self.log = log or MemoryLog()
-        self.objects = ObjectLog(self.log, 1)
+        self.archived = 1 << 40  # the archive has what is before
+        self.objects = ObjectLog(self.log, 1, lambda end: end <= self.archived)
         self.valid = self.objects.recover_objects(1 << 20, ANALYZER)
         self.router = Router()
         self.router.index = 1
@@ -99,6 +100,23 @@ def test_it_reports_once_what_it_notes_is_durable() -> None:
     place.follow(SHRUNK.finished())
     place.tick(REPEAT_TICKS)
     assert place.reports() == []
+
+
+def test_it_reports_once_the_archive_has_all_of_its_log() -> None:
+    for patience, ticks in ((True, ARCHIVE_TICKS - 1), (False, ARCHIVE_TICKS)):
+        place = Place()
+        place.archived, place.is_idle = 0, True
+        place.follow(SHRUNK)
+        place.tick()
+        place.departure.synced(place.log.sync())
+        place.tick(ticks)
+        assert len(place.reports()) == (not patience)
+        if patience:
+            place.archived = place.log.end
+            place.tick()
+            assert len(place.reports()) == 1
+        place.tick(REPEAT_TICKS)
+        assert len(place.reports()) == 1
 
 
 def test_a_full_disk_puts_it_off() -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from ps2stream.dispatcher.events import LogFailed
+from ps2stream.dispatcher.events import LogFailed, LogSynced
 from ps2stream.dispatcher.withdrawals import OPEN_CALLS, PATIENCE_TICKS, REPEAT_TICKS
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import column_to_strings, decode, strings_to_column
 from ps2stream.protocol.log_records import WithdrawalRecord
 from ps2stream.protocol.messages.withdrawals import WithdrawForward, WithdrawReply
+from ps2stream.protocol.producer_map import ProducerMap
 from tests.support.desk import Desk, frames
 
 
@@ -23,10 +24,18 @@ def desk() -> Desk:
     return found
 
 
+def records(desk: Desk) -> list[WithdrawalRecord]:
+    found = [decode(data) for _, data in desk.log.scan()]
+    return [record for record in found if isinstance(record, WithdrawalRecord)]
+
+
 def noted(desk: Desk) -> list[list[str]]:
     """The ids of each record in the log."""
-    records = [decode(data) for _, data in desk.log.scan()]
-    return [column_to_strings(r.id_off, r.id) for r in records if isinstance(r, WithdrawalRecord)]
+    return [column_to_strings(r.id_off, r.id) for r in records(desk)]
+
+
+def refuse(_: bytes) -> int:
+    raise Unavailable("the disk is full")
 
 
 def asked(desk: Desk) -> list[int]:
@@ -94,9 +103,6 @@ def test_what_cannot_come_again_is_forgotten(desk: Desk) -> None:
 def test_a_full_log_refuses_the_client_and_leaves_the_others_to_ask_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: bytes) -> int:
-        raise Unavailable("the disk is full")
-
     monkeypatch.setattr(desk.log, "append", refuse)
     with pytest.raises(Unavailable, match="the disk is full"):
         desk.edge.withdraw_objects(["a"]).result(0)
@@ -119,3 +125,87 @@ def test_calls_under_way_are_bounded(desk: Desk) -> None:
         calls[-1].result(0)
     assert not any(call.done() for call in calls[:-1])
     assert Address("dispatcher", 0) not in {s.to for s in desk.sent}
+
+
+def test_who_is_called_notes_who_was_there_and_others_do_not(desk: Desk) -> None:
+    desk.router.applied = 42
+    desk.edge.withdraw_objects(["a"])
+    desk.edge.on(forward(4, "x"))
+    assert [(r.counted, r.lsn) for r in records(desk)] == [(3, 42), (0, 0)]
+
+
+def test_what_one_that_has_left_did_not_note_is_noted_here(desk: Desk) -> None:
+    shrunk = ProducerMap.first(3).changed(2, 9)
+    call = desk.edge.withdraw_objects(["a"])
+    desk.edge.sync()
+    desk.edge.on(WithdrawReply(1, 1, 1))
+    desk.router.producers = shrunk
+    desk.edge.tick()
+    assert len(records(desk)) == 1  # it counts still
+    desk.router.producers, desk.router.applied, desk.router.ready = shrunk.finished(), 50, False
+    desk.edge.tick()
+    assert len(records(desk)) == 1  # a state is received
+    desk.router.ready = True
+    desk.edge.tick()
+    assert [(r.counted, r.lsn) for r in records(desk)] == [(3, 5), (2, 50)]
+    desk.edge.tick()
+    assert len(records(desk)) == 2
+    assert not call.done()
+    desk.edge.sync()
+    assert call.result(0) is None
+
+
+def test_an_answer_waits_for_the_last_record_of_the_call(desk: Desk) -> None:
+    call = desk.edge.withdraw_objects(["a"])
+    end = desk.log.end
+    desk.edge.on(WithdrawReply(1, 1, 1))
+    desk.router.dispatchers = 2
+    desk.edge.tick()
+    desk.edge.events.put(LogSynced(end))
+    assert not call.done()
+    desk.edge.sync()
+    assert call.result(0) is None
+
+
+def test_a_full_log_puts_the_other_record_off(desk: Desk) -> None:
+    call = desk.edge.withdraw_objects(["a"])
+    desk.edge.sync()
+    desk.edge.on(WithdrawReply(1, 1, 1))
+    desk.router.dispatchers = 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk.log, "append", refuse)
+        desk.edge.tick()
+    desk.edge.sync()
+    assert not call.done()
+    desk.edge.tick()
+    desk.edge.sync()
+    assert call.result(0) is None
+
+
+def test_one_that_catches_up_takes_no_call(desk: Desk) -> None:
+    desk.router.ready = False
+    with pytest.raises(Unavailable, match="catching up"):
+        desk.edge.withdraw_objects(["a"]).result(0)
+    assert records(desk) == []
+
+
+def test_one_that_leaves_answers_once_its_archive_has_it(desk: Desk) -> None:
+    archived = [0]
+    desk.edge.machine._log.settle = lambda end: end <= archived[0]
+    desk.edge.on(forward(4, "x"))
+    desk.edge.sync()
+    assert len(frames(desk, WithdrawReply)) == 1
+    desk.router.index = 3
+    desk.router.producers = ProducerMap.first(4).changed(3, 9)
+    desk.edge.on(forward(5, "y"), forward(6, "z"))
+    desk.edge.sync()
+    desk.edge.tick()
+    assert len(frames(desk, WithdrawReply)) == 1
+    desk.router.producers = desk.router.producers.finished()
+    places = [at for at, data in desk.log.scan() if isinstance(decode(data), WithdrawalRecord)]
+    for number, place in enumerate(places):  # the first is answered already
+        archived[0] = place + 1
+        desk.edge.tick()
+        assert len(frames(desk, WithdrawReply)) == 1 + number
+    assert [r.number for r in frames(desk, WithdrawReply)] == [4, 5, 6]
+    assert desk.edge.machine._withdrawals.is_idle
