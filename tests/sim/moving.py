@@ -3,6 +3,7 @@ is alike is played."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -12,12 +13,26 @@ from typing import Any
 from unittest import mock
 
 from tests.sim.cluster import Cluster
-from tests.sim.scenario import scenario
+from tests.sim.scenario import Event, Scenario, scenario
 
 CLIENTS = ("insert", "delete", "publish", "connect")
 WHOLE = 1000
 SEEDS = int(os.environ.get("SIM_SEEDS", WHOLE))
 """Seeds that are played; CI plays fewer."""
+
+
+def with_changes(seed: int, numbers: tuple[int, ...]) -> Scenario:
+    """Clients, some of whom repeat publications, and dispatchers that join or leave amid what they
+    do."""
+    script = scenario(seed)
+    first, most = numbers[0], max(numbers)
+    topology = dataclasses.replace(script.topology, dispatchers=first, most_dispatchers=most)
+    events = [e for e in script.events if e.what in (*CLIENTS, "repeat", "insert_until")]
+    for n, wanted in enumerate(numbers[1:], 1):
+        at = script.peace * n // (len(numbers) + 1)
+        events.append(Event(at, "scale_dispatchers", (n, wanted)))
+    events.sort(key=lambda event: event.at)
+    return script._replace(topology=topology, events=tuple(events))
 
 
 def choose_combinations(*axes: Sequence[Any], share: int = 2) -> list[tuple[Any, ...]]:

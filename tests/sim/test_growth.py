@@ -3,7 +3,6 @@ twice, and it ends."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -13,29 +12,15 @@ import pytest
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.window_moves import WindowMoves
 from ps2stream.sequencer.machine import SequencerMachine
-from tests.sim.moving import CLIENTS, worlds_of
+from tests.sim.moving import with_changes, worlds_of
 from tests.sim.run import play
-from tests.sim.scenario import GROWN, SHRUNK, Event, Scenario, scenario
+from tests.sim.scenario import GROWN, SHRUNK, Scenario, scenario
 from tests.support.shortening import choose_first
 
 STEPS = ("recorded", "asked", "arrived")
 GROWTHS = (1, 2, 4)
 """The numbers of dispatchers: the first one, and those that are requested, one after the other."""
 SHRINKS = (4, 2, 1, 3)
-
-
-def with_changes(seed: int, numbers: tuple[int, ...]) -> Scenario:
-    """Clients, some of whom repeat publications, and dispatchers that join or leave amid what they
-    do."""
-    script = scenario(seed)
-    first, most = numbers[0], max(numbers)
-    topology = dataclasses.replace(script.topology, dispatchers=first, most_dispatchers=most)
-    events = [e for e in script.events if e.what in (*CLIENTS, "repeat", "insert_until")]
-    for n, wanted in enumerate(numbers[1:], 1):
-        at = script.peace * n // (len(numbers) + 1)
-        events.append(Event(at, "scale_dispatchers", (n, wanted)))
-    events.sort(key=lambda event: event.at)
-    return script._replace(topology=topology, events=tuple(events))
 
 
 def killed(

@@ -13,9 +13,9 @@ from unittest import mock
 import pytest
 
 from ps2stream.dispatcher import withdrawals
+from tests.sim.moving import with_changes
 from tests.sim.run import play
 from tests.sim.scenario import SHRUNK, Event, Scenario
-from tests.sim.test_growth import with_changes
 from tests.support.shortening import choose_first
 
 
