@@ -41,11 +41,13 @@ class AcceptedBatch(NamedTuple):
 
 class PublicationIdentity(NamedTuple):
     """What makes a repeat the same publication: the stored name of its producer, and the producer's
-    number for it, from 1 to 2**64 - 1. The digest of its content, 16 bytes, shows a mistake."""
+    number for it, from 1 to 2**64 - 1. The digest of its content, 16 bytes, shows a mistake.
+    repeats: it can only be a repeat, and is refused with UnknownPublication if it is none."""
 
     producer: str
     seq: int
     digest: bytes
+    repeats: bool = False
 
 
 class MatchExplanation(NamedTuple):

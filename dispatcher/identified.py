@@ -24,6 +24,7 @@ from ps2stream.errors import (
     Ps2StreamError,
     ResourceExhausted,
     Unavailable,
+    UnknownPublication,
 )
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.publications import PublishForward, PublishReply, PublishStatus
@@ -36,6 +37,7 @@ STATUSES: dict[type[Ps2StreamError], PublishStatus] = {
     ResourceExhausted: PublishStatus.FULL,
     Unavailable: PublishStatus.UNAVAILABLE,
     AlreadyExists: PublishStatus.OTHER_CONTENT,
+    UnknownPublication: PublishStatus.UNKNOWN,  # before its base class
     FailedPrecondition: PublishStatus.TOO_OLD,
 }
 Key = tuple[str, int]
@@ -114,6 +116,7 @@ class IdentifiedPublications:
             np.array([identity.seq], np.uint64),
             np.frombuffer(identity.producer.encode(), np.uint8),
             np.frombuffer(identity.digest, np.uint8),
+            int(identity.repeats),
         )
         self._out.append(Send(Address("dispatcher", owner), forward))
 
@@ -121,7 +124,7 @@ class IdentifiedPublications:
         """Handles a publication that another dispatcher forwarded."""
         caller = RemoteCaller(forward.dispatcher, forward.epoch, forward.number)
         producer, digest = forward.producer.tobytes().decode(), forward.digest.tobytes()
-        identity = PublicationIdentity(producer, int(forward.seq[0]), digest)
+        identity = PublicationIdentity(producer, int(forward.seq[0]), digest, bool(forward.repeats))
         rows = ObjectRows.decode(forward.rows.data)
         # The other counts versions of literals of its own.
         rows = rows.with_terms(rows.term_off, rows.term, searched=0)
@@ -211,6 +214,8 @@ class IdentifiedPublications:
             if (answer := self._windows.find(identity)) is not None:
                 self._answer_one(caller, answer)
                 return
+            if identity.repeats:
+                raise UnknownPublication("publish: no publication of this seq is remembered")
             self._windows.make_room(identity.producer, now)
             publication = OpenPublication(identity, caller)
             waiting = WaitingPublication(publication, rows, True, now, now + wait_s, identity)

@@ -127,6 +127,10 @@ class ObjectColumns:
         out += [RowRefusal(row, "until", problem) for row, problem in ends[:most]]
         return sorted(out)[:most]
 
+    def are_over(self, refused: Sequence[RowRefusal]) -> bool:
+        """Returns whether all that is wrong with these rows is that their ends have passed."""
+        return all(r.field == "until" and self.until[r.row] <= self.now_ms for r in refused)
+
     def take(self, rows: Array) -> ObjectColumns:
         """Returns these rows, in this order, which must be good ones."""
         return ObjectColumns(

@@ -22,6 +22,7 @@ from ps2stream.errors import (
     Ps2StreamError,
     ResourceExhausted,
     Unavailable,
+    UnknownPublication,
     Violation,
 )
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, VIOLATIONS
@@ -276,10 +277,15 @@ class TenantPublications:
             self._reading.note(len(data), time.taken_s)
             raise
         refused = objects.refusals(None if request.allow_partial else VIOLATIONS, is_wanted)
+        count, over = len(objects), list[RowRefusal]()
         if refused:
             good = np.ones(len(objects), np.bool_)
             good[[r.row for r in refused]] = False
-            if not (request.allow_partial and good.any()):
+            if request.allow_partial and good.any():
+                count = int(np.count_nonzero(good))
+            elif identity is not None and objects.are_over(objects.refusals(None, is_wanted)):
+                identity, over, refused = identity._replace(repeats=True), refused, []
+            else:
                 self.refused["invalid"] += len(objects)
                 self._gate.leave(ticket)
                 return PublishOutcome(level, refused=refused)
@@ -296,7 +302,7 @@ class TenantPublications:
             self._gate.leave(ticket)
             return self._refuse_batch(level, len(rows), error)
         routing = self._route_rows(ticket, rows, wait_s, level, identity)
-        finish = partial(self._finish_batch, routing, wait_s, level, 0, len(rows), refused)
+        finish = partial(self._finish_batch, routing, wait_s, level, 0, count, refused, over)
         joins = isinstance(request, pubsub_pb2.PublishStreamRequest) and request.join_answers
         return BegunPublication(routing, finish, joins, len(refused) > VIOLATIONS)
 
@@ -359,8 +365,9 @@ class TenantPublications:
         first: int,
         count: int,
         refused: Sequence[RowRefusal],
+        over: Sequence[RowRefusal] = (),
     ) -> PublishOutcome:
-        """Returns the outcome of `count` rows, from the row `first` on of what is routed."""
+        """Returns the outcome of `count` rows from `first` on. over: why only repeats are taken."""
         try:
             at = await await_routing(self._gateway, routing, wait_s)
             return PublishOutcome(level, at._replace(offset=at.offset + first), count, refused)
@@ -369,8 +376,10 @@ class TenantPublications:
         except Unavailable:
             self.refused["unavailable"] += count
             raise
-        except (AlreadyExists, FailedPrecondition):  # it repeats what it does not equal
+        except (AlreadyExists, FailedPrecondition) as error:  # it repeats what it does not equal
             self.refused["invalid"] += count
+            if isinstance(error, UnknownPublication):
+                return PublishOutcome(level, refused=over)
             raise
 
     def _refuse_unread(

@@ -466,7 +466,9 @@ class PublishRequest(_message.Message):
     """
     seq: _builtins.int
     """Number of the batch among those of `producer`, from 1. Numbers should rise, and may leave some
-    out. A retry sends the same bytes of `batch`.
+    out. A retry sends the same bytes of `batch`. It gets the first answer also when the ends of its
+    objects have passed meanwhile; only with allow_partial, where those of some have, it is told of
+    them as refused.
     """
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:

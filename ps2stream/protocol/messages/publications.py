@@ -16,16 +16,18 @@ class PublishStatus(IntEnum):
     UNAVAILABLE = 2
     OTHER_CONTENT = 3
     TOO_OLD = 4
+    UNKNOWN = 5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PublishForward(Frame):
     """dispatcher -> the dispatcher that remembers the producer: publishes a batch for a client of
     the sender. It is sent once: `number`, of the sender's incarnation `epoch`, names it in the
-    answer. rows: encoded ObjectRows; it may wait for room for `wait_ms`; seq, one integer, producer
-    and digest: of PublicationIdentity."""
+    answer. rows: encoded ObjectRows; it may wait for room for `wait_ms`; seq, one integer,
+    producer, digest and repeats, 1 if it can only be a repeat: of PublicationIdentity."""
 
     KIND = 86
+    ADDED = 1
     dispatcher: int
     epoch: int
     number: int
@@ -34,6 +36,7 @@ class PublishForward(Frame):
     seq: U64
     producer: U8
     digest: U8
+    repeats: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

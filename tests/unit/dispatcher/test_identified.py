@@ -15,7 +15,13 @@ from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.producers import find_owner
 from ps2stream.dispatcher.reservoir import ObjectReservoir
-from ps2stream.errors import AlreadyExists, FailedPrecondition, ResourceExhausted, Unavailable
+from ps2stream.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    ResourceExhausted,
+    Unavailable,
+    UnknownPublication,
+)
 from ps2stream.limits import PRODUCER_WINDOW
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send
@@ -116,6 +122,38 @@ def test_what_was_lost_with_the_log_is_published_and_what_was_not_is_remembered(
     assert [r.batch for r in ObjectLog(desk.log).recover()] == [0, 2], "both come again"
     assert new.edge.publish(rows(3), identity=identity(2)).result(0).offset == 2
     assert new.router.batches == []
+
+
+def test_what_can_only_be_a_repeat_is_never_published(desk: Desk) -> None:
+    """Here, and where another dispatcher asks."""
+    repeat, none = identity(1)._replace(repeats=True), rows(1).take(np.zeros(0, np.int64))
+    asked = [replace(forward(n), rows=np.frombuffer(none.encode(), np.uint8)) for n in (1, 2, 3)]
+    unknown = desk.edge.publish(none, identity=repeat)
+    assert isinstance(unknown.exception(0), UnknownPublication)
+    desk.edge.on(replace(asked[0], repeats=1))
+    first = desk.edge.publish(rows(2), identity=identity(1))
+    early = desk.edge.publish(none, identity=repeat)
+    desk.edge.on(replace(asked[1], repeats=1))
+    desk.edge.sync()
+    late = desk.edge.publish(none, identity=repeat)
+    desk.edge.on(replace(asked[2], repeats=1))
+    answers = [call.result(0) for call in (first, early, late)]
+    assert answers == [AcceptedBatch(0, 0, 5)] * 3
+    assert desk.router.batches == [2]
+    statuses = [PublishStatus.UNKNOWN, PublishStatus.OK, PublishStatus.OK]
+    assert [status for _, _, status, _ in replies(desk)] == statuses
+    assert isinstance(restarted(desk.log).edge.publish(none, identity=repeat).result(0), tuple)
+
+
+def test_another_dispatcher_may_say_that_it_is_no_repeat(desk: Desk) -> None:
+    none = rows(1).take(np.zeros(0, np.int64))
+    call = desk.edge.publish(none, identity=identity(1, FOREIGN)._replace(repeats=True))
+    (sent,) = frames(desk, PublishForward)
+    assert sent.repeats == 1
+    nothing = np.frombuffer(b"it is none", np.uint8)
+    desk.edge.on(PublishReply(sent.epoch, sent.number, PublishStatus.UNKNOWN, 0, 0, 0, 0, nothing))
+    assert isinstance(call.exception(0), UnknownPublication)
+    assert not desk.router.batches
 
 
 def test_a_refusal_is_not_remembered(desk: Desk) -> None:
