@@ -60,9 +60,9 @@ def restarted(log: Log) -> Desk:
 
 
 def forward(number: int, seq: int = 1, digest: bytes = DIGEST, epoch: int = 7) -> PublishForward:
-    of = [np.frombuffer(raw, np.uint8) for raw in (OWN.encode(), digest)]
+    name, content = (np.frombuffer(raw, np.uint8) for raw in (OWN.encode(), digest))
     encoded = np.frombuffer(rows(2).encode(), np.uint8)
-    return PublishForward(1, epoch, number, 0, encoded, np.array([seq], np.uint64), *of)
+    return PublishForward(1, epoch, number, 0, encoded, np.array([seq], np.uint64), name, content)
 
 
 def replies(desk: Desk) -> list[tuple[int, int, int, int]]:
