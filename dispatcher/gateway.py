@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.errors import FailedPrecondition
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.language.literals import LiteralView
 from ps2stream.protocol.frame import F64, I64, U32, U64
@@ -37,6 +38,10 @@ class AcceptedBatch(NamedTuple):
     partition: int
     offset: int
     lsn: int
+
+
+class UnknownPublication(FailedPrecondition):
+    """A publication that may only be a repeat is none that is remembered."""
 
 
 class PublicationIdentity(NamedTuple):

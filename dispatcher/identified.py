@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.dispatcher.events import PublishRequested
-from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
+from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity, UnknownPublication
 from ps2stream.dispatcher.instructions import AnswerCall, Instruction, RefuseCall
 from ps2stream.dispatcher.intake import PublicationIntake, WaitingPublication
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -24,7 +24,6 @@ from ps2stream.errors import (
     Ps2StreamError,
     ResourceExhausted,
     Unavailable,
-    UnknownPublication,
 )
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.publications import PublishForward, PublishReply, PublishStatus

@@ -66,10 +66,6 @@ class FailedPrecondition(Ps2StreamError):
     that is not available."""
 
 
-class UnknownPublication(FailedPrecondition):
-    """A publication that may only be a repeat is none that is remembered."""
-
-
 class Unavailable(Ps2StreamError):
     """The service cannot answer now; a retry may succeed. `may_be_done`: False if surely nothing of
     the call was done, as it did not reach the service, or was refused before all else."""

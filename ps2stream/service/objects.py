@@ -127,6 +127,12 @@ class ObjectColumns:
         out += [RowRefusal(row, "until", problem) for row, problem in ends[:most]]
         return sorted(out)[:most]
 
+    def list_good(self, refused: Sequence[RowRefusal]) -> I64:
+        """Returns the rows that are not among those refused."""
+        good = np.ones(len(self), np.bool_)
+        good[[r.row for r in refused]] = False
+        return np.flatnonzero(good)
+
     def are_over(self, refused: Sequence[RowRefusal]) -> bool:
         """Returns whether all that is wrong with these rows is that their ends have passed."""
         return all(r.field == "until" and self.until[r.row] <= self.now_ms for r in refused)

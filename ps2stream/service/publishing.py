@@ -7,12 +7,14 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
-import numpy as np
-
-from ps2stream.dispatcher.gateway import AcceptedBatch, DispatcherGateway, PublicationIdentity
+from ps2stream.dispatcher.gateway import (
+    AcceptedBatch,
+    DispatcherGateway,
+    PublicationIdentity,
+    UnknownPublication,
+)
 from ps2stream.errors import (
     AlreadyExists,
     Cancelled,
@@ -22,7 +24,6 @@ from ps2stream.errors import (
     Ps2StreamError,
     ResourceExhausted,
     Unavailable,
-    UnknownPublication,
     Violation,
 )
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, VIOLATIONS
@@ -136,7 +137,7 @@ class TenantPublications:
         kind, begun = pubsub_pb2.PublishStreamRequest, list[BegunAnswer]()
         try:
             check_deadline(call)
-            chosen = list(islice(parts, many))
+            chosen = [parts[i] for i in range(many)]
             if sum(check_batch(kind, part, OBJECT_ROWS) for part in chosen) <= BATCH_ROWS:
                 requests = [parse(kind, part, BATCH_BYTES, "batch_bytes") for part in chosen]
                 begun = self._begin_read_batches(ticket, requests)
@@ -279,17 +280,16 @@ class TenantPublications:
         refused = objects.refusals(None if request.allow_partial else VIOLATIONS, is_wanted)
         count, over = len(objects), list[RowRefusal]()
         if refused:
-            good = np.ones(len(objects), np.bool_)
-            good[[r.row for r in refused]] = False
-            if request.allow_partial and good.any():
-                count = int(np.count_nonzero(good))
+            good = objects.list_good(refused)
+            if request.allow_partial and len(good):
+                count = len(good)
             elif identity is not None and objects.are_over(objects.refusals(None, is_wanted)):
                 identity, over, refused = identity._replace(repeats=True), refused, []
             else:
                 self.refused["invalid"] += len(objects)
                 self._gate.leave(ticket)
                 return PublishOutcome(level, refused=refused)
-            objects = objects.take(np.flatnonzero(good))
+            objects = objects.take(good)
         try:
             rows = objects.analyse(self._gateway.analyzer, is_wanted, self._gateway.literals.view)
         finally:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ps2stream.dispatcher.events import LogFailed
-from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity
+from ps2stream.dispatcher.gateway import AcceptedBatch, PublicationIdentity, UnknownPublication
 from ps2stream.dispatcher.identified import FORWARD_TICKS
 from ps2stream.dispatcher.machine import DispatcherMachine
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -20,7 +20,6 @@ from ps2stream.errors import (
     FailedPrecondition,
     ResourceExhausted,
     Unavailable,
-    UnknownPublication,
 )
 from ps2stream.limits import PRODUCER_WINDOW
 from ps2stream.observability.meter import StageMeter
