@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from ps2stream.archive.departed import read_ended
 from ps2stream.archive.layout import ArchiveLimits, dispatcher_folder, read_mark
 from ps2stream.cluster.archive_writer import ArchiveWriter
 from ps2stream.cluster.logs import ServiceLogs, list_dispatchers
@@ -25,7 +24,7 @@ def finish_archives(
     identity of the service's. A problem of the archive is logged. Raises DataDirectoryError,
     Unavailable."""
     for index in list_dispatchers(logs.names()):
-        if index < dispatchers or _is_finished(limits, index):
+        if index < dispatchers or not _is_writable(limits, index):
             continue
         address = Address("dispatcher", index)
         with contextlib.closing(logs.open(address, again=False)) as left:
@@ -39,11 +38,10 @@ def finish_archives(
                 )  # fmt: skip
 
 
-def _is_finished(limits: ArchiveLimits, dispatcher: int) -> bool:
-    """Returns whether there is nothing to do, or nothing that can be done."""
-    folder = dispatcher_folder(limits.path, dispatcher)
+def _is_writable(limits: ArchiveLimits, dispatcher: int) -> bool:
+    """Returns whether anything can be done. That a writer noted an end is not asked: whoever leaves
+    may have logged more behind it, and been killed before the writer looked again."""
     try:
-        mark = read_mark(folder)
+        return read_mark(dispatcher_folder(limits.path, dispatcher)) is not None
     except (OSError, InvalidArgument):
-        return True  # whoever reads the archive is told
-    return mark is None or read_ended(folder) == mark.point
+        return False  # whoever reads the archive is told

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ import pytest
 
 from ps2stream import AsyncClient, Client
 from ps2stream.client.answers import Receipt
+from ps2stream.cluster import dispatcher_edge
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
 from ps2stream.limits import PRODUCER_WINDOW
+from ps2stream.observability.process import wall_clock_ms
 
 WORDS = [{"lon": 1.0, "lat": 1.0, "text": "flood"}, {"lon": 2.0, "lat": 2.0, "text": "fire"}]
 OTHER = [{"lon": 1.0, "lat": 1.0, "text": "frost"}]
@@ -107,35 +108,36 @@ def test_refused_rows_are_told_again_and_a_refused_batch_is_not_remembered(
 
 
 def test_a_repeat_after_the_end_of_its_objects_gets_the_first_answer(
-    clients: list[Client],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end_ms = int(time.time() * 1000) + 3000
-    end = datetime.fromtimestamp(end_ms / 1000, UTC)
-    posts = [row | {"until": end} for row in WORDS]
+    ahead_ms = 0
+    monkeypatch.setattr(dispatcher_edge, "wall_clock_ms", lambda: wall_clock_ms() + ahead_ms)
+    posts = [row | {"until": datetime.now(UTC) + timedelta(hours=1)} for row in WORDS]
     some, producers = [WORDS[0], posts[1]], ("ann", "bob", "cy", "dee")  # of each dispatcher
-    first = {p: clients[0].publish(posts, producer=p, seq=100) for p in producers}
-    parts = {
-        p: clients[0].publish(some, producer=p, seq=101, allow_partial=True) for p in producers
-    }
-    streamed = list(clients[0].publish_stream([posts, some], producer="ida"))
-    time.sleep(max(0.0, end_ms / 1000 - time.time()) + 0.2)
-    for producer, client in itertools.product(producers, clients):
-        assert client.publish(posts, producer=producer, seq=100) == first[producer]
-        again = client.publish(some, producer=producer, seq=101, allow_partial=True)
-        assert (again.partition, again.lsn) == (parts[producer].partition, parts[producer].lsn)
-        with pytest.raises(AlreadyExists):
-            client.publish(posts[:1], producer=producer, seq=100)
-        for may_be_partial in (False, True):
-            with pytest.raises(InvalidArgument, match=r"objects\[0\]\.until: is over") as found:
-                client.publish(posts, producer=producer, seq=102, allow_partial=may_be_partial)
-            assert len(found.value.violations) == 2
-        bad = [posts[0], OTHER[0] | {"lat": 91.0}]
-        with pytest.raises(InvalidArgument, match="until: is over"):
-            client.publish(bad, producer=producer, seq=100)
-    for client in clients:
-        assert list(client.publish_stream([posts, some], producer="ida")) == streamed
-        (late,) = client.publish_stream([posts], producer="ida", first_seq=3)
-        assert (late.accepted, ["is over" in str(r) for r in late.refused]) == (0, [True, True])
+    bad = [posts[0], OTHER[0] | {"lat": 91.0}]
+    with serving(tmp_path, 2) as clients:
+        first = {p: clients[0].publish(posts, producer=p, seq=1) for p in producers}
+        parts = {
+            p: clients[0].publish(some, producer=p, seq=2, allow_partial=True) for p in producers
+        }
+        streamed = list(clients[0].publish_stream([posts, some], producer="ida"))
+        ahead_ms = 2 * 3_600_000
+        for producer, client in itertools.product(producers, clients):
+            assert client.publish(posts, producer=producer, seq=1) == first[producer]
+            again = client.publish(some, producer=producer, seq=2, allow_partial=True)
+            assert (again.partition, again.lsn) == (parts[producer].partition, parts[producer].lsn)
+            with pytest.raises(AlreadyExists):
+                client.publish(posts[:1], producer=producer, seq=1)
+            for may_be_partial in (False, True):
+                with pytest.raises(InvalidArgument, match=r"objects\[0\]\.until: is over") as found:
+                    client.publish(posts, producer=producer, seq=3, allow_partial=may_be_partial)
+                assert len(found.value.violations) == 2
+            with pytest.raises(InvalidArgument, match=r"objects\[1\]\.lat"):
+                client.publish(bad, producer=producer, seq=1)
+        for client in clients:
+            assert list(client.publish_stream([posts, some], producer="ida")) == streamed
+            (late,) = client.publish_stream([posts], producer="ida", first_seq=3)
+            assert (late.accepted, ["is over" in str(r) for r in late.refused]) == (0, [True, True])
 
 
 def test_repeats_of_the_same_moment_are_one_publication(clients: list[Client]) -> None:

@@ -49,12 +49,21 @@ def test_what_is_asked_for_is_archived_before_it_is_due(
 ) -> None:
     monkeypatch.setattr(archived_log, "LOOK_S", 0.01)
     limits = ArchiveLimits(tmp_path / "archive", 1 << 30, 1.0, 3600.0)
+    looks, look = [0], ArchiveWriter.look
+
+    def count(writer: ArchiveWriter, is_last: bool = False) -> None:
+        look(writer, is_last)
+        looks[0] += 1
+
+    monkeypatch.setattr(ArchiveWriter, "look", count)
     log = ArchivedLog.follow(MemoryLog(), limits, HERE, "log")
     end = append(log, 0) + 1
     log.sync()
-    time.sleep(0.1)
+    before, deadline = looks[0], time.monotonic() + 60
+    while looks[0] < before + 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert archived(limits.path) == {}
-    deadline = time.monotonic() + 60
     while not log.settle(end):
         assert time.monotonic() < deadline
         time.sleep(0.01)
