@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ps2stream.archive.departed import note_ended
+from ps2stream.archive.layout import dispatcher_folder, read_mark
 from ps2stream.archive.reading import read_batches
 from ps2stream.client.client import Client
 from ps2stream.cluster.archive_writer import ArchiveWriter
@@ -16,6 +18,7 @@ from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
+from ps2stream.store.directory import replace_file
 from tests.support.scaled_dispatchers import joined
 
 HERE = {"lon": 8.5, "lat": 47.4, "until": timedelta(hours=1)}
@@ -117,6 +120,11 @@ def test_an_archive_leaves_out_what_is_withdrawn_after_a_start_with_fewer(tmp_pa
             before = publish_at(service, 1, "c", "d", "e")
             client.withdraw(["c"])
     assert archived_ids(archive) == ["a", "b"]
+    left = dispatcher_folder(archive, 1)
+    mark = read_mark(left)
+    assert mark is not None
+    # As if it had been about to leave, noted the end, and taken the rest in before it was killed.
+    note_ended(left, mark.point, replace_file)
     with start(one) as service, Client(service.targets[0], timeout=90) as client:
         assert archived_ids(archive)[:4] == ["a", "b", "d", "e"]
         between = publish_at(service, 0, "f")
