@@ -3,9 +3,9 @@ and on each day two thirds of those that take long.
 
 `@pytest.mark.repeats("tests/...", ...)` names the tests, files or tests of a file, that play the
 same path in CI. `@pytest.mark.takes_turns`, on a test or all of a file, has CI play it every third
-day: the tests of a file that have it are dealt one by one, each with its parameters, to three
-turns. `takes_turns(0)`, 1 or 2, says which turn: for what is too long to be dealt, and for tests
-that share what is slow to make. `@pytest.mark.every_turn` excepts a test of a file.
+day: what has it in a file is dealt to three turns, the cases of a parametrized test one by one.
+`takes_turns(0)`, 1 or 2, says which turn: for what is too long to be dealt, and for tests that
+share what is slow to make. `@pytest.mark.every_turn` excepts a test of a file.
 
 CI_TURN, 0 to 2, is the turn; unless it is set, that of the day. Without CI=true all is played;
 where CI is set, `CI= pytest FILE` does that.
@@ -50,8 +50,8 @@ def keep_turn() -> int:
 
 
 def deal(items: Sequence[pytest.Item]) -> list[int | None]:
-    """Returns for each test its turn, or None if it is played on each day. What a file is dealt
-    depends on no other file, so that a part of all tests is dealt alike."""
+    """Returns for each test its turn, or None if it is played on each day. How a file is dealt
+    depends on no other file, so that a run of one file plays what a run of all plays of it."""
     dealt: Counter[str] = Counter()
     turns: list[int | None] = []
     for item in items:
