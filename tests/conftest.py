@@ -17,7 +17,7 @@ from tests.support.distribution import ScopeScheduling, rank_of, scope_of
 from tests.support.kafka_broker import Broker, broker
 from tests.support.postgres_server import Server, installed, server
 from tests.support.reruns import list_reruns, mark_reruns
-from tests.support.shortening import IS_SHORT, leave_repeats
+from tests.support.shortening import IS_SHORT, describe, keep_turn, leave_out
 
 # An example may take as long as the machine likes: what is judged is the answer.
 settings.register_profile(
@@ -29,6 +29,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     compile_each_kernel_once()
 else:  # the first process of a run; kernels of another version may expect other frames
     KernelCache(()).discard_stale()
+    if IS_SHORT:
+        keep_turn()  # before those that play parts of it are started
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take long begin first, so that processes end together; some tests may be tried a
     second time, and CI leaves some out."""
-    leave_repeats(config, items)
+    leave_out(config, items)
 
     def order(item: pytest.Item) -> tuple[int, str]:
         path = item.path.relative_to(config.rootpath).as_posix()
@@ -48,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_header() -> list[str]:
     """What CI leaves out is told."""
-    return ["CI: tests that repeat others are left out (docs/reliability.md)"] if IS_SHORT else []
+    return describe()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -105,6 +105,7 @@ def wait_for_status(status: int, url: str, **headers: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.takes_turns
 def test_a_token_sees_its_own_session_alone(tokens: tuple[str, dict[str, str]]) -> None:
     target, of = tokens
 
@@ -366,6 +367,7 @@ async def _talk_to_nobody(url: str) -> None:
     raise AssertionError(url)
 
 
+@pytest.mark.takes_turns
 def test_the_program_serves_until_it_is_stopped(target: str) -> None:
     command = [sys.executable, "-m", "ps2stream", "mcp", "--http", "--port", "0", "--json"]
     with subprocess.Popen(

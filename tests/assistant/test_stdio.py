@@ -20,6 +20,8 @@ from ps2stream.assistant.tools import KINDS
 from ps2stream.client.client import Client
 from tests.assistant.conftest import POST, TIMEOUT_S, ZURICH, call, read_until, refuse
 
+pytestmark = pytest.mark.takes_turns
+
 PID = (
     "import os, sys; print(os.getpid(), file=open(sys.argv.pop(1), 'w')); "
     "from ps2stream.cli import main; main()"
@@ -63,6 +65,7 @@ def publish(client: Client, *texts: str) -> None:
     client.publish([POST | {"text": text} for text in texts])
 
 
+@pytest.mark.every_turn
 def test_an_assistant_subscribes_reads_and_removes(target: str, client: Client) -> None:
     async def talk() -> None:
         async with program(target, "walk") as assistant:

@@ -34,6 +34,7 @@ def feed(world: World, session: str, file: Path) -> Program:
     return world.connect("atom", *where)
 
 
+@pytest.mark.takes_turns
 def test_a_killed_feed_has_each_match_once_and_in_order(world: World, tmp_path: Path) -> None:
     file = tmp_path / "feed.xml"
     for first in range(0, 30, 10):

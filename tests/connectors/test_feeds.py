@@ -18,7 +18,7 @@ from tests.connectors.conftest import Program, World, arrived
 from tests.support.alerts import SQUARE, alert, area, atom, info
 from tests.support.feed_server import FeedServer, ScriptedAnswer, feed_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 
 @pytest.fixture
@@ -58,6 +58,7 @@ def payload(match: Match) -> Any:
     return match.payload
 
 
+@pytest.mark.every_turn
 def test_a_feed_is_polled_and_changes_are_published(
     world: World, served: FeedServer, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.connectors.conftest import Program, World, arrived
 from tests.support.jetstream_server import Jetstream, id_of, jetstream, make_commit, make_post
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ def source(world: World, kafka: Broker, topic: str, *more: str) -> Program:
     return world.connect("kafka-source", *where, *more)
 
 
+@pytest.mark.takes_turns(0)
 def test_posts_go_from_the_topic_to_a_subscriber(world: World, kafka: Broker) -> None:
     kafka.create("plain", "plain-dead", partitions=2)
     safely = ("--bootstrap", kafka.secure, "--kafka-config", str(kafka.librdkafka))
@@ -51,6 +52,7 @@ def test_posts_go_from_the_topic_to_a_subscriber(world: World, kafka: Broker) ->
     assert b"lat: expected degrees in [-90, 90], got 91" in why[post(0, lat=91)]["ps2stream-error"]
 
 
+@pytest.mark.takes_turns(0)
 def test_without_an_option_a_bad_record_stops_the_connector(world: World, kafka: Broker) -> None:
     kafka.create("stops")
     kafka.produce("stops", [post(1), post(2), b'{"lat": 1}', post(4)])
@@ -68,6 +70,7 @@ def test_without_an_option_a_bad_record_stops_the_connector(world: World, kafka:
         connector.stop()
 
 
+@pytest.mark.takes_turns(1)
 def test_a_service_that_refuses_gets_each_record_once(world: World, kafka: Broker) -> None:
     kafka.create("much", partitions=2)
     kafka.produce("much", [post(i) for i in range(4 * QUOTA)])
@@ -91,6 +94,7 @@ def written(kafka: Broker, topic: str) -> list[tuple[int, dict[str, Any]]]:
     return [(int(dict(m.headers())["ps2stream-seq"]), json.loads(m.value())) for m in found]
 
 
+@pytest.mark.takes_turns(1)
 def test_matches_of_a_session_go_to_a_topic(world: World, kafka: Broker) -> None:
     kafka.create("sunk")
     with world.client() as client:
@@ -122,6 +126,7 @@ def test_matches_of_a_session_go_to_a_topic(world: World, kafka: Broker) -> None
     assert [number for number, _ in written(kafka, "sunk")] == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.takes_turns(2)
 def test_kills_of_connectors_broker_and_service_lose_nothing(
     world: World, kafka: Broker, tmp_path: Path
 ) -> None:

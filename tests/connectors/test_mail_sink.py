@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from tests.connectors.conftest import Program, World
 from tests.support.mail_server import USER, MailBox, mail_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 SENDER = "alerts@example.org"
 

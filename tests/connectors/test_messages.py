@@ -12,7 +12,7 @@ from tests.connectors.conftest import Program, World
 from tests.support.message_receivers import NtfyServer, SlackChannel
 from tests.support.webhook_receiver import Receiver, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 LINK = "https://market.example/ads/{object_id}?a=1&q={query_id}"
 HOSTILE = (

@@ -14,7 +14,7 @@ import pytest
 from tests.connectors.conftest import Program, World, arrived
 from tests.support.mqtt_server import USER, Mosquitto, mosquitto
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 
 @pytest.fixture(scope="module")

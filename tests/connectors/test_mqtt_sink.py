@@ -19,7 +19,7 @@ from paho.mqtt.properties import Properties
 from tests.connectors.conftest import Program, World
 from tests.support.mqtt_server import PASSWORD, USER, Mosquitto, mosquitto
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 HOSTILE = "flat\r\n\x00 <b> \u202e $SYS/#"
 

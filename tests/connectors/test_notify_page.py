@@ -84,6 +84,7 @@ def prepare_mail(desk: ConnectedDesk, box: MailBox) -> None:
         desk.more[command] = ["--smtp-ca", str(box.ca)]
 
 
+@pytest.mark.takes_turns
 def test_the_page_does_what_it_shows(root: Path, desk: ConnectedDesk, tmp_path: Path) -> None:
     page = (root / PAGE).read_text("utf-8").replace("\\\n", "")
     with ExitStack() as stack:

@@ -14,7 +14,7 @@ from tests.support.certificates import Authority
 from tests.support.kafka_broker import free_port
 from tests.support.webhook_receiver import SECRET, Receiver, receiving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ def run_connector(command: str, url: str, port: str) -> str:
     return done.stdout.replace(url, SERVED).replace(f":{port}", ":7077")
 
 
+@pytest.mark.takes_turns
 def test_from_nothing_to_an_alert(root: Path, desk: Desk) -> None:
     page = (root / "docs" / "howto" / "alerts.md").read_text("utf-8")
     ran = 0

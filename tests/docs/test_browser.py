@@ -34,6 +34,7 @@ def home(site: Path) -> Iterator[str]:
     thread.join(10)
 
 
+@pytest.mark.takes_turns(2)
 def test_it_is_searched_without_asking_anybody_else(home: str) -> None:
     program = shutil.which("chromium")
     if program is None:

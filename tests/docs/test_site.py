@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mkdocs.config import load_config
 
 from scripts import site as hooks
@@ -34,6 +35,7 @@ def leaves(nav: Any) -> list[str]:
     return [page for value in values for page in leaves(value)]
 
 
+@pytest.mark.takes_turns
 def test_every_link_leads_somewhere(site: Path) -> None:
     assert built_site.problems(site) == []
     assert len(list(built_site.pages(site))) > 20

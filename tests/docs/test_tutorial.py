@@ -50,12 +50,14 @@ def run_shell_line(line: str, desk: Desk) -> None:
         assert words[0] in ("make", ".", "mkdir", "cd"), line
 
 
+@pytest.mark.takes_turns(1)
 def test_a_newcomers_half_hour(root: Path, desk: Desk) -> None:
     page = (root / "docs" / "tutorial.md").read_text("utf-8")
     assert len(_BLOCK.findall(page)) > 20
     assert next(wrong_steps(page, desk), "") == ""
 
 
+@pytest.mark.takes_turns(2)
 def test_the_tour_of_the_readme(root: Path, desk: Desk) -> None:
     page = (root / "README.md").read_text("utf-8")
     assert page.count("\n$ ps2stream") > 8

@@ -37,6 +37,7 @@ def go(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PATH": path, "GOFLAGS": "-mod=readonly"}
 
 
+@pytest.mark.takes_turns
 def test_the_commands_of_the_guide_print_what_it_says(
     go: dict[str, str], root: Path, target: str
 ) -> None:

@@ -77,6 +77,7 @@ def test_the_lock_names_no_registry(root: Path) -> None:
         assert not name or package["integrity"].startswith("sha512-"), name
 
 
+@pytest.mark.takes_turns
 def test_matches_are_those_of_brute_force_over_breaks_and_a_restart(
     node: Path, tmp_path: Path, killed: list[subprocess.Popen[str]]
 ) -> None:
@@ -115,6 +116,7 @@ def test_matches_are_those_of_brute_force_over_breaks_and_a_restart(
     assert all([m[name] for name in fields] == sent[m["object"]] for m in found)
 
 
+@pytest.mark.takes_turns
 def test_what_it_took_is_acknowledged_and_granted(node: Path, target: str, client: Client) -> None:
     """More batches than the window holds; without a cursor, others go on where it was."""
     client.insert("many", "many", session="many")
@@ -142,6 +144,7 @@ def test_errors_are_told_as_the_service_gives_them(node: Path, target: str) -> N
         assert words in told["error"]
 
 
+@pytest.mark.takes_turns
 def test_tls_and_tokens(node: Path, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("server")

@@ -1,4 +1,4 @@
-"""How much: FUZZ_EXAMPLES; 4,000 unless it says otherwise, and half of that in CI."""
+"""How much: FUZZ_EXAMPLES; 4,000 unless it says otherwise, and a quarter of that in CI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.shortening import IS_SHORT
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2000" if IS_SHORT else "4000"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "1000" if IS_SHORT else "4000"))
 settings.register_profile(
     "fuzz",
     max_examples=EXAMPLES,

@@ -12,6 +12,7 @@ from tests.fuzz.readers import TARGETS
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged(name: str) -> None:
     target = TARGETS[name]

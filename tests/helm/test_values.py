@@ -107,6 +107,7 @@ def rendered_once() -> dict[str, str]:
     return chart.render(case("production"))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     "path", [p for p in chart.leaves(chart.schema()) if p[0] not in NO_VALUE], ids=".".join
 )

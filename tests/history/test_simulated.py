@@ -32,6 +32,7 @@ def test_faults_that_the_service_survives_break_no_promise(seed: int, tmp_path: 
     assert verdict.figures["updates"] > 0
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", SHOWN_BY)
 def test_a_deliberate_bug_is_found_from_outside(name: str, tmp_path: Path) -> None:
     seed, kind = SHOWN_BY[name]

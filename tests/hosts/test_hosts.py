@@ -10,6 +10,7 @@ from tests.support.postgres_server import Server
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
+@pytest.mark.takes_turns(2)
 def test_when_a_host_dies_nothing_acknowledged_is_lost_or_comes_twice(postgres: Server) -> None:
     found = run(postgres, ["kill", "return"], seed=3)
     assert found["held"], found

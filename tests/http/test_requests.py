@@ -228,6 +228,7 @@ def test_questions_are_answered(api: str, client: Client) -> None:
     client.delete("why")
 
 
+@pytest.mark.takes_turns
 def test_large_bodies_are_read_beside_the_event_loop(
     api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

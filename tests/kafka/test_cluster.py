@@ -24,7 +24,7 @@ from tests.support.appender import Appender
 from tests.support.kafka_broker import LIMITED, Cluster
 from tests.support.kafka_logs import NAME, change, fill, records
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.takes_turns]
 
 
 def test_a_topic_with_too_few_copies_in_sync_is_refused_by_name(brokers: Cluster) -> None:

@@ -27,6 +27,8 @@ from tests.conftest import ROOT
 from tests.support.kafka_broker import Broker
 from tests.support.kafka_logs import NAME, change, fill, records
 
+pytestmark = pytest.mark.takes_turns
+
 KILLS = int(os.environ.get("PS2STREAM_KILLS", "8")) // 4
 
 

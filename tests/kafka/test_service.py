@@ -23,6 +23,8 @@ from tests.support.kafka_broker import Broker
 from tests.support.kafka_logs import ROW, start
 from tests.support.scaled_mergers import move_and_restart
 
+pytestmark = pytest.mark.takes_turns
+
 
 @pytest.fixture
 def settings(topics: KafkaCluster, url: str, tmp_path: Path) -> Settings:
@@ -37,6 +39,7 @@ def doctor(settings: Settings) -> dict[str, str]:
     return {finding.what: f"{finding.verdict}: {finding.found}" for finding in found}
 
 
+@pytest.mark.every_turn
 def test_a_service_goes_on_where_it_was(settings: Settings, topics: KafkaCluster) -> None:
     with start(settings) as service, Client(service.targets[0], timeout=60) as client:
         client.insert("kept", "word", session="ann")

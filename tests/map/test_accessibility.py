@@ -41,6 +41,7 @@ def judged(page: Page, axe: str) -> list[tuple[str, list[str]]]:
     return [(v["id"], [n["html"] for n in v["nodes"]]) for v in found["violations"]]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("theme", "size"), [("light", SIZE), ("dark", PHONE)])
 def test_axe_finds_nothing(
     theme: str, size: dict[str, int], axe: str, open_page: Open, client: Client

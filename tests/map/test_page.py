@@ -25,7 +25,7 @@ from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.map.conftest import PATIENCE_MS, SIZE, Open, show
 from tests.support.moving import swapped
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.takes_turns]
 expect.set_options(timeout=PATIENCE_MS)
 OWN = (190, 24, 93)  # the colour of one's own matches in the light theme
 SIDES = ("west", "south", "east", "north")
@@ -91,6 +91,7 @@ def test_a_post_that_is_withdrawn_is_shown_no_longer(page: Page, client: Client)
     expect(page.locator("#own li").filter(has_text="avalanche that stays")).to_be_visible()
 
 
+@pytest.mark.every_turn
 def test_a_rectangle_is_drawn_and_what_matches_arrives_and_lights_up(
     page: Page, client: Client
 ) -> None:

@@ -461,6 +461,7 @@ def test_the_command_serves_until_it_is_interrupted(target: str) -> None:
         assert process.wait(30) == 0
 
 
+@pytest.mark.takes_turns
 def test_the_demo_serves_its_map() -> None:
     program = [sys.executable, "-m", "ps2stream", "demo", "--runtime", "local", "--map"]
     size = ["--map-port", "0", "--seconds", "2", "--rate", "100", "--queries", "20"]

@@ -135,6 +135,7 @@ def test_matches_are_geojson_or_cloudevents(
         reader.cut()
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_stream_that_is_cut_goes_on_exactly(
     reading: Reading, live: ServedMap, client: Client, seed: int
@@ -274,6 +275,7 @@ def test_an_identity_has_so_many_queries_and_no_more(
         reader.cut()
 
 
+@pytest.mark.takes_turns
 def test_a_query_ends_after_its_last_reader(target: str) -> None:
     async def leave() -> None:
         queries = EphemeralQueries(1, lease_s=3.0, renew_s=0.2)
@@ -612,6 +614,7 @@ def test_the_example_is_as_short_as_it_says() -> None:
     assert len((FOLDER / "index.html").read_text().splitlines()) <= 33
 
 
+@pytest.mark.takes_turns
 @pytest.mark.browser
 def test_a_page_shows_matches_also_across_a_restart_of_the_map(
     browser: Browser, target: str, client: Client, origin: str

@@ -15,6 +15,8 @@ from ps2stream.extras import COMMAND_EXTRAS
 from tests.packaging.environments import Environment, installed_bytes
 from tests.support.bare_environment import machine_slowness
 
+pytestmark = pytest.mark.takes_turns(0)
+
 CLIENT_COMMANDS = COMMANDS.keys() - COMMAND_EXTRAS.keys() - {"connect"}
 POST = {"id": "first", "lon": -0.1, "lat": 51.5, "text": "Flood by the river!"}
 IMPORT = """
@@ -45,6 +47,7 @@ with Client(target) as client:
 """
 
 
+@pytest.mark.every_turn
 def test_it_holds_every_module_and_nothing_generic(
     root: Path, wheel: Path, tracked: list[str]
 ) -> None:

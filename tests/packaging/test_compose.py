@@ -54,6 +54,7 @@ def test_the_image_is_the_one_of_the_dockerfile(root: Path, compose: dict[str, A
         assert service["environment"]["NUMBA_CACHE_DIR"].startswith(inside)
 
 
+@pytest.mark.takes_turns(2)
 def test_what_the_containers_run_serves(
     root: Path, compose: dict[str, Any], tmp_path: Path
 ) -> None:

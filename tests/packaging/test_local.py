@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.takes_turns(1)
+
 SERVE = pytest.param(
     "serve --data-dir data",
     marks=pytest.mark.repeats("tests/packaging/test_local.py::test_it_imports_no_ray"),

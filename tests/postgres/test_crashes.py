@@ -61,6 +61,7 @@ class Writer(threading.Thread):
             self._log.close()
 
 
+@pytest.mark.takes_turns
 @pytest.mark.slow
 def test_a_server_killed_amid_commits_keeps_what_it_acknowledged(
     postgres: Server, database: PostgresDatabase

@@ -27,6 +27,8 @@ from tests.support.ledgers import ANALYSIS
 from tests.support.postgres_server import Server, installed, primary_and_standby
 from tests.support.updates import applied, insert
 
+pytestmark = pytest.mark.takes_turns
+
 ROW = {"text": "a word", "lon": 1.0, "lat": 2.0}
 OWNER_WAIT = "ps2stream.store.postgres_owner.WAIT_S"
 

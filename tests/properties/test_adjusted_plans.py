@@ -80,6 +80,7 @@ def adjustment(plan: RoutingPlan, moves: list[PartMove]) -> LoadAdjustment:
     return LoadAdjustment(plan.version, tuple(moves), loads, loads)
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=25)
 @given(st.sampled_from(sorted(plans())), st.randoms(use_true_random=False))
 def test_only_what_moved_has_another_owner(name: str, rng: random.Random) -> None:

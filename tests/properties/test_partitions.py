@@ -192,6 +192,7 @@ def cells_of(grid: Grid, lon: Any, lat: Any) -> Any:
     return np.stack([grid.cells(lon, lat, level) for level in range(grid.levels)], axis=1)
 
 
+@pytest.mark.takes_turns
 @seeds(2)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_pipeline_delivers_what_brute_force_finds(
@@ -218,6 +219,7 @@ def adjusted(plan: RoutingPlan, rng: random.Random, analyzer: Analyzer) -> Routi
     return RoutingPlan.from_dict(json.loads(json.dumps(plan.to_dict())), analyzer.analysis)
 
 
+@pytest.mark.takes_turns
 @seeds(6)
 def test_the_pipeline_delivers_the_same_under_adjusted_plans(seed: int, analysis: Analysis) -> None:
     analyzer = Analyzer(analysis)

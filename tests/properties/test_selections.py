@@ -162,6 +162,7 @@ def figures(cases: Iterator[SelectionCase]) -> tuple[dict[str, F64], F64]:
     return columns, columns["dp"]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("source", ["generated", "tweets"])
 def test_gr_moves_few_bytes(source: str, request: pytest.FixtureRequest) -> None:
     real = source == "tweets"
@@ -176,6 +177,7 @@ def test_gr_moves_few_bytes(source: str, request: pytest.FixtureRequest) -> None
     assert (by["gr+"] <= by["gr"]).all()
 
 
+@pytest.mark.takes_turns
 def test_gr_plus_is_near_the_optimum_where_greed_is_not() -> None:
     by, best = figures(alike(96))
     assert (by["gr"] / best).max() > 1.5

@@ -15,6 +15,7 @@ DAEMONS = choose_first(("raylet", "gcs_server"), 1)
 is ended: what watches a daemon and starts Ray again is the same for both."""
 
 
+@pytest.mark.takes_turns(0)
 def test_nothing_is_lost_or_comes_twice_under_kills_and_beside_busy_programs() -> None:
     found = rehearse(seed=20, hogs_s=7)  # longer than a lease, after which an actor is replaced
     assert found["held"], str(found)
@@ -25,6 +26,7 @@ def test_nothing_is_lost_or_comes_twice_under_kills_and_beside_busy_programs() -
     assert found["delivered"] >= found["expected"] > 300
 
 
+@pytest.mark.takes_turns(1)
 def test_nothing_is_lost_when_supervisor_or_ray_dies_and_sigterm_ends_the_service_then() -> None:
     found = ray_deaths(seed=4, daemons=DAEMONS)
     assert found["held"], str(found)

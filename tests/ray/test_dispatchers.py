@@ -139,6 +139,7 @@ def test_dispatchers_join_under_load_while_actors_die(tmp_path: Path, tweets: Pa
             assert publish_once(client, producer, seq, TEXT) == answer
 
 
+@pytest.mark.takes_turns(2)
 def test_dispatchers_and_mergers_come_and_go(tmp_path: Path) -> None:
     settings = Settings(port=0, hot="off", adjust="off", data_dir=tmp_path / "data", dispatchers=2)
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:

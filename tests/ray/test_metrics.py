@@ -123,6 +123,7 @@ def until(found: Callable[[], float], wanted: Callable[[float], bool]) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.takes_turns(1)
 def test_the_actors_metrics_are_scraped_from_ray(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -35,6 +35,7 @@ def publish(targets: list[str], producer: str, seq: int) -> Receipt:
         time.sleep(0.2)
 
 
+@pytest.mark.takes_turns(0)
 def test_a_repeat_after_the_death_of_a_dispatcher_gets_the_first_answer(tmp_path: Path) -> None:
     assert {find_owner(producer, 2) for producer in PRODUCERS} == {0, 1}
     archive = tmp_path / "archive"

@@ -52,6 +52,7 @@ def service(settings: Settings) -> Iterator[RunningService]:
         yield running
 
 
+@pytest.mark.takes_turns(0)
 def test_a_watcher_sees_the_objects_of_its_dispatcher_and_matches_from_everywhere(
     service: RunningService,
 ) -> None:
@@ -93,6 +94,7 @@ def joins(address: str, environ: dict[str, str]) -> bool:
     return found.returncode == 0 and "NodeID" in found.stdout
 
 
+@pytest.mark.takes_turns(1)
 def test_ray_asks_for_a_token(service: RunningService, settings: Settings, tmp_path: Path) -> None:
     assert service.targets
     import ray
@@ -168,6 +170,7 @@ def test_delivered_set_is_the_oracles_over_two_dispatchers(
         client.close()
 
 
+@pytest.mark.takes_turns(1)
 def test_a_restart_keeps_every_query_also_under_another_plan(
     service: RunningService, settings: Settings
 ) -> None:

@@ -33,6 +33,7 @@ def find_standbys() -> set[int]:
     return found
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.parametrize(
     "role",
     [

@@ -211,6 +211,7 @@ def test_revocation_ends_open_streams_everywhere(guarded: RunningService, admin:
         assert next(iter(other)).query_id == "kept"
 
 
+@pytest.mark.takes_turns
 def test_an_expired_token_ends_its_streams(guarded: RunningService, admin: Client) -> None:
     expires = time.time_ns() // 1_000_000 + 3000
     _, token = admin.create_token(scopes=["subscribe"], expires_ms=expires)
@@ -375,6 +376,7 @@ def test_a_service_that_nobody_can_call_says_so(
         assert "token create --data-dir" in caplog.text
 
 
+@pytest.mark.takes_turns
 def test_strangers_hold_no_thread(guarded: RunningService, admin: Client) -> None:
     """Calls that never send their message: refused at once, or few and ended soon; they keep
     nobody else out."""

@@ -50,6 +50,7 @@ def run(target: str, *arguments: str, code: int = 0, stdin: str = "") -> list[An
     return [json.loads(line) for line in (done.stdout or done.stderr).splitlines()]
 
 
+@pytest.mark.takes_turns
 def test_queries_and_matches(served: str, tmp_path: Path) -> None:
     area, queries, posts = (tmp_path / name for name in ("a.json", "q.jsonl", "p.csv"))
     area.write_text(json.dumps({"type": "Polygon", "coordinates": [RING]}))
@@ -101,6 +102,7 @@ print(found[0], asyncio.run(count()))
     assert done.stdout == "e ['e']\n", done.stderr
 
 
+@pytest.mark.takes_turns
 def test_the_state_of_the_service(served: str, tmp_path: Path) -> None:
     assert run(served, "status")[0]["live_queries"] >= 1
     deadline = time.monotonic() + 30
@@ -129,6 +131,7 @@ def test_the_state_of_the_service(served: str, tmp_path: Path) -> None:
     assert "migrations" in json.loads(done.stdout)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("command", ["status", "list", "migrations"])
 def test_short_commands_take_little_cpu(served: str, command: str) -> None:
     """With everything installed; the least of three runs, on an idle machine 0.3 s."""

@@ -97,6 +97,7 @@ def test_a_full_budget_refuses_by_name_and_small_ones_pass(
     assert gate.held_bytes == 0
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("method", ["Publish", "PublishStream"])
 def test_a_refusal_is_told_before_the_deadline(
     service: RunningService, gate: PublishGate, monkeypatch: pytest.MonkeyPatch, method: str

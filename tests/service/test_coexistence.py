@@ -41,6 +41,7 @@ def client(service: RunningService) -> Iterator[Client]:
         yield found
 
 
+@pytest.mark.takes_turns
 def test_the_old_plan_goes_by_itself_once_few_queries_are_its_own(client: Client) -> None:
     world = World(client)
     world.insert(40)
@@ -141,6 +142,7 @@ def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -
         assert run(service, "apply", *wrong).exit_code == 2
 
 
+@pytest.mark.takes_turns
 def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ print(json.dumps([left, twice, sorted(cold), late]))
 """
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("index", INDEX_NAMES)
 def test_kernels_are_compiled_for_one_type_and_before_the_start(
     index: str, root: Path, tmp_path: Path

@@ -226,6 +226,7 @@ CASES: dict[str, tuple[Series, Series, dict[str, str]]] = {
 AT = {"Ps2streamReplacedOften": "45m", "Ps2streamMigrationStuck": "45m"}
 
 
+@pytest.mark.takes_turns
 def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     assert CASES.keys() == {alert.name for alert in ALERTS}
     bare = re.sub(r"        annotations:\n.*\n.*\n.*\n", "", rules())
@@ -250,6 +251,7 @@ def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     promtool("test", "rules", tmp_path / "tests.yml")
 
 
+@pytest.mark.takes_turns
 def test_a_prometheus_server_has_what_the_dashboard_asks_for(tmp_path: Path) -> None:
     port = free_port()
     settings = Settings(
@@ -290,6 +292,7 @@ def test_a_prometheus_server_has_what_the_dashboard_asks_for(tmp_path: Path) -> 
         assert {rule["health"] for rule in judged.values()} <= {"ok", "unknown"}
 
 
+@pytest.mark.takes_turns
 def test_the_dashboard_is_of_grafanas_schema(tmp_path: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:

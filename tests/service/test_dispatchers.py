@@ -69,6 +69,7 @@ def test_a_new_dispatcher_serves_all_calls(service: RunningService, client: Clie
     assert sorted(names) == ["dispatcher-0", "dispatcher-1", "dispatcher-2"]
 
 
+@pytest.mark.takes_turns
 def test_a_repeat_gets_the_first_answer_wherever_its_producer_went(
     service: RunningService, client: Client
 ) -> None:

@@ -75,6 +75,7 @@ FEWER: dict[ModuleType, dict[str, Any]] = {
 """Of what an experiment repeats, so much that each path is taken."""
 
 
+@pytest.mark.takes_turns
 @pytest.mark.slow
 @pytest.mark.parametrize("name", marked(HERE))
 def test_an_experiment_prints_rows_and_verdicts_and_draws(
@@ -98,6 +99,7 @@ def test_an_experiment_prints_rows_and_verdicts_and_draws(
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.takes_turns(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBSCRIPTIONS)
 def test_an_experiment_on_subscriptions_prints_rows_and_verdicts(name: str, tmp_path: Path) -> None:
@@ -111,6 +113,7 @@ def test_an_experiment_on_subscriptions_prints_rows_and_verdicts(name: str, tmp_
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", marked(KEYED))
 def test_an_experiment_on_keyed_streams_prints_rows_and_verdicts(
@@ -138,6 +141,7 @@ CALM = 1_000.0
 much once it has other work, and then no worker reports its load within a period."""
 
 
+@pytest.mark.takes_turns(1)
 @pytest.mark.slow
 def test_a_service_moves_by_each_algorithm_and_loses_nothing() -> None:
     settings = ExperimentSettings(
@@ -159,6 +163,7 @@ def test_a_service_moves_by_each_algorithm_and_loses_nothing() -> None:
         assert "WRONG" not in report.text()
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.slow
 def test_the_shared_posts_are_used_when_they_are_there(
     tweets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

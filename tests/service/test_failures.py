@@ -54,6 +54,7 @@ def test_what_a_closed_subscription_took_does_not_come_again_after_a_restart(
             assert matches.next(60).object_id == "new"
 
 
+@pytest.mark.takes_turns
 def test_a_full_disk_is_unavailable_and_loses_nothing(tmp_path: Path) -> None:
     with (
         running(tmp_path) as (target, disk, _),
@@ -149,6 +150,7 @@ def test_nobody_listens_until_the_backlog_is_full(tmp_path: Path) -> None:
         assert lost == matches.missed == 40 - pairs
 
 
+@pytest.mark.takes_turns
 def test_a_slow_subscriber_sees_a_gap_and_holds_nobody_up(tmp_path: Path) -> None:
     with running(tmp_path) as (target, _, _), Client(target) as client:
         client.insert("slow", "word", session="slow")
@@ -275,6 +277,7 @@ def test_streams_that_never_speak_keep_no_threads(tmp_path: Path) -> None:
             channel.close()
 
 
+@pytest.mark.takes_turns
 def test_a_bulk_insert_lives_through_a_restart(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

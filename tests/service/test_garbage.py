@@ -21,6 +21,8 @@ from ps2stream.config import Settings
 from ps2stream.service.gate import PublishGate
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
+pytestmark = pytest.mark.takes_turns
+
 CALLS = 16
 SIZE_BYTES = 2_000_000
 

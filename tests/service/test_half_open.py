@@ -234,6 +234,7 @@ def test_a_connection_that_does_not_speak_is_closed(
         serving.stop(0)
 
 
+@pytest.mark.takes_turns
 def test_a_connection_that_has_spoken_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     options = dict(server.OPTIONS) | {"grpc.server_handshake_timeout_ms": 1000}
     monkeypatch.setattr(server, "OPTIONS", [*options.items()])

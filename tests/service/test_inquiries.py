@@ -60,6 +60,7 @@ def in_truth(expression: str, region: Region, thing: tuple[str, float, float]) -
     return naive.matches(query, naive.Obj(lon, lat, text))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(4))
 def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
     """The verdict is that of the definition, and the worker named the one that owns the unit."""

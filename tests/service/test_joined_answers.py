@@ -78,6 +78,7 @@ def test_a_refused_batch_ends_the_stream_after_the_answers_before_it(target: str
     assert found == 41
 
 
+@pytest.mark.takes_turns
 def test_the_client_yields_a_receipt_for_each_batch(target: str) -> None:
     batches = [[{"lon": 1.0, "lat": 1.0, "text": f"client {i}"}] for i in range(MANY)]
     with Client(target) as client:

@@ -56,6 +56,7 @@ class Story:
         client.publish(rows)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(2))
 def test_matches_are_those_of_brute_force(seed: int, tmp_path: Path) -> None:
     story, found = Story(seed), set[tuple[str, str]]()

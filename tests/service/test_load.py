@@ -121,6 +121,7 @@ def test_loads_say_who_has_to_do_what_where(client: Client) -> None:
     assert hottest["bytes"] > 0
 
 
+@pytest.mark.takes_turns
 def test_rebalance_moves_what_it_said_and_loses_no_match(client: Client) -> None:
     insert_all(client)
     measured(client, 2)
@@ -251,6 +252,7 @@ def dear(tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.takes_turns
 def test_a_cell_that_is_too_hot_for_one_worker_is_split_by_itself(dear: dict[str, Any]) -> None:
     settings = Settings(**dear, adjust="local")
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:

@@ -45,6 +45,7 @@ def client(service: RunningService) -> Iterator[Client]:
         yield found
 
 
+@pytest.mark.takes_turns
 def test_every_plan_delivers_what_brute_force_finds(
     service: RunningService, client: Client
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MOVES = 15
 
@@ -17,5 +19,6 @@ def count_moves() -> int:
     return int(json.loads(out)["moves"])
 
 
+@pytest.mark.takes_turns
 def test_an_object_moves_between_rooms_fifteen_times_at_most() -> None:
     assert 0 < count_moves() <= MOST_MOVES

@@ -51,6 +51,7 @@ def test_a_plan_from_a_running_service(client: Client, target: str, tmp_path: Pa
     assert shown["made"]["algorithm"] == "hybrid"
 
 
+@pytest.mark.takes_turns
 def test_a_running_service_takes_the_plan_that_was_made_from_it(tmp_path: Path) -> None:
     """The tutorial's way: no --base, no --grid-bits, no --workers."""
     settings = Settings(

@@ -150,6 +150,7 @@ def test_queries_are_posted_under_what_is_rarest_in_the_sample(tmp_path: Path) -
         assert 0 < checks[0] < checks[1] / 10
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("index", ["gi2-radix", "gi2-flat"])
 def test_matches_are_those_of_brute_force(index: str, tmp_path: Path) -> None:
     rng = random.Random(f"{index} 1")

@@ -75,6 +75,7 @@ class MatchReader:
             matches.next(timeout=0.5)
 
 
+@pytest.mark.takes_turns
 def test_a_restart_takes_the_new_grid_and_delivers_what_brute_force_finds(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.takes_turns
 def test_a_kill_loses_and_doubles_nothing(settings: Settings) -> None:
     """SIGKILL after objects were accepted: what was not delivered then is, under the new grid."""
     reader, described = MatchReader(), settings.model_dump_json(exclude_unset=True)

@@ -105,6 +105,7 @@ def test_a_repeat_gets_the_first_answer_and_replaces_nothing(client: Client, man
     assert [q.id for q in client.list("a")] == []
 
 
+@pytest.mark.takes_turns
 def test_every_object_meets_exactly_one_of_two(client: Client) -> None:
     """Both match all that is published while one replaces the other."""
     client.insert("one", "flood", HERE, session="one")

@@ -34,6 +34,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.takes_turns
 def test_a_guarded_service_finds_a_better_plan_and_leaves_the_old_one(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("server")

@@ -186,6 +186,7 @@ def test_a_plan_with_replicated_units_cannot_coexist(
     assert client.migrations().state == "none"
 
 
+@pytest.mark.takes_turns
 def test_replicated_units_are_ended_by_hand(
     service: RunningService, client: Client, plan: Path, root: Path, tmp_path: Path
 ) -> None:

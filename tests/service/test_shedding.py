@@ -100,6 +100,7 @@ def posts(kind: str) -> list[dict[str, Any]]:
     return [{"id": f"{kind}{i}", "lon": 0, "lat": 0, "text": TEXT} for i in range(OBJECTS)]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("rank", ["consensus", "subscription"])
 def test_accepted_objects_lose_matches_and_durable_ones_none(
     tmp_path: Path, rank: Literal["consensus", "subscription"]

@@ -65,6 +65,7 @@ def test_verbose_gives_every_counter_a_meaning(client: Client, target: str) -> N
         assert len(row.split("  ", 1)[1].split(maxsplit=1)) == 2, f"without a meaning: {row}"
 
 
+@pytest.mark.takes_turns
 def test_an_unhealthy_service_says_why(
     service: RunningService, client: Client, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def is_gone(client: Client, id: str) -> bool:
     return False
 
 
+@pytest.mark.takes_turns
 def test_a_query_ends_by_itself(client: Client) -> None:
     end = datetime.now(UTC) + timedelta(seconds=5)  # four calls are made before, maybe slowly
     lsn = client.insert("brief", "flood", until=end)

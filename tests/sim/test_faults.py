@@ -7,7 +7,7 @@ import pytest
 from tests.sim.bugs import BUGS
 from tests.sim.run import run
 from tests.sim.scenario import GROWN, SCALED, SHRUNK, UNCONTROLLED
-from tests.support.shortening import IS_SHORT, choose_first
+from tests.support.shortening import choose_first
 
 PATIENCE = 200
 # A seed that finds each; should a change of the code shift it, others are tried.
@@ -123,16 +123,16 @@ FOUND_BY = {
     "a_state_that_was_taken_is_sent_again": 320_595,
     "reports_of_unknown_mergers_are_taken": 310_299,
 }
-PLANTED = list(FOUND_BY)[:: 3 if IS_SHORT else 1]
-"""Those that are planted: in CI every third, of each room some."""
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", choose_first((107, UNCONTROLLED + 1, 4, 21), 2))
 def test_a_seed_plays_alike_every_time(seed: int) -> None:
     assert run(seed) == run(seed)
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.takes_turns
+@pytest.mark.parametrize("name", FOUND_BY)
 def test_a_deliberate_bug_is_found(name: str) -> None:
     assert name in BUGS
     seeds = [FOUND_BY[name], *range(PATIENCE)]

@@ -65,6 +65,7 @@ DEATHS = choose_first(((0, 0), (1, 30), (2, 0)), 1)
 """At which of the times that a step is taken somebody dies, and how many ms after it."""
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
 def test_a_death_at_every_step(role: str, step: str) -> None:
@@ -78,6 +79,7 @@ def test_a_death_at_every_step(role: str, step: str) -> None:
     assert died
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("step", [*STEPS, "emptied"])
 @pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
 def test_a_death_at_every_step_of_a_departure(role: str, step: str) -> None:

@@ -27,6 +27,8 @@ from tests.sim.run import play, run
 from tests.sim.scenario import Event, Scenario, scenario
 from tests.support.shortening import IS_SHORT, choose_first
 
+pytestmark = pytest.mark.takes_turns
+
 STEPS = {
     False: (PlanStep.BEGIN, PlanStep.SWITCH, PlanStep.FINISH),
     True: (PlanStep.APART, PlanStep.UNITE, PlanStep.SWITCH),
@@ -121,6 +123,7 @@ def killed(
     return found.violations, steps
 
 
+@pytest.mark.every_turn
 def test_a_restart_after_a_move_goes_on_from_the_snapshots() -> None:
     script = with_a_move(a_seed(), False)
     topology = dataclasses.replace(script.topology, snapshot_s=0.1)

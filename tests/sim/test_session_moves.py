@@ -80,6 +80,7 @@ def killed(
     return wrong, seen
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("step", STEPS, ids=["recorded", "numbers", "arrived", "left"])
 @pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
 def test_a_death_at_every_step(role: str, step: object) -> None:

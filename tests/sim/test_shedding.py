@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from ps2stream.dispatcher import machine, shedding
 from ps2stream.dispatcher.publications import PublicationPipeline
@@ -74,6 +75,7 @@ def shed(seed: int) -> Result:
     return play(under_overload(seed))
 
 
+@pytest.mark.takes_turns(0)
 def test_what_is_lost_was_shed_and_every_session_received_notice() -> None:
     with soon_overloaded() as notices:
         failed = {seed: found for seed in SEEDS if (found := shed(seed).violations)}
@@ -93,12 +95,14 @@ def test_durable_objects_that_are_shed_are_found() -> None:
         assert any(shed(seed).violations for seed in SEEDS)
 
 
+@pytest.mark.takes_turns(1)
 def test_a_loss_without_a_notice_is_found() -> None:
     """The deliberate bug: nothing is announced."""
     with soon_overloaded(), mock.patch.object(LoadShedding, "has_notice", False):
         assert any(shed(seed).violations for seed in SEEDS)
 
 
+@pytest.mark.takes_turns(2)
 def test_sampled_objects_that_are_shed_are_found() -> None:
     """The deliberate bug: the sample is shed, too."""
     prepare = LoadShedding.prepare

@@ -86,6 +86,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("engine", ["numpy", "spark"])
 @pytest.mark.parametrize(("name", "content", "message"), REFUSED, ids=[r[0] for r in REFUSED])
 @pytest.mark.usefixtures("folder")
@@ -112,6 +113,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("engine", ["numpy", "spark"])
 @pytest.mark.parametrize(("name", "content", "message"), ASKED, ids=[r[0] for r in ASKED])
 @pytest.mark.usefixtures("folder")
@@ -159,6 +161,7 @@ ODD = [
 ]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("name", "options", "warning"), ODD, ids=[o[0] for o in ODD])
 @pytest.mark.usefixtures("folder")
 def test_odd_samples_are_planned_with_a_warning(
@@ -188,6 +191,7 @@ def test_odd_samples_are_planned_with_a_warning(
     assert CliRunner().invoke(main, ["plan", "show", "plan.json"]).exit_code == 0
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("engine", ["numpy", "spark"])
 def test_files_of_several_formats_are_one_sample(
     spark: SparkSession, folder: Path, engine: str
@@ -205,6 +209,7 @@ def test_files_of_several_formats_are_one_sample(
     assert engine == "numpy" or found["collected"]["postings"] == found["sample"]["units"]
 
 
+@pytest.mark.takes_turns
 def test_a_folder_of_parquet_is_for_spark(spark: SparkSession, folder: Path) -> None:
     rows = pa.table({"text": ["flood"] * 5, "lon": [8.0] * 5, "lat": [47.0] * 5})
     pq.write_table(rows, "nothing.parquet/part-0.parquet")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ps2stream.planner.candidates import choose_plan, score_locally
 from ps2stream.planner.job import sample_of
 from ps2stream.planner.spark_candidates import score_by_spark
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.takes_turns(2)
 def test_scores_and_plan_are_those_of_one_process(spark: SparkSession) -> None:
     jobs = [dataclasses.replace(job, grid=GRID, refine=False) for job in some_jobs()[:3]]
     local, remote = (

@@ -75,6 +75,7 @@ def no_spark() -> SparkSession:
     raise AssertionError("no session is needed")
 
 
+@pytest.mark.takes_turns(0)
 def test_each_object_is_there_once_and_words_are_counted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_each_object_is_there_once_and_words_are_counted(
     world.writer.close()
 
 
+@pytest.mark.takes_turns(1)
 def test_withdrawn_objects_are_removed(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "archive"
     world = ArchivedWorld(path, 5)
@@ -197,6 +199,7 @@ def test_withdrawn_objects_are_removed(spark: SparkSession, tmp_path: Path) -> N
     world.writer.close()
 
 
+@pytest.mark.takes_turns(2)
 def test_what_is_withdrawn_of_a_dispatcher_that_has_left_is_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def write_plain(path: Path, first: int, rows: int = 9000, changed: int = -1) -> 
     pq.write_table(pa.table(columns), path, row_group_size=1000)
 
 
+@pytest.mark.takes_turns(1)
 def test_arrow_publishes_the_same_posts_as_spark(
     spark: SparkSession,
     target: str,
@@ -241,6 +242,7 @@ def test_what_arrow_cannot_read_is_said(
     assert problem in found
 
 
+@pytest.mark.takes_turns(2)
 def test_rows_of_one_id_are_published_once(
     spark: SparkSession,
     target: str,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
+@pytest.mark.takes_turns(0)
 def test_spark_decides_as_numpy_does(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     settings = Settings(

@@ -71,6 +71,7 @@ def test_a_stream_is_published_and_a_repeated_batch_is_recognised(
         publish_stream(posts, target, name="bad", checkpoint=str(tmp_path / "bad"))
 
 
+@pytest.mark.takes_turns(1)
 def test_a_session_is_read_once_over_restarts_and_acknowledged(
     spark: SparkSession,
     target: str,

@@ -60,6 +60,7 @@ def test_spark_submit_runs_the_same_job(root: Path, tmp_path: Path) -> None:
     assert found["numpy"] == found["spark"]
 
 
+@pytest.mark.takes_turns(1)
 def test_spark_submit_runs_a_pipeline(
     root: Path, tmp_path: Path, target: str, client: Client
 ) -> None:

@@ -93,6 +93,7 @@ def planned(
     return found[0]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_and_hostile_samples(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """One of them by the algorithm that needs the rows, one with most units summed by cell."""
@@ -113,6 +114,7 @@ def test_random_and_hostile_samples(spark: SparkSession, tmp_path: Path, seed: i
     assert len(made["predicted"]["loads"]) == 3
 
 
+@pytest.mark.takes_turns
 def test_formats_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     rows, asked = objects(rng, 300), queries(rng, 40)
@@ -140,6 +142,7 @@ def test_formats_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert plans["jsonl"] == plans["csv"] == plans["parquet"]
 
 
+@pytest.mark.takes_turns
 def test_one_point_no_queries_and_queries_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     here = [{"text": "flood river", "lon": 8.5, "lat": 47.4, "ts": i} for i in range(700)]
     point = jsonl(tmp_path / "point.jsonl", here)
@@ -191,6 +194,7 @@ def test_bad_parquet_values_and_types(spark: SparkSession, tmp_path: Path) -> No
                 job.run(job.PlanJob([str(path)], [], engine=kind))
 
 
+@pytest.mark.takes_turns
 def test_bad_queries(spark: SparkSession, tmp_path: Path) -> None:
     posts = jsonl(tmp_path / "o.jsonl", objects(np.random.default_rng(1), 10))
     for row, message in (
@@ -205,6 +209,7 @@ def test_bad_queries(spark: SparkSession, tmp_path: Path) -> None:
                 job.run(job.PlanJob([posts], [asked], engine=kind))
 
 
+@pytest.mark.takes_turns
 def test_the_sample_of_a_service(spark: SparkSession, tmp_path: Path) -> None:
     settings = Settings(
         runtime="local", port=0, workers=1, dispatchers=2, data_dir=tmp_path / "data",
@@ -232,6 +237,7 @@ def test_the_sample_of_a_service(spark: SparkSession, tmp_path: Path) -> None:
     assert made["sample"]["objects"] == sum(map(len, posts)) < 450
 
 
+@pytest.mark.takes_turns
 def test_more_units_than_the_limit_stay_with_the_executors(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +263,7 @@ def test_more_units_than_the_limit_stay_with_the_executors(
         assert found.collected.get("rest", 0) <= found.stats.cells
 
 
+@pytest.mark.takes_turns
 def test_ten_times_the_rows_collect_no_more(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

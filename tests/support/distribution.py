@@ -7,13 +7,13 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 LONGEST = (
     "tests/ray/test_chaos.py",
+    "tests/hosts",
     "tests/packaging",
     "tests/spark",
     "tests/map/test_page.py",
     "tests/sim/test_moves.py",
     "tests/service/test_experiments.py",
     "tests/ray/test_service.py",
-    "tests/hosts",
     "tests/properties/test_partitions.py",
     "tests/connectors/test_kafka.py",
     "tests/sim/test_faults.py",

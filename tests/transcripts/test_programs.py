@@ -17,6 +17,8 @@ from ps2stream.cli import main
 from ps2stream.client.client import Client
 from tests.support.starting import HEARS_INTERRUPTS
 
+pytestmark = pytest.mark.takes_turns
+
 
 def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
     command = ["serve", "--runtime", "local", "--data-dir", str(folder), "--json", *options]

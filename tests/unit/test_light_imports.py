@@ -98,6 +98,7 @@ def test_summaries_are_the_first_sentences_of_the_commands() -> None:
     } == SUMMARIES
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("command", CLIENT_COMMANDS)
 def test_client_commands_load_with_little(command: str) -> None:
     done = run_cli(command, "--help")

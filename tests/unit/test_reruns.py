@@ -83,6 +83,7 @@ def test_unit():
 """
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("processes", [(), ("-n", "2", "--dist", "loadfile")], ids=["one", "two"])
 def test_what_is_tried_twice_is_told_and_counts_once(
     root: Path, tmp_path: Path, processes: tuple[str, ...]

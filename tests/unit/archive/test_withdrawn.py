@@ -152,6 +152,7 @@ class Killed(Exception):
     """The process ends here."""
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", choose_first(range(12), 4))
 def test_lines_go_when_no_file_needs_them_whoever_is_killed(
     open_world: Open, monkeypatch: pytest.MonkeyPatch, seed: int

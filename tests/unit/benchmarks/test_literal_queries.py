@@ -51,6 +51,7 @@ def test_a_third_of_the_share_each_has_a_phrase_a_prefix_and_not() -> None:
     assert (make_both().plain.interests.rect == make_load().interests.rect).all()
 
 
+@pytest.mark.takes_turns
 def test_a_twin_holds_for_about_as_many_texts() -> None:
     texts = [
         ANALYZER.text_words(t)

@@ -12,6 +12,8 @@ from ps2stream.benchmarks.peers.fences import find_pairs, make_fences, run_fence
 from ps2stream.benchmarks.peers.java import compile_peer, run_java_peer, run_passes
 from ps2stream.errors import InvalidArgument
 
+pytestmark = pytest.mark.takes_turns
+
 
 @pytest.fixture(scope="module")
 def searches() -> SavedSearches:

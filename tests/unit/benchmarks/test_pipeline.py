@@ -48,6 +48,7 @@ def test_variants_are_compared_with_the_first_of_the_same_round() -> None:
     }
 
 
+@pytest.mark.takes_turns
 def test_two_levels_between_two_runs_of_a_yardstick(tmp_path: Path) -> None:
     script = tmp_path / "engine.py"
     script.write_text(
@@ -72,6 +73,7 @@ def test_two_levels_between_two_runs_of_a_yardstick(tmp_path: Path) -> None:
     assert found["verified"]["wrong"] == 0
 
 
+@pytest.mark.takes_turns
 def test_queries_with_literals_beside_their_twins() -> None:
     found = run_pipeline(
         queries=300, seconds=0.3, batches=(100,), workers=(1,), runtime="local", literals=0.5

@@ -36,6 +36,7 @@ def engine_of(predicates: QueryPredicates | None, index: IndexName = "gi2-radix"
     return engine
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("index", ["gi2-radix", "gi2-flat"])
 @pytest.mark.parametrize(
     ("kind", "values", "share"),
@@ -75,6 +76,7 @@ def test_rows_with_predicates_are_those_of_the_compiler(kind: PredicateKind, val
         assert rows.post.tolist() == compiled.post.tolist()
 
 
+@pytest.mark.takes_turns
 def test_a_run_compares_with_the_queries_as_they_were() -> None:
     found = run_engine(queries=1_000, runs=1, predicates="range", values=9)
     assert found["verified"]["different"] == 0

@@ -21,6 +21,7 @@ def make_load(name: str) -> Workload:
     return make(name, "q1", 8_000, 1_000, 4 * BATCH, 1, ANALYZER)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["synthetic", "yardstick"])
 @pytest.mark.parametrize(("kind", "values", "share"), [("range", 500, 0.25), ("equal", 2, 0.25)])
 def test_wider_regions_make_up_for_predicates(

@@ -24,6 +24,7 @@ def engine_of(shares: Shares) -> IndexEngine:
     return IndexEngine(variants, ANALYZER, OBJECTS, INDEXES["gi2-radix"])
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("shares", [Shares(negated=1.0), Shares(circles=1.0), Shares(polygons=1.0),
                                     Shares(0.5, 0.4, 0.4)], ids=str)  # fmt: skip
 def test_an_index_finds_what_the_variants_say(shares: Shares) -> None:
@@ -40,6 +41,7 @@ def test_an_index_finds_what_the_variants_say(shares: Shares) -> None:
     assert plain.differences(ANALYZER, BATCH, 1) > 0
 
 
+@pytest.mark.takes_turns
 def test_a_new_region_has_the_area_of_the_old_one() -> None:
     rect = LOAD.interests.rect[:200]
     area = (rect[:, 2] - rect[:, 0]) * (rect[:, 3] - rect[:, 1])

@@ -93,6 +93,7 @@ def test_requests_go_to_the_sequencer_and_loads_are_the_controllers() -> None:
     assert not future.done()
 
 
+@pytest.mark.takes_turns
 def test_nothing_is_estimated_before_the_first_object() -> None:
     of = EdgeOfMachine()
     query = query_rows([Row((7,), (0,), (EAST,), lsn=1, handle=1)])

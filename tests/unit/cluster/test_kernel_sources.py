@@ -89,6 +89,7 @@ def test_code_is_removed_when_what_it_was_made_from_has_changed(
     assert not (code / MARKER).exists()
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     "program",
     [

@@ -65,6 +65,7 @@ def test_each_value_makes_a_candidate_where_it_is_heeded() -> None:
     assert [one.refine for one in list_candidates(PlanJob(), alone)] == [True]
 
 
+@pytest.mark.takes_turns
 def test_the_candidates_are_shown_and_the_plan_is_that_of_the_best(tmp_path: Path) -> None:
     options = ("--algorithm", "hash,hybrid-paper,hybrid", "--delta", "0.2,0.7")
     done = plan(tmp_path, *options, "--json")

@@ -33,6 +33,7 @@ def init(_temp_dir, **_):
 """
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_while_ray_starts_ends_at_once_and_leaves_nothing(
     number: int, tmp_path: Path, root: Path

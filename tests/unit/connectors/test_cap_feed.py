@@ -165,6 +165,7 @@ def is_satisfied(query: str, text: str, attributes: tuple[tuple[str, Any], ...])
     return naive.satisfied(query, text, dict(attributes))
 
 
+@pytest.mark.takes_turns
 def test_words_are_repeated_once_and_not_without_end(made: CapWorld) -> None:
     first = made.convert(alert(info(area(SQUARE))))
     same = made.convert(alert(info(area(SQUARE)), id="a2", kind="Update", more=referring("a1")))

@@ -283,6 +283,7 @@ def owned(rows: QueryRows, plan: H1) -> set[tuple[int, int, int, int]]:
     return holders(Gridt(plan, GRID), rows)
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_a_move_and_two_plans_that_coexist(data: st.DataObject) -> None:

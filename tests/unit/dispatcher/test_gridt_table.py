@@ -33,6 +33,7 @@ def full(gridt: Gridt, rng: np.random.Generator) -> QueryTags:
     return QueryTags(np.arange(FULL + 1), cell, term, gridt.h1.owners(cell, term), term)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(6))
 def test_units_go_one_by_one_and_come_again_and_none_is_hidden(seed: int) -> None:
     rng = np.random.default_rng(seed)

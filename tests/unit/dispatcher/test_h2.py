@@ -88,6 +88,7 @@ def test_a_table_that_was_filled_is_trimmed_and_then_grows_by_less() -> None:
     assert counts.nbytes <= 16 * len(counts)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_part_grows_seldom_where_it_is_known_what_comes(
     repeats: int, monkeypatch: pytest.MonkeyPatch

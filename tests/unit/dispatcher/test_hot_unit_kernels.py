@@ -32,6 +32,7 @@ def test_stored_queries_are_counted_by_cell_and_by_word(seed: int) -> None:
     assert by_word.tolist() == [int(count[bits == w].sum()) for w in words]
 
 
+@pytest.mark.takes_turns(1)
 @pytest.mark.parametrize("seed", range(10))
 def test_keys_are_those_of_the_units_that_are_met(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -107,6 +107,7 @@ def test_postings_are_those_of_the_owners(seed: int) -> None:
     assert postings.tolist() == expected.tolist()
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.parametrize("seed", range(6))
 def test_objects_go_where_the_twin_sends_them(seed: int) -> None:
     """Objects without terms, with many, and with terms that begin anywhere in the column."""

@@ -11,6 +11,7 @@ from ps2stream.dispatcher import object_kernels as kernels
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 
 
+@pytest.mark.takes_turns(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_objects_are_taken_as_by_the_twin(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -63,6 +63,7 @@ def test_many_small_batches_of_a_second_are_kept_together() -> None:
     assert len(reservoir) == 2 * n
 
 
+@pytest.mark.takes_turns
 def test_small_batches_have_the_same_chance_as_large_ones() -> None:
     """Also where the chance changes between the batches of a second."""
     kept = np.zeros(4)

@@ -13,6 +13,7 @@ from ps2stream.experiments.sweep import SweepCondition, swept
 from tests.support.small_experiments import SMALL
 
 
+@pytest.mark.takes_turns
 def test_other_draws_and_costs_are_held_against_the_goals(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from ps2stream.experiments import hot
 
 
+@pytest.mark.takes_turns
 def test_a_point_is_replicated_and_the_workers_are_balanced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

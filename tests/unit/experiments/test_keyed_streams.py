@@ -45,6 +45,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", NAMES)
 def test_a_short_run_has_rows_verdicts_and_a_picture(
     name: str, folder: Path, tmp_path: Path

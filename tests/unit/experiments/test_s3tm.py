@@ -31,6 +31,7 @@ def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shed_accuracy, "ENOUGH", 10)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", NAMES)
 def test_a_short_run_has_rows_verdicts_and_a_picture(name: str, tmp_path: Path) -> None:
     report = run(name, SMALL)
@@ -43,6 +44,7 @@ def test_a_short_run_has_rows_verdicts_and_a_picture(name: str, tmp_path: Path) 
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["salb-spread", "shed-accuracy"])
 def test_runs_with_one_seed_are_the_same(name: str) -> None:
     few = dataclasses.replace(SMALL, workers=(4,))

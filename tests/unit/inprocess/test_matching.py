@@ -169,6 +169,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.takes_turns
 def test_processes_end_with_the_one_that_forked_them(root: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLED],

@@ -37,6 +37,7 @@ HEAVY = {
 }  # fmt: skip
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy_objects_come_in_smaller_batches(name: str, tmp_path: Path) -> None:
     table = HEAVY[name]()
@@ -52,6 +53,7 @@ def test_heavy_objects_come_in_smaller_batches(name: str, tmp_path: Path) -> Non
     assert pa.Table.from_batches(list_batches(path)).to_pydict() == columns
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["long_attributes", "many_attributes", "payloads"])
 def test_objects_with_many_bytes_of_attributes_are_matched(name: str) -> None:
     found = match([("all", "flood"), ("one", "flood AND 8191")], HEAVY[name](), processes=1)

@@ -75,6 +75,7 @@ def test_characters_alone_and_between_letters() -> None:
     assert_equal_to_the_definition([f"{c} a{c}b{c} 1{c}2" for c in sorted(some)])
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("folding", FOLDINGS)
 def test_characters_that_are_folded_by_choice(folding: str) -> None:
     chosen = frozenset([folding])

@@ -96,6 +96,7 @@ def make_source(rng: random.Random) -> str:
     return joint.join(items)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("analysis", [PLAIN, FOLDED, STEMMED, STOPPED])
 def test_random_sources_give_what_the_parser_gives(analysis: Analysis) -> None:
     rng = random.Random(str(analysis))

@@ -250,6 +250,7 @@ plain_rows = st.tuples(
 ).map(lambda p: p[1].join(p[0]))
 
 
+@pytest.mark.takes_turns
 @given(st.lists(st.one_of(sources, source_of(st.sampled_from(LITERALS)), plain_rows), max_size=6))
 @settings(max_examples=400, deadline=None)
 def test_the_kernel_compiles_as_the_parser(rows: list[str]) -> None:

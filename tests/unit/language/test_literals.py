@@ -160,6 +160,7 @@ def test_the_notes_of_queries_are_their_watched_literals() -> None:
     assert [column.tolist() for column in some] == [[7], [2], [5], areas, [WORLD]]
 
 
+@pytest.mark.takes_turns
 def test_the_boxes_of_queries_with_literals_are_those_that_points_are_found_in() -> None:
     rng = random.Random(4)
     regions: list[Region] = [REGIONS[2], REGIONS[5], Circle(179.99, 0, 50), REGIONS[7]]

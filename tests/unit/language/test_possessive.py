@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOMS = (
     "benchmarks", "controller", "dispatcher", "experiments", "merger", "planner", "sequencer",
     "workers",
@@ -18,6 +20,7 @@ IMPORT = re.compile(r"^\s*import .*\bre\b", re.MULTILINE)
 FIELD = re.compile(r"(?<!\{)\{\w[^{}]*\}(?!\})")
 
 
+@pytest.mark.takes_turns
 def test_no_pattern_of_re_is_possessive(root: Path) -> None:
     found = [
         f"{path.relative_to(root)}:{line}: {pattern}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def ragged(parts: list[bytes]) -> tuple[I64, U8]:
     return off, np.frombuffer(b"".join(parts), np.uint8)
 
 
+@pytest.mark.takes_turns
 @given(ROWS)
 def test_sources_are_those_of_the_twin(
     rows: list[tuple[RegionShape, list[float], bytes, bytes | None]],

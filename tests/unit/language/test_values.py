@@ -137,6 +137,7 @@ def split_words(words: list[int]) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.takes_turns(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_objects_are_searched_as_their_naive_twins_are(seed: int) -> None:
     rng = random.Random(seed)

@@ -14,6 +14,7 @@ from ps2stream.store.segments import SegmentLog
 from tests.support.memory_log import MemoryLog
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.integers(0, 20), max_size=60), st.data())
 def test_a_backlog_finds_and_drops(steps: list[int], data: st.DataObject) -> None:

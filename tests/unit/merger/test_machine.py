@@ -254,6 +254,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ps2stream.merger.recovery.FOLD", 8)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(40))
 def test_every_pair_once_by_number(seed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from ps2stream.merger import kernels
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 60)), max_size=150)
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None)
 @given(PAIRS)
 def test_equal_pairs_collapse_and_the_rest_is_sorted(pairs: list[tuple[int, int]]) -> None:

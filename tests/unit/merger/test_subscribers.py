@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +177,7 @@ def test_a_gap_is_not_told_before_it_is_written() -> None:
     assert max(r.clients[1].pairs) == 42
 
 
+@pytest.mark.takes_turns
 def test_a_thousand_stalled_sessions_take_little_memory(tmp_path: Path) -> None:
     """64 KiB each is promised (contract.md 6): sent some, out of credits, much behind."""
     sessions, pairs, batches = 1_000, 2, 120
@@ -223,6 +225,7 @@ def test_names_of_a_stream_without_credits_are_told_again() -> None:
     assert r.clients[1].gapless()
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_slow_clients_miss_nothing_silently(data: st.DataObject) -> None:

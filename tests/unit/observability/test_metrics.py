@@ -199,6 +199,7 @@ def test_the_documentation_has_every_metric_and_stage_as_the_table_has_it(root: 
     assert named <= {m.name for m in METRICS} | suffixed
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("watched", [False, True])
 def test_metering_and_watching_change_no_match(
     watched: bool, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ TEXT = ("hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL
 LITERAL = PartitionOptions(load="definition1")
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("workers", [1, 2, 5, 40])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ALGORITHMS)

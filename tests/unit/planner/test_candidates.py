@@ -28,6 +28,7 @@ def find_slowest(job: PlanJob) -> float:
     return float(worker_loads(sample.stats, owner, job.workers, job.options.costs).max())
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("max_units", [10**6, 50])
 def test_the_choice_is_the_best_of_all_made_one_by_one(max_units: int) -> None:
     """Also where the sample is summed by cell for all candidates but the one that needs rows."""

@@ -16,6 +16,7 @@ from ps2stream.space.grid import Grid
 from tests.support.shown_plans import shown_plan
 
 
+@pytest.mark.takes_turns
 def test_a_map_colours_and_hatches(tmp_path: Path) -> None:
     from matplotlib.image import imread
 

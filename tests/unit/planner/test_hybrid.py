@@ -56,6 +56,7 @@ def by_similarity(
     return set().union(*(by_similarity(stats, c, options, enough, depth + 1) for c in pair))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("delta", [0.3, 0.6, 0.8, 0.99])
 @pytest.mark.parametrize(("eps", "few"), [(0.001, FEW), (0.05, FEW), (0.2, FEW), (0.001, 1500)])
 def test_nodes_are_divided_until_their_words_are_alike(

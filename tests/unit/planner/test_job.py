@@ -80,6 +80,7 @@ def test_a_plan_tells_its_salt_apart_and_serves_under_any(tmp_path: Path) -> Non
     assert marks[0] != marks[1]
 
 
+@pytest.mark.takes_turns
 def test_an_unmet_sigma_is_told_once(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text('{"id": "a", "expression": "flood", "region": {"circle": [8.5, 47.4, 5]}}\n')

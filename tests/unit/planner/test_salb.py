@@ -16,6 +16,7 @@ def test_the_worked_example_of_salb() -> None:
     assert divide(found, np.arange(3), 2, 0.0, 1.0, 0.0).tolist() == [0, 1, 1]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("parts", [1, 2, 5, 70])
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 @pytest.mark.parametrize("product", [0.0, 0.3])

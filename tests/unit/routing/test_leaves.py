@@ -59,6 +59,7 @@ def owners(plan: RoutingPlan, cell: int, terms: list[str]) -> list[int]:
     return list(map(int, plan.compile(ANALYZER).owners(cells, hash_units(ANALYZER, terms))))
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=150)
 @given(plans())
 def test_h1_is_its_definition(plan: RoutingPlan) -> None:

@@ -97,6 +97,7 @@ def test_the_only_owner_of_tags_is_found(off: list[int], worker: list[int], only
     assert kernels.find_only_owner(np.array(off), np.array(worker, np.uint16)) == only
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_tags_of_queries_are_those_of_the_steps(seed: int) -> None:
     """Both kernels do at once what the grid, the expansion and H1 do one after the other."""

@@ -56,6 +56,7 @@ def test_a_delete_carries_its_insert_but_not_the_source() -> None:
         np.testing.assert_array_equal(getattr(out, name), getattr(want, name))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("bits", [8, 64])
 @settings(deadline=None, max_examples=150)
 @given(groups=st.lists(st.lists(ROWS, max_size=8), max_size=8))

@@ -42,6 +42,7 @@ def decided(
     return found, verdict
 
 
+@pytest.mark.takes_turns
 def test_sources_are_wanted_only_if_an_insert_names_a_live_query() -> None:
     assert decided([1], None)[0] == (NONE, 0)
     found, verdict = decided([2, 1, 2], None)

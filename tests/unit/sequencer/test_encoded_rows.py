@@ -56,6 +56,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None)
 @given(ROWS)
 def test_columns_are_read_in_place(rows: list[Any]) -> None:
@@ -70,6 +71,7 @@ def test_columns_are_read_in_place(rows: list[Any]) -> None:
         assert (found.dtype, found.tolist()) == (column.dtype, column.tolist())
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None)
 @given(ROWS)
 def test_frames_are_laid_out_as_they_are_encoded(rows: list[Any]) -> None:

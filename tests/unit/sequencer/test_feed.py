@@ -261,6 +261,7 @@ def step(world: World, random: Random) -> None:
             world.restart()
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seeds", [range(i, i + 25) for i in range(0, 100, 25)], ids=str)
 def test_every_reader_ends_with_what_is_true(seeds: range) -> None:

@@ -53,6 +53,7 @@ def test_rows_are_found_by_their_hashes(bits: int) -> None:
     assert table.nbytes >= 8 * len(table)
 
 
+@pytest.mark.takes_turns
 def test_a_part_grows_without_the_others() -> None:
     """So what one call moves is bounded by the records of the parts that it adds to."""
     table = HashTable()

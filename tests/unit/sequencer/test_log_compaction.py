@@ -91,6 +91,7 @@ def list_spans(store: Store) -> list[tuple[int, int]]:
     return [(batch.lsn_from, batch.lsn_to) for batch in store.replay()]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_live_survives_restarts_amid_passes(seed: int, tmp_path: Path) -> None:
     random = Random(seed)

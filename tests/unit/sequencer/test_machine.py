@@ -35,6 +35,7 @@ from tests.support.sequencing import (
 from tests.support.updates import DISPATCHERS, Row, delete, ids_of, insert, replace, update
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.lists(st.lists(ROWS, max_size=8), min_size=1, max_size=3), max_size=8), st.data()

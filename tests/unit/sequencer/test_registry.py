@@ -111,6 +111,7 @@ def as_of(rows: QueryRows, lsn: int) -> dict[int, str]:
     return out
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("bits", [8, 64])
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())

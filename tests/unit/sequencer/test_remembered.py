@@ -92,6 +92,7 @@ def test_what_is_settled_in_the_same_commit_is_passed_over() -> None:
     assert machine.lsn == 3
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_dispatchers_that_repeat_at_will_find_each_request_done_once(data: st.DataObject) -> None:

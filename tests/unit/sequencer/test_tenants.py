@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def page(machine: SequencerMachine, tenant: bytes, limit: int = 100) -> tuple[li
     return found, live
 
 
+@pytest.mark.takes_turns
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(

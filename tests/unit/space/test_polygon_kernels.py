@@ -39,6 +39,7 @@ def near_edges(rng: np.random.Generator, geometry: Geometry, n: int) -> F64:
     return np.nextafter(on, on + rng.integers(-1, 2, (n, 2)))
 
 
+@pytest.mark.takes_turns(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_decided_is_what_geos_says(seed: int) -> None:
     """Also of holes, of several parts, and near edges, where little is decided."""

@@ -97,6 +97,7 @@ def test_what_lives_is_left_in_order_and_changes_stand_alone(
     assert len(compacted) <= full + 2 * len(changes) + 1
 
 
+@pytest.mark.takes_turns
 def test_nothing_is_left_of_a_long_history_but_what_lives() -> None:
     """One batch for each update, as of a client that sends one at a time."""
     log, live = make_history(1, 1, 20_000)

@@ -82,6 +82,7 @@ def flips(files: Files) -> Iterator[tuple[str, int, Files]]:
                 yield name, at, {**files, name: bytes(bad)}
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("idle", [False, True])
 def test_every_flipped_bit(idle: bool) -> None:
     files, want = left(2, idle)

@@ -234,6 +234,7 @@ def run(seed: int, steps: int = 60) -> None:
             break
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("block", range(5))
 def test_random_runs(block: int) -> None:
     for seed in range(100 * block, 100 * block + 100):

@@ -143,6 +143,7 @@ def written_bytes() -> dict[str, bytes]:
     return disk.contents(FOLDER)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("power", [False, True])
 def test_a_write_that_ends_in_the_middle_leaves_one_or_the_other_or_none(power: bool) -> None:
     seen = set()

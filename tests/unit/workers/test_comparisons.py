@@ -162,6 +162,7 @@ def check(index: Index, queries: list[ComparingQuery], lsn: int, rng: np.random.
     return len(want)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("sampled", "divided"), [(1, 0), (1, 9), (16, 3), (64, 1024)])
 @pytest.mark.parametrize("seed", choose_first(range(3), 1))
 def test_what_compares_is_found_whatever_happened_to_the_index(

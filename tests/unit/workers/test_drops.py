@@ -15,6 +15,7 @@ from tests.support.shards import place_of, shard_of
 WORKERS = (0, 1, 2)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("make_index", [GI2, RadixGI2])
 def test_the_workers_of_a_sharded_unit_have_each_posting_once_and_find_each_pair_once(
     make_index: type[GI2 | RadixGI2],

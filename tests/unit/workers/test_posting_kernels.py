@@ -70,6 +70,7 @@ def sides(query: Query, cell: int) -> tuple[int, int, int, int]:
     return min(a for a, _ in x), max(b for _, b in x), min(a for a, _ in y), max(b for _, b in y)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(6))
 def test_postings_are_those_of_the_twin(seed: int) -> None:
     """A GENERAL posting of a conjunction carries two of its keywords, any other its own."""

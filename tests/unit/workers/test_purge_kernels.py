@@ -119,6 +119,7 @@ def find(table: U64, key: int, cell: int) -> tuple[int, int]:
     raise AssertionError("no bucket with room")
 
 
+@pytest.mark.takes_turns
 def test_slots_are_reused_but_old_postings_stay_dead(new_index: IndexFactory) -> None:
     index, rng = new_index(GRID), np.random.default_rng(3)
     held = 0

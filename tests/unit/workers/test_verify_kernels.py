@@ -44,6 +44,7 @@ def candidates(index: GI2, batch: MatchedObjects) -> list[tuple[int, int, int, i
     return out
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(8))
 def test_matches_are_those_of_the_definition(seed: int) -> None:
     rng, index = np.random.default_rng(seed), GI2(GRID)

@@ -11,6 +11,8 @@ from ps2stream.language.expression import compile_column
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.workers.indexes import INDEXES, IndexName
 
+pytestmark = pytest.mark.takes_turns(2)
+
 
 def test_rows_are_those_of_the_compiler() -> None:
     world, analyzer = lists.ComparisonWorld(300, 0.5, 3), Analyzer(Analysis(salt=3))

@@ -18,6 +18,8 @@ from ps2stream.experiments.le_subscribe.selectivity import assume_uniform
 from ps2stream.experiments.le_subscribe.workloads import W0
 from tests.support.subscriptions import draw_subscription, to_rows
 
+pytestmark = pytest.mark.takes_turns(2)
+
 SINGLE = ((0,), (1,), (2,))
 
 

@@ -29,6 +29,8 @@ from ps2stream.experiments.le_subscribe.rows import ATTRIBUTES, EQ
 from ps2stream.experiments.le_subscribe.selectivity import assume_uniform
 from tests.support.subscriptions import Predicate, draw_subscription, to_rows
 
+pytestmark = pytest.mark.takes_turns(2)
+
 
 def read_predicate(a: ClusterArrays, number: int) -> Predicate:
     tag = int(a.pred_tag[number])

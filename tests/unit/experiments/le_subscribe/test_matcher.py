@@ -22,6 +22,8 @@ from tests.support.subscriptions import (
     to_rows,
 )
 
+pytestmark = pytest.mark.takes_turns(2)
+
 EAGER = ClusteringLimits(0.05, 3, 6)
 """Thresholds at which a few hundred subscriptions make and drop tables."""
 

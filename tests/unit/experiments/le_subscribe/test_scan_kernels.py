@@ -7,6 +7,8 @@ import pytest
 
 from ps2stream.experiments.le_subscribe.scan_kernels import SPECIALISED, UNFOLD, scan_cluster
 
+pytestmark = pytest.mark.takes_turns(2)
+
 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("rows", range(SPECIALISED + 4))

@@ -77,12 +77,14 @@ def test_costs_explain_the_samples_that_they_are_fitted_to(world: StreamWorld) -
         assert whole == pytest.approx(sum(sample.cpu_us.values()), rel=0.5)
 
 
+@pytest.mark.takes_turns(0)
 def test_messages_over_tcp_cost_more_by_the_byte() -> None:
     near, far = measure_links(over_tcp=False), measure_links(over_tcp=True)
     assert near.message_us > 0
     assert far.byte_us > near.byte_us
 
 
+@pytest.mark.takes_turns(1)
 def test_a_short_model_says_what_is_full_first(measured: MeasuredCosts) -> None:
     rows = scale.model(measured, (1, 100), SETTINGS, 5_000)
     assert {row["design"] for row in rows} == set(scale.list_designs(100))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from numba import njit
 
 from ps2stream.workers.arrays import StoredRowColumns
@@ -46,6 +47,7 @@ def slots_of_leaf(index: RadixGI2, ref: int) -> list[int]:
     return out
 
 
+@pytest.mark.takes_turns
 def test_the_leaves_of_a_slot_are_found() -> None:
     """Also in trees of several levels: each leaf that is asked for holds the slot."""
     crowd = draw_crowd(np.random.default_rng(1), 4000, 5.0, 0.5)
@@ -68,6 +70,7 @@ def test_the_leaves_of_a_slot_are_found() -> None:
     assert deep > 2
 
 
+@pytest.mark.takes_turns
 def test_nothing_changes() -> None:
     crowd = draw_crowd(np.random.default_rng(1), 2000, 0.5, 0.1)
     index = RadixGI2(GRID)

@@ -102,6 +102,7 @@ def random_value(rng: np.random.Generator) -> tuple[int, bytes]:
     return int(rng.integers(1, 4)), KEYS[rng.integers(len(KEYS))]
 
 
+@pytest.mark.takes_turns(1)
 @pytest.mark.parametrize("sampled", [1, 16, 41, 64])
 def test_codes_say_only_what_is_true_of_comparisons(
     sampled: int, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +173,7 @@ def fields_of(query: Query) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.takes_turns(1)
 @pytest.mark.parametrize(
     ("parts", "posted", "described"),
     [

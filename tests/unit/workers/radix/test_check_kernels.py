@@ -68,6 +68,7 @@ def bits_of(terms: set[int]) -> int:
     return sum(1 << i for i in terms)
 
 
+@pytest.mark.takes_turns(2)
 @pytest.mark.parametrize("compared", [False, True], ids=["terms", "comparisons"])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_program_is_bounded_and_sure_as_far_as_its_uses_of_terms_show(
@@ -107,6 +108,7 @@ def call_row(query: Query) -> Any:
     return bound(fields_of([query]), STACK)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_posting_says_is_true_of_every_object(seed: int) -> None:
     """Of each set of terms with the posting's own: FREE ones match, ALL ones only with what the

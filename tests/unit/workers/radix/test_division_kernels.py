@@ -128,6 +128,7 @@ def match(index: RadixGI2, lsn: int, number: int, words: tuple[int, ...] = ()) -
     return sorted(found.handle.tolist())
 
 
+@pytest.mark.takes_turns
 def test_a_long_list_is_divided_and_met_where_codes_may_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_query_with_a_word_widens_what_its_band_may_hold(
     assert match(index, 50, 1, (WORD,)) == []
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_stored_is_described_like_its_row(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,7 @@ def call_filter(addresses: Any, group: int, filled: int, met: Any, n: int, m: in
     return filter_groups(group, filled, 0, index, scratch, point_met(met), n, m)
 
 
+@pytest.mark.takes_turns(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_candidates_are_those_whose_bytes_and_fingerprints_allow_it(seed: int) -> None:
     """Leaves of up to some thousand postings, so that groups and candidates are full at times. From

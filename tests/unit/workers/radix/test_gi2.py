@@ -14,6 +14,7 @@ from ps2stream.workers.radix.gi2 import RadixGI2
 from tests.support.crowds import GRID, TERMS, Crowd, brute_force, draw_crowd, draw_objects, pairs_of
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("seed", "spread", "side", "alike"),
     [(1, 1.0, 0.2, 0.0), (2, 0.02, 0.01, 0.3), (3, 5.0, 3.0, 0.9), (4, 0.0, 0.0, 0.9),

@@ -109,6 +109,7 @@ class Leaf:
         return words
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.parametrize(("seed", "most"), [(1, 6), (2, 70), (3, 200), (4, 600)])
 def test_a_leaf_holds_what_was_appended_and_not_removed(seed: int, most: int) -> None:
     rng, leaf = np.random.default_rng(seed), Leaf()

@@ -37,6 +37,7 @@ def call_remove(fields: Any, handle: int) -> None:
     remove_place(index, find_place(index, handle))
 
 
+@pytest.mark.takes_turns(0)
 @pytest.mark.parametrize(
     ("seed", "buckets", "bits"), [(1, 3, 8), (2, 7, 11), (3, 7, 31), (4, 1, 8)]
 )

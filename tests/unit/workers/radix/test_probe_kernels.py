@@ -44,6 +44,7 @@ def slots_of(index: RadixGI2, ref: int) -> set[int]:
     return slots
 
 
+@pytest.mark.takes_turns(1)
 @pytest.mark.parametrize("side", [0.1, 3.0, 60.0])
 @pytest.mark.parametrize("chosen", [False, True])
 def test_a_leaf_with_each_match_is_found_once(side: float, chosen: bool) -> None:

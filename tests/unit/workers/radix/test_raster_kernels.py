@@ -51,6 +51,7 @@ def drawn(rng: np.random.Generator, kind: int) -> Any:
     return shape
 
 
+@pytest.mark.takes_turns(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_known_of_a_cell_is_what_geos_says_of_its_points(seed: int) -> None:
     rng, decided, all_points = np.random.default_rng(seed), 0, 0

@@ -73,6 +73,7 @@ def find_leaf(index: RadixGI2) -> int:
     return ref
 
 
+@pytest.mark.takes_turns
 def test_a_leaf_that_was_walked_through_is_searched_for_no_dead_slot() -> None:
     """But for one that is not dead, whose unit is dropped."""
     n, index = 1000, RadixGI2(GRID)

@@ -94,6 +94,7 @@ def mark(bands: U64, objects: list[list[int]]) -> list[set[int]]:
     return [set(np.flatnonzero(row[240:]) + 240) for row in may]
 
 
+@pytest.mark.takes_turns
 def test_an_object_has_the_codes_of_the_sets_whose_terms_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_term_of_zero_is_in_no_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code(bands, [5]) == LAST_CODE
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(4))
 def test_what_a_posting_says_with_a_code_is_true_of_every_object(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -117,6 +117,7 @@ def test_a_query_that_was_deleted_gets_no_holder() -> None:
         assert index.match(lsn, at, at, np.array([0, 1]), terms).handle.tolist() == want
 
 
+@pytest.mark.takes_turns
 def test_stored_queries_are_twins_of_themselves_alone() -> None:
     queries = [CIRCLE, WRAPPED, PROGRAM, ANY, ONE, BOTH, LONG, move(ONE), move(CIRCLE)]
     queries = [tagged(dataclasses.replace(q, handle=i + 1)) for i, q in enumerate(queries)]

@@ -53,6 +53,7 @@ def block_of(query: Query) -> U64:
     return np.array(words, np.uint64)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("seed", range(4))
 def test_an_expression_holds_where_its_definition_says_so(seed: int) -> None:
     rng, stack = np.random.default_rng(seed), np.zeros(64, np.uint8)
@@ -109,6 +110,7 @@ def star(rng: np.random.Generator, handle: int, corners: int) -> Query:
     return query
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("corners", "left"), [(5, False), (60, False), (700, True)])
 def test_what_a_raster_leaves_open_is_decided_by_edges_and_geos_asked_of_large_ones(
     corners: int, left: bool, monkeypatch: pytest.MonkeyPatch
