@@ -27,7 +27,7 @@ from ps2stream.dispatcher.events import (
 )
 from ps2stream.errors import NothingDone, Unavailable
 from ps2stream.observability.meter import StageMeter, matched
-from ps2stream.observability.process import counters_of, wall_clock_ms
+from ps2stream.observability.process import counters_of, log_figures, wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address, Send
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Log, Store
@@ -337,13 +337,15 @@ class LocalRuntime:
             **{Address("worker", i): w for i, w in enumerate(self._workers)},
             **{Address("merger", i): m for i, m in enumerate(self._mergers)},
         }
-        return {peer: self._figures_of(peer, machine) for peer, machine in machines.items()}
+        found = {peer: self._figures_of(peer, machine) for peer, machine in machines.items()}
+        found[SEQUENCER] |= log_figures(self._store.find_problem())
+        return found
 
     def _figures_of(self, peer: Address, machine: object) -> dict[str, Any]:
         meter, log = self._meters.get(peer), self._logs.get(peer)
         found: dict[str, Any] = {} if meter is None else {"stages": meter.stages}
         if log is not None:
-            found |= {"log_bytes": log.bytes, "log_problem": getattr(machine, "log_problem", "")}
+            found |= log_figures(log.problem, log.bytes)
         return found | counters_of(machine)
 
 

@@ -72,6 +72,16 @@ class PostgresOwner(PostgresSession):
         self._failed = self._failed or "it is closed"
         super().close()
 
+    @property
+    def failure(self) -> str:
+        """Why nothing is written any more; empty if that is not so."""
+        return self._failed and f"{self} accepts no writes until a restart: {self._failed}"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server keeps the session, by what it has sent last."""
+        return is_alive(self._db)
+
     # --- writing -------------------------------------------------------------------
 
     def write(self, statements: Iterable[Statement]) -> None:
@@ -81,7 +91,7 @@ class PostgresOwner(PostgresSession):
         a full disk), else StoreFailed, for good.
         """
         if self._failed:
-            raise StoreFailed(f"{self} accepts no writes until a restart: {self._failed}")
+            raise StoreFailed(self.failure)
         db = self._ensure_alive()
         try:
             with confirm_commits(db), db.pipeline():

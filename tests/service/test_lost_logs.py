@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -241,3 +242,35 @@ def test_an_older_ledger_is_known_by_the_starts_of_the_service(used: Path, tmp_p
         shutil.copy(tmp_path / name, used / name)
     with pytest.raises(DataDirectoryError, match="it records 1 starts of the service, but the log"):
         start(settings(used))
+
+
+def wait_for_problems(client: Client, wanted: list[str]) -> None:
+    """Returns once the status has these problems, which a census every two seconds finds."""
+    give_up = time.monotonic() + 20
+    while (found := client.status()["problems"]) != wanted:
+        assert time.monotonic() < give_up, found
+        time.sleep(0.1)
+
+
+def test_what_is_moved_away_is_a_problem_while_the_service_runs(used: Path, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    lost = "cannot be written: [Errno 116] another process has taken it over, or it was removed"
+    removed = "was removed or replaced; put it back, or restart"
+    with serving(used) as client:
+        wait_for_problems(client, [])
+        used.rename(away)
+        wait_for_problems(
+            client,
+            [
+                f"dispatcher-0 cannot write its log: the log {used}/objects-0 {lost}",
+                f"sequencer-0 cannot write its ledger: {used}/ledger.db {removed}",
+                f"merger-0 cannot write its log: the log {used}/matches-0 {lost}",
+            ],
+        )
+        away.rename(used)
+        wait_for_problems(client, [])
+        publish(client, "flood 5")
+        client.insert("p", "storm", AREA, session="s")
+    with serving(used) as client:
+        assert ids(take(client, "flood 5"))[-1] == "flood 5"
+        assert client.get("p") is not None
