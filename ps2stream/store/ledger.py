@@ -76,16 +76,24 @@ class Ledger(FileTokens, LedgerTables):
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], analysis: str, created: str = "", compact: bool = True
+        cls,
+        path: str | os.PathLike[str],
+        analysis: str,
+        created: str = "",
+        compact: bool = True,
+        again: bool = False,
     ) -> Self:
         """Opens the data directory, or makes it. `analysis` is the JSON of the text analysis
         settings, `created` a time for people to read; `compact` only while nobody follows
-        the log, which is read and checked by that. Otherwise whoever replays it checks it.
+        the log, which is read and checked by that. Otherwise whoever replays it checks it. `again`:
+        it is there, and none is made.
 
         Raises DataDirectoryError when it is in use, damaged, of another format, made with
         other analysis settings, or no directory; the ledger then stays as it was.
         """
         path = Path(path)
+        if again and not (path / "ledger.db").exists():
+            raise _describe_removal(path)
         with contextlib.ExitStack() as undo:
             held = undo.enter_context(lock_directory(path))
             mark = LedgerMark(path)
@@ -97,6 +105,8 @@ class Ledger(FileTokens, LedgerTables):
                 ledger = cls(path, held, mark, db)
                 if db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
                     mark.check(ledger._extent)
+                    if again:
+                        raise _describe_removal(path)
                     ledger._create_tables(analysis, created)
                 if db.pragma("quick_check", 1) != "ok":
                     raise DataDirectoryError(f"{ledger.place}: the ledger is damaged (quick_check)")
@@ -310,6 +320,13 @@ class Ledger(FileTokens, LedgerTables):
             self._mark.set(self._extent, sync=True)
         except OSError as error:
             raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
+
+
+def _describe_removal(path: Path) -> DataDirectoryError:
+    return DataDirectoryError(
+        f"{path / 'ledger.db'} was removed while the service runs; put it back, or restart the "
+        "service"
+    )
 
 
 def recorded(path: str | os.PathLike[str], key: str) -> str | None:

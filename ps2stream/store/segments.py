@@ -31,6 +31,7 @@ from ps2stream.store.frames import (
 from ps2stream.store.recovery import (
     LogSegment,
     RecoveredLog,
+    check_made,
     damage_error,
     segment_path,
     take_over,
@@ -77,9 +78,10 @@ class SegmentLog:
         path: str | os.PathLike[str],
         disk: Disk | None = None,
         segment_bytes: int = 64 << 20,
+        again: bool = False,
     ) -> Self:
         """Opens the log in the directory `path`, or makes one; new segments take `segment_bytes`
-        at once, or as much as a longer record needs.
+        at once, or as much as a longer record needs. `again`: it is there, and makes none.
 
         All headers, the chain of segments and the last segment with records are checked here,
         the others as they are read. Raises DataDirectoryError when it is in use, damaged or of
@@ -89,6 +91,8 @@ class SegmentLog:
             raise ValueError(f"segment_bytes: must be above {HEADER + FRAME}, got {segment_bytes}")
         path = Path(path)
         disk = disk or OsDisk()
+        if again:
+            check_made(path, disk)
         held = disk.lock(path)
         try:
             return cls(path, disk, held, segment_bytes, take_over(path, disk))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,11 +15,17 @@ import pytest
 from ps2stream import Client
 from ps2stream.client.matches import Gap, Matches
 from ps2stream.cluster.local_service import LocalService
+from ps2stream.cluster.log_pairing import make_log
+from ps2stream.cluster.logs import ServiceLogs, name_of
 from ps2stream.cluster.service import fitted_plan, topology_of
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError
+from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.space.regions import Circle
+from ps2stream.store.ledger import recorded
+from ps2stream.store.places import DataDirectory
+from ps2stream.store.segments import SegmentLog
 
 AREA = Circle(0.0, 0.0, 5.0)
 FOUR = ["flood 1", "flood 2", "flood 3", "flood 4"]
@@ -274,3 +281,18 @@ def test_what_is_moved_away_is_a_problem_while_the_service_runs(used: Path, tmp_
     with serving(used) as client:
         assert ids(take(client, "flood 5"))[-1] == "flood 5"
         assert client.get("p") is not None
+
+
+def test_an_actor_that_joins_again_does_not_begin_its_log_anew(used: Path) -> None:
+    place = DataDirectory(used)
+    with contextlib.closing(place.open_ledger(recorded(used, "analysis") or "")) as store:
+        for owner in (Address("dispatcher", 1), Address("merger", 1)):
+            name = name_of(owner)
+            for _ in range(2):
+                make_log(ServiceLogs(place), store, owner)
+            shutil.rmtree(used / name)
+            with pytest.raises(DataDirectoryError, match=f"{name} is missing"):
+                make_log(ServiceLogs(place), store, owner)
+            SegmentLog.open(used / name).close()
+            with pytest.raises(DataDirectoryError, match=f"{name} is another log"):
+                make_log(ServiceLogs(place), store, owner)

@@ -265,6 +265,24 @@ def test_nothing_is_committed_to_a_file_that_no_restart_would_find(
     assert recorded(data, "plan") == "{}"
 
 
+def test_a_ledger_that_was_removed_does_not_begin_anew(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with Ledger.open(path, ANALYSIS) as store:
+        fill(store)
+    shutil.rmtree(path)
+    with pytest.raises(DataDirectoryError, match=r"ledger\.db was removed while the service runs"):
+        Ledger.open(path, ANALYSIS, compact=False, again=True)
+    assert not path.exists()
+    path.mkdir()
+    (path / "ledger.db").touch()
+    with pytest.raises(DataDirectoryError, match=r"ledger\.db was removed while the service runs"):
+        Ledger.open(path, ANALYSIS, compact=False, again=True)
+    with Ledger.open(path, ANALYSIS) as store:
+        fill(store)
+    with Ledger.open(path, ANALYSIS, compact=False, again=True) as store:
+        assert store.find_problem() == ""
+
+
 @pytest.mark.parametrize("where", ["BEGIN", "INSERT", "COMMIT"])
 def test_after_an_io_error_nothing_is_written_but_reading_goes_on(
     where: str, tmp_path: Path

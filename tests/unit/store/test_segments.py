@@ -251,6 +251,27 @@ def test_a_log_that_is_removed_or_has_failed_says_so(tmp_path: Path) -> None:
         assert log.problem == str(refused.value)
 
 
+def test_a_log_that_was_removed_does_not_begin_anew(tmp_path: Path) -> None:
+    path = tmp_path / "objects-0"
+    with SegmentLog.open(path) as log:
+        log.append(b"x")
+        log.sync()
+        log.append(b"y")
+        path.rename(tmp_path / "away")
+        with pytest.raises(Unavailable, match="it was removed"):
+            log.sync()
+    for is_empty in (False, True):
+        if is_empty:
+            path.mkdir()
+        with pytest.raises(DataDirectoryError, match="objects-0 was removed while the service"):
+            SegmentLog.open(path, again=True)
+    assert list(path.iterdir()) == []
+    path.rmdir()
+    (tmp_path / "away").rename(path)
+    with SegmentLog.open(path, again=True) as log:
+        assert [record for _, record in log.scan()][:1] == [b"x"]
+
+
 def test_a_log_without_room_says_so_until_there_is_room() -> None:
     disk, path = SimDisk(random.Random(1)), Path("/log")
     with SegmentLog.open(path, disk, 1000) as log:
