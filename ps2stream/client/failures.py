@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from ps2stream.client.field_names import name_field
 from ps2stream.errors import (
     AlreadyExists,
     Cancelled,
@@ -61,7 +62,7 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             bad = error_details_pb2.BadRequest()
             for detail in status.details:
                 detail.Unpack(bad)
-            found = [Violation(v.field, v.description) for v in bad.field_violations]
+            found = [Violation(name_field(v.field), v.description) for v in bad.field_violations]
             return InvalidArgument(found or [Violation("request", message)])
         case "RESOURCE_EXHAUSTED":
             retry = error_details_pb2.RetryInfo()
