@@ -61,6 +61,10 @@ class _DiscardingLog:
         pass
 
     @property
+    def problem(self) -> str:
+        return ""
+
+    @property
     def bytes(self) -> int:
         return 0
 

@@ -64,7 +64,7 @@ from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
 from ps2stream.dispatcher.withdrawals import ObjectWithdrawals
 from ps2stream.errors import NothingDone, Ps2StreamError, Unavailable
 from ps2stream.observability.meter import StageMeter
-from ps2stream.observability.process import counters_of
+from ps2stream.observability.process import counters_of, log_figures
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Reply, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
@@ -276,7 +276,7 @@ class DispatcherMachine:
             "intake": len(self.publications.intake),
             "undecided": router.undecided,
             **self.streams.counters,
-            "log_bytes": self._log.log.bytes,
+            **log_figures(self._log.log.problem, self._log.log.bytes),
             **({} if self._retro is None else self._retro.counters),
             **counters_of(router),
             **router.shedding.counters,

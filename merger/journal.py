@@ -19,8 +19,8 @@ class MatchJournal:
     """Appends to and reads from a Log.
 
     `unsynced`: something was appended that must be durable before anything about it is sent, or
-    the log refused a record, and only a sync shows whether it will take more. `refusal`: why it
-    refused the last one; empty if it did not. `fetched`: bytes read from the log so far.
+    the log refused a record, and only a sync shows whether it will take more. `fetched`: bytes read
+    from the log so far.
     """
 
     def __init__(self, log: Log) -> None:
@@ -29,7 +29,6 @@ class MatchJournal:
         self._cache: OrderedDict[int, tuple[int, Frame]] = OrderedDict()
         self._cached = 0
         self.unsynced = False
-        self.refusal = ""
         self.fetched = 0
 
     @property
@@ -41,11 +40,9 @@ class MatchJournal:
         the record does no harm."""
         try:
             position = self._log.append(frame.encode())
-        except Unavailable as error:
+        except Unavailable:
             self.unsynced = True
-            self.refusal = str(error)
             return None
-        self.refusal = ""
         self.unsynced |= lasting
         return position
 

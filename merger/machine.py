@@ -163,11 +163,6 @@ class MergerMachine:
         return max((session.next - 1 for session in self._sessions), default=0)
 
     @property
-    def log_problem(self) -> str:
-        """Why the match log takes nothing at present; empty if it does."""
-        return self._journal.refusal
-
-    @property
     def counters(self) -> dict[str, int]:
         """Totals since the start, and present sizes. Any thread may read them."""
         sizes = {"pending": self.pending, "names": self.names, "applied": self.applied}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
+from ps2stream.client.field_names import invalid_field
 from ps2stream.client.joining import RequestJoiner
 from ps2stream.client.requests import LEVELS, Query
 from ps2stream.errors import (
@@ -17,7 +18,6 @@ from ps2stream.errors import (
     NotFound,
     Ps2StreamError,
     ResourceExhausted,
-    invalid,
 )
 from ps2stream.security import QUOTA_RETRY_MS
 from ps2stream.space import geojson
@@ -225,7 +225,7 @@ def refusals(
         elif e.code == query_pb2.ROW_CODE_RESOURCE_EXHAUSTED:
             error = ResourceExhausted(f"{name}[{row}]: {e.description}", QUOTA_RETRY_MS)
         else:
-            error = invalid(f"{name}[{row}].{e.field}", e.description)
+            error = invalid_field(f"{name}[{row}].{e.field}", e.description)
         out.append(RefusedRow(row, error))
     return tuple(out)
 
@@ -364,7 +364,7 @@ def create_token_request(
     """Builds the request for a new token. Raises InvalidArgument for an unknown scope."""
     names = {f"SCOPE_{scope.upper()}" for scope in scopes}
     if unknown := names - set(admin_pb2.Scope.keys()):
-        raise invalid("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
+        raise invalid_field("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
     found = sorted(admin_pb2.Scope.Value(name) for name in names)
     return admin_pb2.CreateTokenRequest(tenant=tenant, scopes=found, expires_ms=expires_ms)
 

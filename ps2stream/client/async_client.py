@@ -50,9 +50,9 @@ class AsyncClient(AsyncAdminCaller):
     with a certificate of the client's own. `timeout` is in seconds, for a call with all its
     retries.
 
-    Calls that a full service refuses are retried. After a lost connection, only calls that cannot
-    do their work twice are retried, so neither publishing without a producer nor `rebalance` nor
-    `create_token`.
+    Calls that a full service refuses are retried, and so are those that could not connect to it.
+    After a lost connection, only calls that cannot do their work twice are retried, so neither
+    publishing without a producer nor `rebalance` nor `create_token`.
     Methods raise the errors of `ps2stream.errors`, and TimeoutError.
     """
 

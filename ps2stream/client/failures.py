@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from ps2stream.client.field_names import name_field
 from ps2stream.errors import (
     AlreadyExists,
     Cancelled,
@@ -61,7 +62,7 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             bad = error_details_pb2.BadRequest()
             for detail in status.details:
                 detail.Unpack(bad)
-            found = [Violation(v.field, v.description) for v in bad.field_violations]
+            found = [Violation(name_field(v.field), v.description) for v in bad.field_violations]
             return InvalidArgument(found or [Violation("request", message)])
         case "RESOURCE_EXHAUSTED":
             retry = error_details_pb2.RetryInfo()
@@ -113,12 +114,12 @@ def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | No
     """Returns the seconds to wait before the next attempt, or None when another attempt makes no
     sense.
 
-    A full service has accepted nothing, so any call may be repeated. After UNAVAILABLE only a call
-    that is `repeatable` without doing its work twice may be.
+    A full service has accepted nothing, so any call may be repeated; so may one that reached none.
+    After another UNAVAILABLE only a call that is `repeatable` without doing its work twice may be.
     """
     backoff = 0.05 * 2.0 ** min(attempt, 10)
     if isinstance(error, ResourceExhausted) and error.retry_after_ms:
         return max(min(2.0, backoff), error.retry_after_ms / 1000)
-    if isinstance(error, Unavailable) and repeatable:
+    if isinstance(error, Unavailable) and (repeatable or not error.may_be_done):
         return min(AWAY_S, backoff)
     return None

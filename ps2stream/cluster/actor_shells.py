@@ -17,7 +17,7 @@ from ps2stream.cluster.snapshots import NO_SNAPSHOTS, SnapshotPolicy, SnapshotSa
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import Ps2StreamError
 from ps2stream.observability.meter import matched
-from ps2stream.observability.process import counters_of, disk, wall_clock_ms
+from ps2stream.observability.process import counters_of, disk, log_figures, wall_clock_ms
 from ps2stream.observability.traces import NO_TRACES, Key, TraceSampling
 from ps2stream.protocol.addresses import Address, Role, Send
 from ps2stream.protocol.frame import Frame
@@ -176,7 +176,7 @@ class MergerShell(ActorShell):
         self._log.close()
 
     def status(self) -> dict[str, Any]:
-        of_log = {"log_bytes": self._log.bytes, "log_problem": self.machine.log_problem}
+        of_log = log_figures(self._log.problem, self._log.bytes)
         return super().status() | of_log | counters_of(self.machine)
 
     @property
@@ -321,7 +321,9 @@ class SequencerShell(ActorShell):
         self._ledger.close()
 
     def status(self) -> dict[str, Any]:
-        kept = disk(self._place.folder) | self._promises
+        with self._lock:
+            of_ledger = log_figures(self._ledger.find_problem())
+        kept = disk(self._place.folder) | self._promises | of_ledger
         return super().status() | kept | counters_of(self.machine)
 
 

@@ -53,6 +53,10 @@ class TrimmedLater(Log):
             self._threads.submit(self._trim, before)
 
     @property
+    def problem(self) -> str:
+        return self._inner.problem
+
+    @property
     def bytes(self) -> int:
         return self._inner.bytes
 

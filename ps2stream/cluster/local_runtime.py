@@ -25,9 +25,9 @@ from ps2stream.dispatcher.events import (
     StopBegun,
     TickPassed,
 )
-from ps2stream.errors import NothingDone, Unavailable
+from ps2stream.errors import DataDirectoryError, NothingDone, Unavailable
 from ps2stream.observability.meter import StageMeter, matched
-from ps2stream.observability.process import counters_of, wall_clock_ms
+from ps2stream.observability.process import counters_of, log_figures, wall_clock_ms
 from ps2stream.protocol.addresses import CONTROLLER, SEQUENCER, Address, Send
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Log, Store
@@ -63,6 +63,7 @@ class LocalRuntime:
         self._topology = topology
         self._store = store
         self._open_log, self._make_log = open_log, make_log
+        self._unmade = ""  # why an actor that joins has no log yet
         self._sequencer = topology.sequencer(store, epochs[SEQUENCER], restarts=True)
         self._controller = topology.controller(epochs[CONTROLLER])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
@@ -254,7 +255,10 @@ class LocalRuntime:
         if wanted == len(self._mergers):
             return
         while len(self._mergers) < wanted:
-            self._add_merger(Address("merger", len(self._mergers)))
+            merger = Address("merger", len(self._mergers))
+            if (log := self._add_log(merger)) is None:
+                break
+            self._mergers.append(self._topology.merger(merger.index, log))
         while len(self._mergers) > wanted and not self._held:
             self._remove_merger(Address("merger", len(self._mergers) - 1))
         self._make_inboxes()
@@ -267,10 +271,7 @@ class LocalRuntime:
             return
         while len(self._drivers) < wanted:
             dispatcher = Address("dispatcher", len(self._drivers))
-            try:
-                self._add_log(dispatcher)
-            except Unavailable as error:
-                log.warning("dispatcher-%d was not started: %s", dispatcher.index, error)
+            if self._add_log(dispatcher) is None:
                 break
             self._add_dispatcher(dispatcher)
         while len(self._drivers) > wanted:
@@ -278,18 +279,22 @@ class LocalRuntime:
         self._make_inboxes()
         self._sequencer.run_actors("dispatcher", len(self._drivers))
 
-    def _add_log(self, owner: Address) -> Log:
-        """Makes and opens the log of an actor that joins."""
-        self._make_log(owner)
-        log = self._logs[owner] = self._open_log(owner)
+    def _add_log(self, owner: Address) -> Log | None:
+        """Makes and opens the log of an actor that joins. Returns None if it cannot join now, which
+        is logged once; that is tried again."""
+        try:
+            self._make_log(owner)
+            found = self._logs[owner] = self._open_log(owner)
+        except (Unavailable, DataDirectoryError) as error:
+            if str(error) != self._unmade:
+                self._unmade = str(error)
+                log.warning("%s-%d was not started; retrying: %s", *owner, error)
+            return None
+        self._unmade = ""
         self._epochs[owner] = self._store.epoch(*owner)
         self._meters.setdefault(owner, self._make_meter())
-        self._reporters[owner] = LogReporter(owner, log)
-        return log
-
-    def _add_merger(self, merger: Address) -> None:
-        log = self._add_log(merger)
-        self._mergers.append(self._topology.merger(merger.index, log))
+        self._reporters[owner] = LogReporter(owner, found)
+        return found
 
     def _remove_merger(self, merger: Address) -> None:
         self._mergers.pop().end()
@@ -337,13 +342,15 @@ class LocalRuntime:
             **{Address("worker", i): w for i, w in enumerate(self._workers)},
             **{Address("merger", i): m for i, m in enumerate(self._mergers)},
         }
-        return {peer: self._figures_of(peer, machine) for peer, machine in machines.items()}
+        found = {peer: self._figures_of(peer, machine) for peer, machine in machines.items()}
+        found[SEQUENCER] |= log_figures(self._store.find_problem())
+        return found
 
     def _figures_of(self, peer: Address, machine: object) -> dict[str, Any]:
         meter, log = self._meters.get(peer), self._logs.get(peer)
         found: dict[str, Any] = {} if meter is None else {"stages": meter.stages}
         if log is not None:
-            found |= {"log_bytes": log.bytes, "log_problem": getattr(machine, "log_problem", "")}
+            found |= log_figures(log.problem, log.bytes)
         return found | counters_of(machine)
 
 

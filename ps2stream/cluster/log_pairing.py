@@ -43,7 +43,13 @@ from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.sequencer.feed import packed
 from ps2stream.sequencer.session_moves import describe_change
 from ps2stream.store.identity import LogIdentity
-from ps2stream.store.pairing import FoundLedger, FoundLog, LogMismatch, find_mismatches
+from ps2stream.store.pairing import (
+    FoundLedger,
+    FoundLog,
+    LogMismatch,
+    find_lost_log,
+    find_mismatches,
+)
 
 log = logging.getLogger("ps2stream.cluster")
 _START = ("start", 0)
@@ -112,11 +118,14 @@ def pair_logs(
 
 def make_log(logs: ServiceLogs, store: Store, owner: Address) -> None:
     """Makes the log of a dispatcher or merger that joins a service; one that it had before is used
-    again. Raises DataDirectoryError if that is another service's, and Unavailable."""
+    again. Raises DataDirectoryError if that is another service's, or is gone, and Unavailable."""
     name = name_of(owner)
-    identity = logs.identity(name) if name in logs.names() else None
+    is_made = name in logs.names()
+    identity = logs.identity(name) if is_made else None
     _refuse_foreign(logs, {name: identity}, store.identity)
     notes = store.log_notes()
+    if lost := find_lost_log(notes or {}, name, is_made, identity):
+        raise DataDirectoryError(f"{logs.place}: {lost}; put it back, or restart the service")
     ledger = FoundLedger(store.identity, store.epoch(*_START), store.lsn, notes)
     with contextlib.closing(logs.open(owner, False)) as log:
         found = FoundLog(name, True, log.end, 0, identity)

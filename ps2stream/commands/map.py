@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from ps2stream.commands.output import (
     on_interrupt,
     parse_addresses,
     pass_output,
+    printable,
     server_option,
     wait_for_interrupt,
 )
+from ps2stream.commands.presence import HINT, check_presence
+from ps2stream.errors import Unavailable
 
 
 @click.command("map")
@@ -94,5 +98,17 @@ def live_map(output: CommandOutput, /, server: str, **options: Any) -> None:
             {"event": "ready", "url": map_.url, "server": server, "session": map_.hub.own.session},
             f"the map of {server} is at {map_.url} ; stop it with Ctrl-C",
         )
+        _report_absence(server)
         wait_for_interrupt(done)
     output.emit({"event": "stopped"}, "stopped")
+
+
+def _report_absence(server: str) -> None:
+    """Says on standard error that the service is not there yet; the map looks for it again by
+    itself, while a page is open."""
+    try:
+        check_presence(server)
+    except Unavailable as error:
+        problem = printable(str(error).removesuffix(f"; {HINT}"))
+        with suppress(OSError):
+            click.echo(f"ps2stream: {problem}; the map waits for the service", err=True)

@@ -46,6 +46,8 @@ CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.Unauthenticated, NO_TOKEN, "unauthenticated"),
     (errors.PermissionDenied, 11, "permission_denied"),
 )
+INTERRUPTED = 130
+"""The exit code after an interrupt, as that of a shell."""
 EPILOG = (
     "\b\nExit codes: 0 success; 1 failure; 2 bad arguments or input; 3 no such query; 4 id taken;\n"
     "5 service unreachable; 6 service full; 7 not possible now; 8 bad data directory;\n"
@@ -321,6 +323,8 @@ class CommandGroup(click.Group):
             return super().make_context(info_name, args, parent, **extra)
         except OSError as error:
             raise click.exceptions.Exit(_report_write_error(output, error)) from None
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         output = ctx.ensure_object(CommandOutput)
@@ -350,7 +354,7 @@ class CommandGroup(click.Group):
         except OSError as error:
             ctx.exit(_report_write_error(output, error))
         except KeyboardInterrupt:
-            ctx.exit(130)
+            ctx.exit(INTERRUPTED)
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -6,7 +6,6 @@ people write them) is converted record by record, and gives the same posts.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,7 @@ from ps2stream.errors import InvalidArgument, short
 from ps2stream.limits import ATTRIBUTES
 from ps2stream.posts.arrow_columns import SCHEMA, post_column, post_columns
 from ps2stream.posts.attribute_columns import convert_column
-from ps2stream.posts.members import AttributeChoice, build_record, find_name_problem
+from ps2stream.posts.members import AttributeChoice, BadNumberError, find_name_problem, load_record
 from ps2stream.posts.post import CHECKS, NAMES, bad, check_moment, check_payload
 from ps2stream.posts.readers import make_rows
 
@@ -206,7 +205,9 @@ class RecordFields:
         if record is None:
             raise ValueError("expected a JSON object, got no value")
         try:
-            found = json.loads(record, object_pairs_hook=build_record)
+            found = load_record(record)
+        except BadNumberError as error:
+            raise ValueError(str(error)) from None
         except (ValueError, RecursionError) as error:
             raise ValueError(f"expected a JSON object: {error}") from None
         if not isinstance(found, dict):

@@ -122,6 +122,15 @@ ALERTS = (
         "is replaced automatically.",
     ),
     AlertRule(
+        "Ps2streamLogNotWritten", "critical", "1m",
+        "max by (job, role, index) (ps2stream_log_problem) == 1",
+        "{{ $labels.role }}-{{ $labels.index }} cannot write its log, or the sequencer its ledger",
+        "`ps2stream status` says why: the disk is full, the files were removed or moved away, or "
+        "PostgreSQL or Kafka does not answer. What would be written is refused meanwhile, and "
+        "nothing that was acknowledged is lost, unless its files are. A log that `accepts no "
+        "records until a restart` needs one.",
+    ),
+    AlertRule(
         "Ps2streamDiskNearlyFull", "warning", "5m",
         "max by (job, index) (ps2stream_disk_free_bytes / ps2stream_disk_bytes) < 0.1 and "
         "max by (job, index) (ps2stream_disk_free_bytes) < 20e9",

@@ -61,7 +61,8 @@ class ServiceCensus(NamedTuple):
     changes for hot units since the controller started; hot_balance: of the copies of objects, most
     over mean, 0 while unknown. archive: None if there is none. caveat: what the place of the data
     does not promise; empty if it promises all. single_copy: which durable data is on one disk only,
-    and why; empty if none is. log_problems: why mergers cannot write, each after its name.
+    and why; empty if none is. log_problems: why actors cannot write
+    their logs, or the sequencer its ledger, each after the name.
     """
 
     taken_ms: int
@@ -157,7 +158,7 @@ class CensusTaker:
             caveat=_first_text(statuses, "caveat"),
             single_copy=_first_text(statuses, "single_copy"),
             log_problems=tuple(
-                f"{name} cannot write its log: {status['log_problem']}"
+                f"{name} cannot write its {_name_log(name)}: {status['log_problem']}"
                 for name, status in statuses.items()
                 if status.get("log_problem")
             ),
@@ -210,6 +211,10 @@ def _archive_status(statuses: Statuses) -> ArchiveStatus | None:
             if (problem := str(status["archive_problem"]))
         ),
     )
+
+
+def _name_log(actor: str) -> str:
+    return "ledger" if actor.startswith("sequencer") else "log"
 
 
 def _first_text(statuses: Mapping[str, Mapping[str, Any]], name: str) -> str:

@@ -84,6 +84,13 @@ def counters_of(machine: object) -> dict[str, Any]:
     return dict(counters)
 
 
+def log_figures(problem: str, size_bytes: int | None = None) -> dict[str, Any]:
+    """Returns what a status says of the log of an actor, or of its ledger: why it takes nothing at
+    present (ports.Log.problem), and its size."""
+    sizes = {} if size_bytes is None else {"log_bytes": size_bytes}
+    return {"log_problem": problem, "log_failing": int(bool(problem)), **sizes}
+
+
 def wall_clock_ms() -> int:
     """Returns the Unix time in milliseconds."""
     return time.time_ns() // 1_000_000

@@ -290,26 +290,74 @@ def read_float(digits: str) -> float:
     return number
 
 
-class FarNumber(str):
-    """The digits of a number that would become infinite."""
+MEMBER_CHARS = 200
+"""Most characters of the name of a member that an error tells."""
 
 
-def keep_float(digits: str) -> float | FarNumber:
-    """Returns a number with a point or an exponent, as a hook of `json.loads`; its digits where it
-    would become infinite, which `find_far_number` finds."""
+class BadNumber(str):
+    """The text of a number that would become infinite, or of Infinity or NaN, which JSON lacks."""
+
+
+def _keep_float(digits: str) -> float | BadNumber:
     number = float(digits)
-    return FarNumber(digits) if math.isinf(number) else number
+    return BadNumber(digits) if math.isinf(number) else number
 
 
-def find_far_number(value: Any) -> str:
-    """Returns what is wrong with the first number in a value of JSON that would become infinite,
-    empty if there is none."""
-    if isinstance(value, FarNumber):
-        return f"{short(str(value))} is beyond the numbers of 64 bits"
-    parts = value.values() if isinstance(value, Mapping) else value
-    if isinstance(value, Mapping | list):
-        return next(filter(None, map(find_far_number, parts)), "")
-    return ""
+class BadNumberError(ValueError):
+    """A value of JSON has a number that cannot be: `member` is its place, as `mag` or `a.b[1]`."""
+
+    def __init__(self, member: str, problem: str) -> None:
+        super().__init__(f"{member[:MEMBER_CHARS]}: {problem}" if member else problem)
+        self.member = member[:MEMBER_CHARS]
+        self.problem = problem
+
+
+def load_record(raw: str | bytes) -> Any:
+    """Returns a value of JSON. Raises BadNumberError, ValueError for what is no JSON and for a name
+    that an object has twice, and RecursionError."""
+    try:
+        return json.loads(
+            raw,
+            object_pairs_hook=build_record,
+            parse_float=read_float,
+            parse_constant=_refuse_constant,
+        )
+    except ValueError:
+        check_numbers(load_with_bad_numbers(raw))  # again, to name the member
+        raise
+
+
+def load_with_bad_numbers(raw: str | bytes) -> Any:
+    """Returns a value of JSON in which numbers that cannot be are BadNumber, which `check_numbers`
+    finds. Raises as `load_record` for all else."""
+    return json.loads(
+        raw, object_pairs_hook=build_record, parse_float=_keep_float, parse_constant=BadNumber
+    )
+
+
+def check_numbers(value: Any) -> None:
+    """Raises BadNumberError for the first BadNumber in a value of JSON."""
+    if found := _find_bad_number(value, ""):
+        member, number = found
+        if number.lstrip("-").isalpha():
+            raise BadNumberError(member, f"{number} is not a number of JSON")
+        raise BadNumberError(member, f"{short(str(number))} is beyond the numbers of 64 bits")
+
+
+def _find_bad_number(value: Any, member: str) -> tuple[str, BadNumber] | None:
+    if isinstance(value, BadNumber):
+        return member, value
+    if isinstance(value, Mapping):
+        parts = ((f"{member}.{name}" if member else name, v) for name, v in value.items())
+    elif isinstance(value, list):
+        parts = ((f"{member}[{i}]", v) for i, v in enumerate(value))
+    else:
+        return None
+    return next(filter(None, (_find_bad_number(v, name) for name, v in parts)), None)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def build_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

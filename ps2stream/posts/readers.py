@@ -24,10 +24,10 @@ from ps2stream.errors import short
 from ps2stream.limits import BATCH_ROWS
 from ps2stream.posts.members import (
     AttributeChoice,
-    build_record,
-    find_far_number,
-    keep_float,
-    read_float,
+    BadNumberError,
+    check_numbers,
+    load_record,
+    load_with_bad_numbers,
 )
 from ps2stream.posts.post import KNOWN, NAMES, POSTS, bad, check_head, check_records
 
@@ -294,7 +294,7 @@ def _parse_features(path: str, file: IO[bytes]) -> Iterator[tuple[str, dict[str,
     """Yields the properties of each Feature of a FeatureCollection, with the position of its
     Point."""
     try:
-        whole = json.load(file, object_pairs_hook=build_record, parse_float=keep_float)
+        whole = load_with_bad_numbers(file.read())
     except (ValueError, RecursionError) as error:
         raise bad(path, f"expected GeoJSON: {error}") from None
     features = whole.get("features") if isinstance(whole, dict) else None
@@ -302,9 +302,18 @@ def _parse_features(path: str, file: IO[bytes]) -> Iterator[tuple[str, dict[str,
         raise bad(path, "expected a FeatureCollection")
     for number, feature in enumerate(features):
         where = f"{path} feature {number}"
-        if problem := find_far_number(feature):
-            raise bad(where, problem)
+        _check_numbers_of(where, feature)
         yield where, read_feature(where, feature)
+
+
+def _check_numbers_of(where: str, value: Any) -> None:
+    """Raises InvalidArgument naming the place of a number that cannot be."""
+    try:
+        check_numbers(value)
+    except BadNumberError as error:
+        raise bad(f"{where} {error.member}", error.problem) from None
+    except RecursionError as error:
+        raise bad(where, f"expected GeoJSON: {error}") from None
 
 
 def read_feature(where: str, feature: Any) -> dict[str, Any]:
@@ -325,7 +334,9 @@ def read_feature(where: str, feature: Any) -> dict[str, Any]:
 def json_record(where: str, raw: str | bytes) -> dict[str, Any]:
     """Returns the object of a line of JSON. Raises InvalidArgument naming its place."""
     try:
-        record = json.loads(raw, object_pairs_hook=build_record, parse_float=read_float)
+        record = load_record(raw)
+    except BadNumberError as error:
+        raise bad(f"{where} {error.member}".rstrip(), error.problem) from None
     except (ValueError, RecursionError) as error:
         raise bad(where, f"expected one JSON object per line: {error}") from None
     if not isinstance(record, dict):

@@ -158,6 +158,11 @@ class Store(Protocol):
         Raises Unavailable."""
         ...
 
+    def find_problem(self) -> str:
+        """Returns why no update is taken at present; empty if updates are taken. Tries a write
+        where the last one was refused, so only the owner's thread may call it, and not often."""
+        ...
+
     def tokens(self) -> Sequence[Token]:
         """Returns all tokens."""
         ...
@@ -223,6 +228,12 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Releases the log; what was not synced is lost. Idempotent."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why no record is taken at present; empty if records are taken. Any thread may ask, for
+        some microseconds."""
         ...
 
     @property

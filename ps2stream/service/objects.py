@@ -77,7 +77,8 @@ class RowRefusal(NamedTuple):
 class ObjectColumns:
     """A batch of n objects as they came. id and text are ragged UTF-8, time is in ms, lon and lat
     are in degrees, NaN where absent. opaque are attributes and payloads. until are the ends in ms,
-    NO_END for none, empty if there are none; `now_ms` is what they were checked by."""
+    NO_END for none, empty if there are none; `now_ms` is what they were checked by, `end_field` the
+    name that the sender has for them."""
 
     id_off: I64
     id: U8
@@ -89,6 +90,7 @@ class ObjectColumns:
     opaque: OpaqueRows = field(default_factory=no_opaque)
     until: I64 = field(default_factory=no_offsets)
     now_ms: int = 0
+    end_field: str = "until"
 
     def __len__(self) -> int:
         return len(self.lon)
@@ -124,7 +126,7 @@ class ObjectColumns:
             out.append(RowRefusal(i, "text", f"{folded} bytes once folded are over {named}"))
         out += [RowRefusal(*problem) for problem in sorted(self.opaque.problems)[:most]]
         ends = find_end_problems(self.until, self.now_ms, self.time)
-        out += [RowRefusal(row, "until", problem) for row, problem in ends[:most]]
+        out += [RowRefusal(row, self.end_field, problem) for row, problem in ends[:most]]
         return sorted(out)[:most]
 
     def list_good(self, refused: Sequence[RowRefusal]) -> I64:
@@ -135,7 +137,8 @@ class ObjectColumns:
 
     def are_over(self, refused: Sequence[RowRefusal]) -> bool:
         """Returns whether all that is wrong with these rows is that their ends have passed."""
-        return all(r.field == "until" and self.until[r.row] <= self.now_ms for r in refused)
+        is_end = [r.field == self.end_field for r in refused]
+        return all(is_end) and all(self.until[r.row] <= self.now_ms for r in refused)
 
     def take(self, rows: Array) -> ObjectColumns:
         """Returns these rows, in this order, which must be good ones."""
@@ -148,6 +151,7 @@ class ObjectColumns:
             opaque=self.opaque.take(rows),
             until=self.until[rows] if len(self.until) else self.until,
             now_ms=self.now_ms,
+            end_field=self.end_field,
         )
 
     def analyse(
@@ -227,6 +231,7 @@ def join_columns(parts: Sequence[ObjectColumns]) -> ObjectColumns:
         opaque=OpaqueRows(*opaque),
         until=concat_ends([(p.until, len(p)) for p in parts]),
         now_ms=parts[0].now_ms,
+        end_field=parts[0].end_field,
     )
 
 
@@ -305,6 +310,7 @@ def _read_messages(
         opaque=read_messages(rows, is_wanted),
         until=_read_message_ends(rows),
         now_ms=now_ms,
+        end_field="until_ms",
     )
 
 

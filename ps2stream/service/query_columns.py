@@ -99,7 +99,7 @@ def read_query(
 ) -> QueryInserts:
     """Returns the insert of one query; with `retro` it is also matched against the objects that are
     still valid. Raises InvalidArgument with paths below `query`."""
-    found = _compile_inserts(_read_messages([query], ""), gateway, retro)
+    found = _name_as_sent(_compile_inserts(_read_messages([query], ""), gateway, retro), [query])
     if found.refused:
         raise InvalidArgument([Violation(f"query.{r.field}", r.description) for r in found.refused])
     return found
@@ -124,7 +124,8 @@ def read_queries(
         found = _read_messages(batch.queries, batch.session)
     if not found.sessions:
         raise invalid("batch", "holds no query")
-    return _compile_inserts(found, gateway, retro)
+    inserts = _compile_inserts(found, gateway, retro)
+    return inserts if data else _name_as_sent(inserts, batch.queries)
 
 
 def make_replacements(
@@ -275,6 +276,25 @@ def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _QueryCo
             len(queries),
         ),
     )
+
+
+def _name_as_sent(inserts: QueryInserts, queries: Sequence[query_pb2.Query]) -> QueryInserts:
+    """Returns the inserts of messages with the fields of refused rows as the messages name them;
+    columns have other names."""
+    if not inserts.refused:
+        return inserts
+    refused = [r._replace(field=_name_field(r.field, queries[r.row])) for r in inserts.refused]
+    return inserts._replace(refused=refused)
+
+
+def _name_field(field: str, query: query_pb2.Query) -> str:
+    if field == "until":
+        return "until_ms"
+    region, _, inner = field.partition(".")
+    shape = query.region.WhichOneof("shape")
+    if region != "region" or not inner or shape is None or inner == shape:
+        return field
+    return f"region.{shape}.{inner}"
 
 
 def _read_region(query: query_pb2.Query) -> Region:

@@ -70,6 +70,10 @@ class Disk(Protocol):
         """Returns the names in the directory, in no order."""
         ...
 
+    def has_room(self, directory: Path, size: int) -> bool:
+        """Returns whether a file of so many bytes seems to fit."""
+        ...
+
     def create(self, path: Path, size: int) -> DiskFile:
         """Makes a file of zeros, with room for all of them. Raises FileExistsError when there is
         one; without room an error of FULL, and then there is no file."""
@@ -169,9 +173,12 @@ class OsDisk:
     def list(self, directory: Path) -> list[str]:
         return os.listdir(directory)  # noqa: PTH208
 
+    def has_room(self, directory: Path, size: int) -> bool:
+        room = os.statvfs(directory)
+        return room.f_bavail * room.f_frsize >= size
+
     def create(self, path: Path, size: int) -> DiskFile:
-        room = os.statvfs(path.parent)
-        if room.f_bavail * room.f_frsize < size:
+        if not self.has_room(path.parent, size):
             # Trying without this check would briefly take the remaining room from others.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         file = OsFile(path, os.O_CREAT | os.O_EXCL)

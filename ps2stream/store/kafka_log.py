@@ -312,10 +312,16 @@ class KafkaLog:
 
     def _check_usable(self) -> None:
         if self._failed:
-            raise Unavailable(
-                f"{self._cluster}, log {self._name} accepts no writes until a restart: "
-                f"{self._failed}"
-            )
+            raise Unavailable(self._describe_failure())
+
+    def _describe_failure(self) -> str:
+        where = f"{self._cluster}, log {self._name}"
+        return f"{where} accepts no writes until a restart: {self._failed}"
+
+    @property
+    def problem(self) -> str:
+        with self._lock:
+            return self._describe_failure() if self._failed else self._refusing
 
     @property
     def bytes(self) -> int:

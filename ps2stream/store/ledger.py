@@ -8,9 +8,9 @@ written: what a failed fsync left on the disk is only known after a restart.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import secrets
+import shutil
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -25,6 +25,7 @@ from ps2stream.protocol.ports import LedgerChange, LogNote
 from ps2stream.store.compaction import compact_log, find_outlived
 from ps2stream.store.database import connect, translate_ledger_errors
 from ps2stream.store.directory import LedgerExtent, LedgerMark, lock_directory
+from ps2stream.store.refusal import StoreRefusal
 from ps2stream.store.tables import (
     LedgerTables,
     Row,
@@ -38,6 +39,9 @@ from ps2stream.store.tables import (
 )
 from ps2stream.store.tokens import FileTokens
 
+ROOM_BYTES = 4 << 20
+"""Free bytes of a disk from which on a ledger that was refused room tries to write: those of a
+large batch, so that it is not taken again and refused again in turn."""
 # Strict, so that quick_check looks at the types.
 SCHEMA = {
     "meta": "(key TEXT PRIMARY KEY, value TEXT NOT NULL, crc32 INTEGER NOT NULL) STRICT",
@@ -51,8 +55,6 @@ SCHEMA = {
     "log": "(lsn_from INTEGER PRIMARY KEY, lsn_to INTEGER NOT NULL, crc32 INTEGER NOT NULL, "
     "blob BLOB NOT NULL) STRICT",
 }
-
-log = logging.getLogger("ps2stream.store")
 
 
 class Ledger(FileTokens, LedgerTables):
@@ -69,20 +71,29 @@ class Ledger(FileTokens, LedgerTables):
         self._file = Path(self.place).stat()
         self._extent = LedgerExtent(0, 0, 0)
         self._watermark = self._identity = 0
-        self._failed = self._refusal = ""
+        self._failed = ""
+        self._refusal = StoreRefusal(self.place)
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], analysis: str, created: str = "", compact: bool = True
+        cls,
+        path: str | os.PathLike[str],
+        analysis: str,
+        created: str = "",
+        compact: bool = True,
+        again: bool = False,
     ) -> Self:
         """Opens the data directory, or makes it. `analysis` is the JSON of the text analysis
         settings, `created` a time for people to read; `compact` only while nobody follows
-        the log, which is read and checked by that. Otherwise whoever replays it checks it.
+        the log, which is read and checked by that. Otherwise whoever replays it checks it. `again`:
+        it is there, and none is made.
 
         Raises DataDirectoryError when it is in use, damaged, of another format, made with
         other analysis settings, or no directory; the ledger then stays as it was.
         """
         path = Path(path)
+        if again and not (path / "ledger.db").exists():
+            raise _describe_removal(path)
         with contextlib.ExitStack() as undo:
             held = undo.enter_context(lock_directory(path))
             mark = LedgerMark(path)
@@ -94,6 +105,8 @@ class Ledger(FileTokens, LedgerTables):
                 ledger = cls(path, held, mark, db)
                 if db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
                     mark.check(ledger._extent)
+                    if again:
+                        raise _describe_removal(path)
                     ledger._create_tables(analysis, created)
                 if db.pragma("quick_check", 1) != "ok":
                     raise DataDirectoryError(f"{ledger.place}: the ledger is damaged (quick_check)")
@@ -198,7 +211,7 @@ class Ledger(FileTokens, LedgerTables):
     @contextlib.contextmanager
     def _run_transaction(self) -> Iterator[None]:
         if self._failed:
-            raise StoreFailed(f"the ledger accepts no updates until a restart: {self._failed}")
+            raise StoreFailed(self._describe_failure())
         try:
             self._check_in_place()
             self._db.execute("BEGIN IMMEDIATE")
@@ -206,7 +219,7 @@ class Ledger(FileTokens, LedgerTables):
             self._db.execute("COMMIT")
         except apsw.FullError as error:
             self._roll_back()
-            raise self._refuse(f"the disk of {self.path} is full") from error
+            raise self._refusal.note(f"the disk of {self.path} is full") from error
         except apsw.Error as error:
             self._roll_back()
             self._failed = str(error)
@@ -214,16 +227,20 @@ class Ledger(FileTokens, LedgerTables):
         except BaseException:
             self._roll_back()
             raise
-        if self._refusal:
-            log.info("%s is written again", self.place)
-            self._refusal = ""
+        self._refusal.end()
 
-    def _refuse(self, problem: str) -> Unavailable:
-        """Returns the error of this call alone; the log tells once of each problem."""
-        if problem != self._refusal:
-            log.warning("%s: updates are refused", problem)
-            self._refusal = problem
-        return Unavailable(problem)
+    def find_problem(self) -> str:
+        if self._failed:
+            return self._describe_failure()
+        with contextlib.suppress(Unavailable):
+            self._check_in_place()
+            if self._refusal.problem and shutil.disk_usage(self.path).free >= ROOM_BYTES:
+                with self._run_transaction():
+                    self._put_row("meta", meta_row("watermark", str(self._watermark)))
+        return self._describe_failure() if self._failed else self._refusal.problem
+
+    def _describe_failure(self) -> str:
+        return f"the ledger accepts no updates until a restart: {self._failed}"
 
     def _check_in_place(self) -> None:
         """Raises Unavailable where the ledger's name is no longer that of its file: what would be
@@ -233,7 +250,7 @@ class Ledger(FileTokens, LedgerTables):
                 return
         except FileNotFoundError:
             pass
-        raise self._refuse(f"{self.place} was removed or replaced; put it back, or restart")
+        raise self._refusal.note(f"{self.place} was removed or replaced; put it back, or restart")
 
     def compact(self) -> bool:
         """Rewrites the log, atomically, without the queries deleted at or below the watermark when
@@ -303,6 +320,13 @@ class Ledger(FileTokens, LedgerTables):
             self._mark.set(self._extent, sync=True)
         except OSError as error:
             raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
+
+
+def _describe_removal(path: Path) -> DataDirectoryError:
+    return DataDirectoryError(
+        f"{path / 'ledger.db'} was removed while the service runs; put it back, or restart the "
+        "service"
+    )
 
 
 def recorded(path: str | os.PathLike[str], key: str) -> str | None:

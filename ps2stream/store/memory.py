@@ -92,6 +92,9 @@ class MemoryStore:
         """Returns the index of the first batch that ends at this LSN or above it."""
         return bisect_left(self._log, lsn, key=lambda blob: LedgerBatch.decode(blob).lsn_to)
 
+    def find_problem(self) -> str:
+        return self.refusing
+
     def tokens(self) -> Sequence[Token]:
         return self._tokens
 
@@ -144,6 +147,10 @@ class MemoryLog:
     def trim(self, before: int) -> None:
         i = bisect_left(self._at, before)
         del self._at[:i], self._records[:i]
+
+    @property
+    def problem(self) -> str:
+        return ""
 
     @property
     def bytes(self) -> int:

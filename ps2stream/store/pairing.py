@@ -57,6 +57,19 @@ def find_mismatches(ledger: FoundLedger, logs: Sequence[FoundLog]) -> list[LogMi
     return found
 
 
+def find_lost_log(
+    notes: Mapping[str, LogNote], name: str, is_made: bool, identity: LogIdentity | None
+) -> str:
+    """Returns that a log which the ledger knows is not there, or that another is in its place;
+    empty if neither is so. Looks at no records."""
+    note = notes.get(name)
+    if note is None:
+        return ""
+    found = FoundLog(name, is_made, note.position, 0, identity)
+    problem = _describe_lost_records(found, note)
+    return problem and f"{name} {problem}"
+
+
 def _describe_lost_records(log: FoundLog, note: LogNote) -> str:
     """Returns what the log lacks of what the ledger knows of it; empty if nothing."""
     reached = f"the ledger refers to it up to position {note.position}"

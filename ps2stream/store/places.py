@@ -83,7 +83,7 @@ class StoragePlace(Protocol):
 
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
         """Opens the ledger, or makes it. `again`: a part of a running service was replaced; it
-        may have left an owner behind, and others follow the log."""
+        may have left an owner behind, others follow the log, and one that is gone is not made."""
         ...
 
     def open_log(self, name: str, *, again: bool = False) -> Log:
@@ -162,13 +162,13 @@ class DataDirectory:
         return ledger.recorded(self.path, "pending_plan")
 
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
-        found = ledger.Ledger.open(self.path, analysis, compact=not again)
+        found = ledger.Ledger.open(self.path, analysis, compact=not again, again=again)
         if not again:
             forget_beyond(self.path / SNAPSHOTS, found.lsn)
         return found
 
     def open_log(self, name: str, *, again: bool = False) -> Log:
-        return SegmentLog.open(self.path / name)
+        return SegmentLog.open(self.path / name, again=again)
 
     def logs(self) -> Sequence[str]:
         return [found.name for found in self.path.glob("*-*") if found.is_dir()]

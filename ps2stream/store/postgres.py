@@ -7,7 +7,10 @@ of postgres_owner.py.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import secrets
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -21,6 +24,7 @@ from ps2stream.store.compaction import compact_log, find_outlived
 from ps2stream.store.postgres_owner import PostgresOwner
 from ps2stream.store.postgres_session import PostgresDatabase, PostgresSession, Statement
 from ps2stream.store.postgres_tokens import LEDGER, PostgresTokens
+from ps2stream.store.refusal import StoreRefusal
 from ps2stream.store.tables import (
     PAGE,
     LedgerTables,
@@ -55,6 +59,8 @@ END_COMPACTION: tuple[LiteralString, ...] = (
     "DROP TABLE log",
     "ALTER TABLE compacted RENAME TO log",
 )
+TRY_S = 30.0
+"""Time between two attempts to write where nobody else writes."""
 
 
 class PostgresLedger(PostgresTokens, LedgerTables):
@@ -68,6 +74,8 @@ class PostgresLedger(PostgresTokens, LedgerTables):
         self._owner = owner
         self._watermark = self._identity = 0
         self._last_epochs: dict[tuple[str, int], int] = {}  # by role and index
+        self._refusal = StoreRefusal(self.place)
+        self._tried_at = -math.inf
 
     @classmethod
     def open(
@@ -131,7 +139,7 @@ class PostgresLedger(PostgresTokens, LedgerTables):
 
     def epoch(self, role: str, index: int) -> int:
         epoch = self._last_epochs.get((role, index), 0) + 1
-        self._owner.write([(EPOCH, epoch_row(role, index, epoch))])
+        self._write([(EPOCH, epoch_row(role, index, epoch))])
         self._last_epochs[role, index] = epoch
         return epoch
 
@@ -142,16 +150,39 @@ class PostgresLedger(PostgresTokens, LedgerTables):
 
     def replace(self, batch: LedgerBatch) -> None:
         gone = "DELETE FROM log WHERE lsn_from BETWEEN %s AND %s", (batch.lsn_from, batch.lsn_to)
-        self._owner.write([gone, (LOG, log_row(batch))])
+        self._write([gone, (LOG, log_row(batch))])
 
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
-        self._owner.write([(META, notes_row(notes))])
+        self._write([(META, notes_row(notes))])
 
     def commit(self, change: LedgerChange) -> None:
         """Commits the change in one synced transaction and one round trip; see Store.commit.
         Raises Unavailable when nothing was done, StoreFailed, for good, when that is unknown."""
-        self._owner.write(list(self._build_statements(change)))
+        self._write(list(self._build_statements(change)))
         self._watermark = max(self._watermark, change.watermark)
+
+    def _write(self, statements: list[Statement]) -> None:
+        try:
+            self._owner.write(statements)
+        except StoreFailed:
+            raise
+        except Unavailable as error:
+            raise self._refusal.note(str(error)) from error
+        self._refusal.end()
+
+    def find_problem(self) -> str:
+        if self._refusal.problem or not self._owner.is_connected:
+            self._try_again()
+        return self._owner.failure or self._refusal.problem
+
+    def _try_again(self) -> None:
+        """Writes what is there already, unless that was tried just now: a server that does not
+        answer takes seconds."""
+        if self._owner.failure or time.monotonic() < self._tried_at + TRY_S:
+            return
+        self._tried_at = time.monotonic()
+        with contextlib.suppress(Unavailable):
+            self._write([(META, meta_row("watermark", str(self._watermark)))])
 
     def _build_statements(self, change: LedgerChange) -> Iterator[Statement]:
         for number, name in change.sessions:

@@ -270,7 +270,15 @@ class PostgresLog:
 
     def _check_usable(self) -> None:
         if self._failed:
-            raise Unavailable(f"{self._owner} accepts no writes until a restart: {self._failed}")
+            raise Unavailable(self._describe_failure())
+
+    def _describe_failure(self) -> str:
+        return f"{self._owner} accepts no writes until a restart: {self._failed}"
+
+    @property
+    def problem(self) -> str:
+        with self._lock:
+            return self._describe_failure() if self._failed else self._refusing
 
     def _damage_error(self, position: int) -> DataDirectoryError:
         return DataDirectoryError(

@@ -50,11 +50,13 @@ class PostgresOwner(PostgresSession):
         wait_s: float | None = None,
     ) -> None:
         """Waits `wait_s` (WAIT_S) for another owner to go, whose host may have died; with
-        `take_over` ends its session at once. Raises DataDirectoryError when it stays,
-        Unavailable when the database cannot be reached."""
+        `take_over` ends its session at once. Raises DataDirectoryError when it stays, or where
+        there was none to take over from, Unavailable when the database cannot be reached."""
         super().__init__(database, name)
         self._failed = ""
         try:
+            if take_over:
+                self._check_made()
             database.create_tables(self._db)
             wait_s = WAIT_S if wait_s is None else wait_s
             self._acquire_lock(self._db, wait_s, ends=-1 if take_over else 0)
@@ -72,6 +74,16 @@ class PostgresOwner(PostgresSession):
         self._failed = self._failed or "it is closed"
         super().close()
 
+    @property
+    def failure(self) -> str:
+        """Why nothing is written any more; empty if that is not so."""
+        return self._failed and f"{self} accepts no writes until a restart: {self._failed}"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server keeps the session, by what it has sent last."""
+        return is_alive(self._db)
+
     # --- writing -------------------------------------------------------------------
 
     def write(self, statements: Iterable[Statement]) -> None:
@@ -81,7 +93,7 @@ class PostgresOwner(PostgresSession):
         a full disk), else StoreFailed, for good.
         """
         if self._failed:
-            raise StoreFailed(f"{self} accepts no writes until a restart: {self._failed}")
+            raise StoreFailed(self.failure)
         db = self._ensure_alive()
         try:
             with confirm_commits(db), db.pipeline():
@@ -158,6 +170,16 @@ class PostgresOwner(PostgresSession):
                     "stop it, or use another schema"
                 )
             time.sleep(POLL_S)
+
+    def _check_made(self) -> None:
+        """Raises DataDirectoryError if nobody has owned this before: it was removed."""
+        found = self.has_tables() and fetch_value(
+            self._db, "SELECT count(*) FROM owners WHERE name = %s", self.name
+        )
+        if not found:
+            raise DataDirectoryError(
+                f"{self} was removed while the service runs; put it back, or restart the service"
+            )
 
     def _raise_epoch(self) -> int:
         """Raises the epoch and returns it. Waits for a write of the earlier owner to end, and until

@@ -52,6 +52,18 @@ class RecoveredLog:
     mark_file: DiskFile
 
 
+def check_made(path: Path, disk: Disk) -> None:
+    """Raises DataDirectoryError if there is no log in the directory. One that was removed under a
+    running service must not begin anew: its positions and offsets would be given twice."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = disk.list(path)
+    if "mark" not in names:
+        raise DataDirectoryError(
+            f"{path} was removed while the service runs; put it back, or restart the service"
+        )
+
+
 def segment_path(directory: Path, number: int) -> Path:
     return directory / f"{number:012}.segment"
 

@@ -31,6 +31,7 @@ from ps2stream.store.frames import (
 from ps2stream.store.recovery import (
     LogSegment,
     RecoveredLog,
+    check_made,
     damage_error,
     segment_path,
     take_over,
@@ -66,6 +67,7 @@ class SegmentLog:
         self._unsealed: list[LogSegment] = []  # those not yet written to their end
         self._reader: tuple[LogSegment, DiskFile] | None = None  # the last sealed segment read from
         self._failed = ""
+        self._refused = ("", 0, 0)  # the problem, its errno, and the bytes that had no room
         self._lock = threading.Lock()  # guards all the fields
         self._syncing = threading.Lock()  # one sync at a time
         self._marking = threading.Lock()  # guards the mark
@@ -76,9 +78,10 @@ class SegmentLog:
         path: str | os.PathLike[str],
         disk: Disk | None = None,
         segment_bytes: int = 64 << 20,
+        again: bool = False,
     ) -> Self:
         """Opens the log in the directory `path`, or makes one; new segments take `segment_bytes`
-        at once, or as much as a longer record needs.
+        at once, or as much as a longer record needs. `again`: it is there, and makes none.
 
         All headers, the chain of segments and the last segment with records are checked here,
         the others as they are read. Raises DataDirectoryError when it is in use, damaged or of
@@ -88,6 +91,8 @@ class SegmentLog:
             raise ValueError(f"segment_bytes: must be above {HEADER + FRAME}, got {segment_bytes}")
         path = Path(path)
         disk = disk or OsDisk()
+        if again:
+            check_made(path, disk)
         held = disk.lock(path)
         try:
             return cls(path, disk, held, segment_bytes, take_over(path, disk))
@@ -257,12 +262,13 @@ class SegmentLog:
             file = self._disk.create(segment_path(self.path, self._number), size)
         except OSError as error:
             if error.errno in FULL:
-                problem = f"{error.strerror} for {size:,} bytes"
-                raise Unavailable(
-                    f"there is no space for the log {self.path}: {problem}"
-                ) from error
+                why = f"{error.strerror} for {size:,} bytes"
+                problem = f"there is no space for the log {self.path}: {why}"
+                self._refused = problem, error.errno or 0, size
+                raise Unavailable(problem) from error
             self._failed, self._limit = str(error), -1
             raise Unavailable(f"the log {self.path} cannot be written: {error}") from error
+        self._refused = ("", 0, 0)
         segment = LogSegment(self._number, self._end, size, file, begun=False)
         self._segments.append(segment)
         self._unsealed.append(segment)
@@ -300,9 +306,24 @@ class SegmentLog:
 
     def _check_usable(self) -> None:
         if self._failed:
-            raise Unavailable(
-                f"the log {self.path} accepts no records until a restart: {self._failed}"
-            )
+            raise Unavailable(self._describe_failure())
+
+    def _describe_failure(self) -> str:
+        return f"the log {self.path} accepts no records until a restart: {self._failed}"
+
+    @property
+    def problem(self) -> str:
+        with self._lock:
+            if self._failed:
+                return self._describe_failure()
+            problem, why, size = self._refused
+        try:
+            self._check_owned()
+            # A quota shows only when something is written.
+            has_room = why == errno.ENOSPC and self._disk.has_room(self.path, size)
+        except OSError as error:
+            return f"the log {self.path} cannot be written: {error}"
+        return "" if has_room else problem
 
     def _record_failure(self, error: BaseException) -> Unavailable:
         with self._lock:

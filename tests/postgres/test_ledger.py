@@ -14,6 +14,7 @@ from ps2stream.protocol.messages.updates import LedgerBatch
 from ps2stream.protocol.ports import LedgerChange
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.store import compaction
+from ps2stream.store import postgres as ledgers
 from ps2stream.store.postgres import PostgresLedger, recorded
 from ps2stream.store.postgres_session import PostgresDatabase
 from tests.postgres.conftest import Sql
@@ -125,6 +126,25 @@ def test_without_a_server_updates_are_refused_and_then_taken(
         assert lsns(store) == [2, 3, 4, 5]
 
 
+def test_a_server_that_is_away_is_noticed_without_an_update_and_tried_again(
+    postgres: Server, database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledgers, "TRY_S", 0.0)
+    with PostgresLedger.open(database, ANALYSIS) as store:
+        fill(store)
+        assert store.find_problem() == ""
+        postgres.stop()
+        try:
+            assert "cannot be reached" in store.find_problem()
+        finally:
+            postgres.start()
+        monkeypatch.setattr(ledgers, "TRY_S", 60.0)
+        assert "cannot be reached" in store.find_problem()  # it was tried just now
+        monkeypatch.setattr(ledgers, "TRY_S", 0.0)
+        assert store.find_problem() == ""
+        assert lsns(store) == [2, 3, 4]
+
+
 def test_an_owner_that_was_replaced_while_it_was_away(
     postgres: Server, database: PostgresDatabase
 ) -> None:
@@ -164,6 +184,7 @@ def test_a_full_disk_refuses_updates_and_recovers(
             with pytest.raises(Unavailable, match="refused") as refused:
                 store.commit(new)
             assert not isinstance(refused.value, StoreFailed)
+            assert store._refusal.problem == str(refused.value)
         assert lsns(store) == [2, 3, 4]
         assert 9 not in dict(store.sessions())
         assert store.watermark == 0
@@ -171,6 +192,7 @@ def test_a_full_disk_refuses_updates_and_recovers(
         store.commit(new)
         assert lsns(store) == [2, 3, 4, 5]
         assert store.watermark == 3
+        assert store.find_problem() == ""
 
 
 def test_any_other_error_ends_the_owner(database: PostgresDatabase, execute: Sql) -> None:

@@ -48,6 +48,21 @@ def test_one_owner_at_a_time(database: PostgresDatabase) -> None:
         log.trim(0)
 
 
+def test_a_log_that_was_removed_does_not_begin_anew(
+    database: PostgresDatabase, execute: Sql
+) -> None:
+    with PostgresLog.open(database, NAME) as log:
+        fill(log, b"a")
+    execute("DELETE FROM owners")
+    for _ in range(2):
+        with pytest.raises(DataDirectoryError, match="was removed while the service runs"):
+            PostgresLog.open(database, NAME, take_over=True)
+    database.drop()
+    for _ in range(2):
+        with pytest.raises(DataDirectoryError, match="was removed while the service runs"):
+            PostgresLog.open(database, NAME, take_over=True)
+
+
 def test_what_a_zombie_appends_is_refused(database: PostgresDatabase, execute: Sql) -> None:
     old = PostgresLog.open(database, NAME)
     fill(old, b"a")

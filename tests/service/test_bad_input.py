@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ps2stream.cli import main
 from ps2stream.protocol.arrow_ipc import to_ipc
-from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
+from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 from tests.support.methods import STREAMS, UNARY
 
 Code = grpc.StatusCode
@@ -64,22 +64,23 @@ NAN, INF = float("nan"), float("inf")
         ({"expression": "(" * 9 + "a" + ")" * 9}, "query.expression", "depth"),
         ({"expression": " ".join(f"t{i}" for i in range(65))}, "query.expression", "terms"),
         ({"expression": "a" * 8193}, "query.expression", "bytes"),
-        ({"region": rectangle(0, NAN, 1, 1)}, "query.region.lat_min", "not finite"),
-        ({"region": rectangle(0, 0, INF, 1)}, "query.region.lon_max", "not finite"),
-        ({"region": rectangle(-181, 0, 1, 1)}, "query.region.lon_min", "-181"),
-        ({"region": rectangle(0, 2, 1, 1)}, "query.region.lat_min", "above"),
-        ({"region": rectangle(0, 2, None, 3)}, "query.region.lon_max", "is missing"),
+        ({"region": rectangle(0, NAN, 1, 1)}, "query.region.rectangle.lat_min", "not finite"),
+        ({"region": rectangle(0, 0, INF, 1)}, "query.region.rectangle.lon_max", "not finite"),
+        ({"region": rectangle(-181, 0, 1, 1)}, "query.region.rectangle.lon_min", "-181"),
+        ({"region": rectangle(0, 2, 1, 1)}, "query.region.rectangle.lat_min", "above"),
+        ({"region": rectangle(0, 2, None, 3)}, "query.region.rectangle.lon_max", "is missing"),
         ({"region": query_pb2.Region()}, "query.region", "no shape"),
+        ({"until_ms": 1}, "query.until_ms", "is over"),
         (
             {"region": query_pb2.Region(circle=query_pb2.Circle(lon=0, lat=0, radius_km=0))},
-            "query.region.radius_km",
+            "query.region.circle.radius_km",
             "above 0",
         ),
         ({"region": geojson("[" * 30000)}, "query.region.geojson", "not JSON"),
         ({"region": geojson('{"type":"Point"}')}, "query.region.geojson", "expected a GeoJSON"),
         (
             {"region": geojson('{"type":"Polygon","coordinates":[[[0,0],[1,1],[1,0]]]}')},
-            "query.region.coordinates[0]",
+            "query.region.geojson.coordinates[0]",
             "at least 4",
         ),
         (
@@ -88,7 +89,7 @@ NAN, INF = float("nan"), float("inf")
                     '{"type":"Polygon","coordinates":[[[0,0],[1' + "0" * 400 + ",1],[1,0],[0,0]]]}"
                 )
             },
-            "query.region.coordinates[0][1]",
+            "query.region.geojson.coordinates[0][1]",
             "",
         ),
     ],
@@ -138,6 +139,7 @@ def publish(batch: object_pb2.ObjectBatch, **fields: Any) -> bytes:
         ({"lon": 0, "lat": -90.001, "text": "a"}, "lat", "-90.001"),
         ({"lon": 0, "lat": 0, "id": "x" * 129}, "id", "id_bytes 128"),
         ({"lon": 0, "lat": 0, "text": "x" * 65_537}, "text", "text_bytes 65536"),
+        ({"lon": 0, "lat": 0, "text": "a", "until_ms": 1}, "until_ms", "is over"),
     ],
 )
 def test_bad_objects(call: Any, row: dict[str, Any], field: str, problem: str) -> None:
@@ -146,6 +148,20 @@ def test_bad_objects(call: Any, row: dict[str, Any], field: str, problem: str) -
     code, violations, _ = call("Publish", publish(batch))
     assert code == Code.INVALID_ARGUMENT
     assert problem in violations[f"batch.objects[1].{field}"]
+
+
+def test_rows_of_messages_name_the_fields_of_messages(target: str) -> None:
+    rows = [
+        query_pb2.Query(id="a", expression="word", until_ms=1),
+        query_pb2.Query(id="b", region=rectangle(0, 2, 1, 1)),
+        query_pb2.Query(id="", expression="word"),
+    ]
+    batch = query_pb2.QueryBatch(queries=rows, session="s")
+    with grpc.insecure_channel(target) as channel:
+        insert = pubsub_pb2_grpc.PubSubStub(channel).InsertQueries
+        [answer] = insert(iter([pubsub_pb2.InsertQueriesRequest(batch=batch)]), timeout=60)
+    fields = ["until_ms", "region.rectangle.lat_min", "id"]
+    assert [(e.row, e.field) for e in answer.errors] == list(enumerate(fields))
 
 
 def test_empty_and_ambiguous_batches(call: Any) -> None:

@@ -168,6 +168,11 @@ CASES: dict[str, tuple[Series, Series, dict[str, str]]] = {
         {f'ps2stream_session_lag_matches{{{MERGER}, of="most"}}': "900000-10x60"},
         {"job": "j"},
     ),
+    "Ps2streamLogNotWritten": (
+        {f"ps2stream_log_problem{{{SEQUENCER}}}": "0x50 1x10"},
+        {f"ps2stream_log_problem{{{SEQUENCER}}}": "1x58 0 1x0"},  # it failed once more
+        {"job": "j", "role": "sequencer", "index": "0"},
+    ),
     "Ps2streamArchiveNotWritten": (
         {f"ps2stream_archive_problem{{{DISPATCHER}}}": "0x50 1x10"},
         {f"ps2stream_archive_problem{{{DISPATCHER}}}": "1x57 0 1x2"},  # it failed once more

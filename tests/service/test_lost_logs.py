@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +15,17 @@ import pytest
 from ps2stream import Client
 from ps2stream.client.matches import Gap, Matches
 from ps2stream.cluster.local_service import LocalService
+from ps2stream.cluster.log_pairing import make_log
+from ps2stream.cluster.logs import ServiceLogs, name_of
 from ps2stream.cluster.service import fitted_plan, topology_of
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError
+from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.space.regions import Circle
+from ps2stream.store.ledger import recorded
+from ps2stream.store.places import DataDirectory
+from ps2stream.store.segments import SegmentLog
 
 AREA = Circle(0.0, 0.0, 5.0)
 FOUR = ["flood 1", "flood 2", "flood 3", "flood 4"]
@@ -241,3 +249,50 @@ def test_an_older_ledger_is_known_by_the_starts_of_the_service(used: Path, tmp_p
         shutil.copy(tmp_path / name, used / name)
     with pytest.raises(DataDirectoryError, match="it records 1 starts of the service, but the log"):
         start(settings(used))
+
+
+def wait_for_problems(client: Client, wanted: list[str]) -> None:
+    """Returns once the status has these problems, which a census every two seconds finds."""
+    give_up = time.monotonic() + 20
+    while (found := client.status()["problems"]) != wanted:
+        assert time.monotonic() < give_up, found
+        time.sleep(0.1)
+
+
+def test_what_is_moved_away_is_a_problem_while_the_service_runs(used: Path, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    lost = "cannot be written: [Errno 116] another process has taken it over, or it was removed"
+    removed = "was removed or replaced; put it back, or restart"
+    with serving(used) as client:
+        wait_for_problems(client, [])
+        used.rename(away)
+        wait_for_problems(
+            client,
+            [
+                f"dispatcher-0 cannot write its log: the log {used}/objects-0 {lost}",
+                f"sequencer-0 cannot write its ledger: {used}/ledger.db {removed}",
+                f"merger-0 cannot write its log: the log {used}/matches-0 {lost}",
+            ],
+        )
+        away.rename(used)
+        wait_for_problems(client, [])
+        publish(client, "flood 5")
+        client.insert("p", "storm", AREA, session="s")
+    with serving(used) as client:
+        assert ids(take(client, "flood 5"))[-1] == "flood 5"
+        assert client.get("p") is not None
+
+
+def test_an_actor_that_joins_again_does_not_begin_its_log_anew(used: Path) -> None:
+    place = DataDirectory(used)
+    with contextlib.closing(place.open_ledger(recorded(used, "analysis") or "")) as store:
+        for owner in (Address("dispatcher", 1), Address("merger", 1)):
+            name = name_of(owner)
+            for _ in range(2):
+                make_log(ServiceLogs(place), store, owner)
+            shutil.rmtree(used / name)
+            with pytest.raises(DataDirectoryError, match=f"{name} is missing"):
+                make_log(ServiceLogs(place), store, owner)
+            SegmentLog.open(used / name).close()
+            with pytest.raises(DataDirectoryError, match=f"{name} is another log"):
+                make_log(ServiceLogs(place), store, owner)

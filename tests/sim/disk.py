@@ -91,6 +91,10 @@ class SimDisk:
         self.rng.shuffle(names)
         return names
 
+    def has_room(self, directory: Path, size: int) -> bool:
+        self._directory(directory)
+        return not self.full
+
     def create(self, path: Path, size: int) -> DiskFile:
         self.spend()
         directory = self._directory(path.parent)

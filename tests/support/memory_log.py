@@ -67,5 +67,9 @@ class MemoryLog:
         return log
 
     @property
+    def problem(self) -> str:
+        return "the log has no room" if self.full else ""
+
+    @property
     def bytes(self) -> int:
         return sum(map(len, self.records.values()))

@@ -132,5 +132,6 @@ def test_the_first_sequencer_raises_with_its_first_call(tmp_path: Path) -> None:
         with pytest.raises(DataDirectoryError, match="in use by process"):
             shell.pair_logs(ServiceLogs(place), accept_loss=False)
         shell.stop()
+        (tmp_path / "ledger.db").touch()
         with pytest.raises(DataDirectoryError, match="in use by process"):
             SequencerShell(SEQUENCER, place, TOPOLOGY, False)

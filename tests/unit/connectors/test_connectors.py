@@ -79,7 +79,12 @@ def test_paths_lead_into_objects_and_arrays() -> None:
         ),
         ({"lat": 1, "lon": 1}, "text: expected a string, got null"),
         ({"lat": 91, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got 91"),
-        (b'{"lat": NaN, "lon": 1, "text": ""}', "lat: expected degrees in [-90, 90], got nan"),
+        (b'{"lat": NaN, "lon": 1, "text": ""}', "lat: NaN is not a number of JSON"),
+        (
+            b'{"lat": 1, "lon": 1, "text": "", "a": -Infinity}',
+            "a: -Infinity is not a number of",
+        ),
+        (b'{"lat": 1, "lon": 1, "text": "", "a": 1e999}', "a: '1e999' is beyond the numbers of 64"),
         ({"lat": True, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got true"),
         ({"lat": 1, "lon": 1, "text": "x" * 70_000}, "text: expected at most 65536 bytes"),
         ({"lat": 1, "lon": 1, "text": "", "time": "soon"}, "time: expected Unix milliseconds"),

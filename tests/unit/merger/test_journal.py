@@ -86,11 +86,9 @@ def test_a_full_log_takes_nothing_and_a_sync_is_to_show_whether_it_does_again() 
     log.full = True
     assert journal.append(cursors(), lasting=False) is None
     assert (log.end, journal.unsynced) == (0, True)
-    assert journal.refusal == "the log has no room"
     log.full = False
     journal.sync()
     assert journal.append(cursors()) == 0
-    assert not journal.refusal
 
 
 def test_a_record_of_another_kind_is_an_error() -> None:

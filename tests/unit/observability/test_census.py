@@ -101,6 +101,13 @@ def test_disk_lag_and_silence_are_problems() -> None:
     assert find_problems(taken(statuses_of_full), NOW_MS) == [
         "merger-0 cannot write its log: there is no space"
     ]
+    statuses_of_full["sequencer-0"]["log_problem"] = "the disk of /data is full"
+    statuses_of_full["dispatcher-1"]["log_problem"] = "it was removed"
+    assert find_problems(taken(statuses_of_full), NOW_MS) == [
+        "sequencer-0 cannot write its ledger: the disk of /data is full",
+        "dispatcher-1 cannot write its log: it was removed",
+        "merger-0 cannot write its log: there is no space",
+    ]
     behind = well._replace(largest_backlog_matches=100_001, backlog_age_s=70.0)
     assert find_problems(behind, NOW_MS) == [
         "a session has 100,001 unacknowledged matches, the oldest found 70 s ago"

@@ -257,7 +257,7 @@ def test_a_payload_that_cannot_be_is_named(tmp_path: Path, values: Any, problem:
         ("x.csv", "lat,lon,text,mag\n1,2,x,high\n", "x.csv:2 mag: expected a number, got 'high'"),
         ("x.csv", "lat,lon,text,mag,payload\n1,2,x,,{\n", "x.csv:2 payload: expected JSON: "),
         ("x.jsonl", '{"lat":1,"lon":2,"text":"x","mag":[]}', "x.jsonl:1 mag: expected a number"),
-        ("x.jsonl", '{"lat":1,"lon":2,"text":"x","payload":NaN}', "x.jsonl:1 payload: expected a"),
+        ("x.jsonl", '{"lat":1,"lon":2,"text":"x","payload":NaN}', "x.jsonl:1 payload: NaN is not"),
         ("x.geojson", "[1", "x.geojson: expected GeoJSON: "),
         ("x.geojson", '{"type": "Feature"}', "x.geojson: expected a FeatureCollection"),
         ("x.geojson", '{"features": [{}]}', "x.geojson feature 0 geometry: expected a Point"),

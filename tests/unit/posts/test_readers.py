@@ -117,8 +117,8 @@ def test_lone_surrogates_become_replacement_characters(tmp_path: Path) -> None:
     ("change", "wanted"),
     [
         ({"lat": 91}, "2 lat: expected degrees in [-90, 90], got 91"),
-        ({"lat": float("nan")}, "2 lat: expected degrees in [-90, 90], got nan"),
-        ({"lon": float("-inf")}, "2 lon: expected degrees in [-180, 180], got -inf"),
+        ({"lat": float("nan")}, "2 lat: NaN is not a number of JSON"),
+        ({"lon": float("-inf")}, "2 lon: -Infinity is not a number of JSON"),
         ({"lon": "east"}, "2 lon: expected degrees in [-180, 180], got 'east'"),
         ({"lon": None}, "2 lon: expected degrees in [-180, 180], got null"),
         ({"lon": True}, "2 lon: expected degrees in [-180, 180], got true"),
@@ -143,11 +143,49 @@ def test_bad_json_lines(tmp_path: Path) -> None:
     deep = write(tmp_path / "deep.jsonl", "[" * 100_000)
     assert "deep.jsonl:1: expected one JSON object per line" in error(deep)
     large = error(write(tmp_path / "large.jsonl", '{"text": "x", "mag": -1e400}'))
-    assert "large.jsonl:1: expected one JSON object per line: '-1e400' is beyond" in large
+    assert "large.jsonl:1 mag: '-1e400' is beyond the numbers of 64 bits" in large
 
 
-@pytest.mark.parametrize("place", ["properties", "geometry", "id", "nested"])
-def test_a_number_of_geojson_that_would_be_infinite_is_named(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_lacks_are_refused_by_line_and_member(
+    tmp_path: Path, number: str
+) -> None:
+    good = '{"lon": 1, "lat": 2, "text": "NaN"}\n'
+    for record, member in (
+        (f'{{"lon": {number}, "lat": 2, "text": "x"}}', "lon"),
+        (
+            f'{{"text": "x", "attributes": {{"mag": {number}}}}}',
+            "attributes.mag",
+        ),
+        (f'{{"lon": 1, "lat": 2, "text": "x", "payload": [1, [{number}]]}}', "payload[1][0]"),
+        (f'{{"lon": 1, "lat": 2, "text": "x", "other": {number}}}', "other"),
+    ):
+        path = write(tmp_path / "x.jsonl", good + record)
+        assert error(path) == f"{path}:2 {member}: {number} is not a number of JSON"
+    path = write(tmp_path / "y.jsonl", f"{good}{number}")
+    assert error(path) == f"{path}:2: {number} is not a number of JSON"
+    assert sum(map(len, read_rows(write(tmp_path / "z.jsonl", good)))) == 1
+
+
+PLACES = {
+    "properties": "properties.mag",
+    "geometry": "geometry.coordinates[2]",
+    "id": "id",
+    "nested": "properties.mag.a[1]",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("number", "problem"),
+    [
+        ("-1e400", "'-1e400' is beyond the numbers of 64 bits"),
+        ("-Infinity", "-Infinity is not a number of JSON"),
+    ],
+)
+def test_a_number_of_geojson_that_would_be_infinite_is_named(
+    tmp_path: Path, place: str, number: str, problem: str
+) -> None:
     one = {
         "type": "Feature",
         "id": 7,
@@ -162,8 +200,8 @@ def test_a_number_of_geojson_that_would_be_infinite_is_named(tmp_path: Path, pla
     else:
         bad["properties"]["mag"] = {"a": [1, "FAR"]} if place == "nested" else "FAR"
     text = json.dumps({"type": "FeatureCollection", "features": [one, bad, one]})
-    path = write(tmp_path / "x.geojson", text.replace('"FAR"', "-1e400"))
-    assert error(path) == f"{path} feature 1: '-1e400' is beyond the numbers of 64 bits"
+    path = write(tmp_path / "x.geojson", text.replace('"FAR"', number))
+    assert error(path) == f"{path} feature 1 {PLACES[place]}: {problem}"
     path = write(tmp_path / "y.geojson", text.replace('"FAR"', "-3"))
     assert sum(map(len, read_rows(path))) == 3
 

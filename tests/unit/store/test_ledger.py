@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 import numpy as np
@@ -202,7 +204,13 @@ def test_a_changed_session_name_is_noticed(tmp_path: Path) -> None:
             store.sessions()
 
 
-def test_a_full_disk_refuses_updates_and_recovers(tmp_path: Path) -> None:
+class FullDisk(NamedTuple):
+    free: int
+
+
+def test_a_full_disk_refuses_updates_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Ledger.open(tmp_path, ANALYSIS) as store:
         fill(store)
         pages = store._db.pragma("page_count")
@@ -212,10 +220,14 @@ def test_a_full_disk_refuses_updates_and_recovers(tmp_path: Path) -> None:
             with pytest.raises(Unavailable, match="full") as refused:
                 store.commit(big)
             assert not isinstance(refused.value, StoreFailed)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "disk_usage", lambda _: FullDisk(free=99))
+            assert store.find_problem() == f"the disk of {tmp_path} is full"
         assert len(list(store.replay())) == 3
         assert 9 not in dict(store.sessions())
         assert store.watermark == 0
         store._db.pragma("max_page_count", 1_000_000)
+        assert store.find_problem() == ""  # as there is room, it has tried
         store.commit(big)
         assert len(list(store.replay())) == 4
         assert store.watermark == 3
@@ -230,15 +242,19 @@ def test_nothing_is_committed_to_a_file_that_no_restart_would_find(
     with Ledger.open(data, ANALYSIS) as store:
         fill(store)
         moved = data.rename(tmp_path / "moved")
+        removed = f"{data}/ledger.db was removed or replaced; put it back, or restart"
+        assert store.find_problem() == removed
         with pytest.raises(Unavailable, match=r"ledger\.db was removed or replaced"):
             store.commit(LedgerChange(plan="{}"))
         data.mkdir()
         (data / "ledger.db").touch()
         with pytest.raises(Unavailable, match=r"ledger\.db was removed or replaced"):
             store.commit(LedgerChange(plan="{}"))
+        assert store.find_problem() == removed
         (data / "ledger.db").unlink()
         data.rmdir()
         moved.rename(data)
+        assert store.find_problem() == ""
         for _ in range(2):
             store.commit(LedgerChange(plan="{}"))
     told = [record.message for record in caplog.records]
@@ -247,6 +263,24 @@ def test_nothing_is_committed_to_a_file_that_no_restart_would_find(
         "is written again",
     ]
     assert recorded(data, "plan") == "{}"
+
+
+def test_a_ledger_that_was_removed_does_not_begin_anew(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with Ledger.open(path, ANALYSIS) as store:
+        fill(store)
+    shutil.rmtree(path)
+    with pytest.raises(DataDirectoryError, match=r"ledger\.db was removed while the service runs"):
+        Ledger.open(path, ANALYSIS, compact=False, again=True)
+    assert not path.exists()
+    path.mkdir()
+    (path / "ledger.db").touch()
+    with pytest.raises(DataDirectoryError, match=r"ledger\.db was removed while the service runs"):
+        Ledger.open(path, ANALYSIS, compact=False, again=True)
+    with Ledger.open(path, ANALYSIS) as store:
+        fill(store)
+    with Ledger.open(path, ANALYSIS, compact=False, again=True) as store:
+        assert store.find_problem() == ""
 
 
 @pytest.mark.parametrize("where", ["BEGIN", "INSERT", "COMMIT"])

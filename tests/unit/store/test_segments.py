@@ -23,6 +23,7 @@ from ps2stream.protocol.ports import Log
 from ps2stream.store import segments
 from ps2stream.store.disk import DiskFile, OsDisk
 from ps2stream.store.segments import SegmentLog
+from tests.sim.disk import SimDisk
 
 
 def files(path: Path) -> list[str]:
@@ -229,6 +230,60 @@ def test_after_a_failed_sync_nothing_is_taken_but_reading_goes_on(tmp_path: Path
                 call()
         assert [record for _, record in log.scan()] == [b"old", b"new"]
         assert log.read(position) == b"new"
+
+
+def test_a_log_that_is_removed_or_has_failed_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "objects-0"
+    with SegmentLog.open(path) as log:
+        log.append(b"x")
+        log.sync()
+        assert log.problem == ""
+        path.rename(tmp_path / "away")
+        assert "another process has taken it over, or it was removed" in log.problem
+        (tmp_path / "away").rename(path)
+        assert log.problem == ""
+    with SegmentLog.open(path, BrokenDisk()) as log:
+        log.append(b"new")
+        with pytest.raises(Unavailable):
+            log.sync()
+        with pytest.raises(Unavailable) as refused:
+            log.append(b"x")
+        assert log.problem == str(refused.value)
+
+
+def test_a_log_that_was_removed_does_not_begin_anew(tmp_path: Path) -> None:
+    path = tmp_path / "objects-0"
+    with SegmentLog.open(path) as log:
+        log.append(b"x")
+        log.sync()
+        log.append(b"y")
+        path.rename(tmp_path / "away")
+        with pytest.raises(Unavailable, match="it was removed"):
+            log.sync()
+    for is_empty in (False, True):
+        if is_empty:
+            path.mkdir()
+        with pytest.raises(DataDirectoryError, match="objects-0 was removed while the service"):
+            SegmentLog.open(path, again=True)
+    assert list(path.iterdir()) == []
+    path.rmdir()
+    (tmp_path / "away").rename(path)
+    with SegmentLog.open(path, again=True) as log:
+        assert [record for _, record in log.scan()][:1] == [b"x"]
+
+
+def test_a_log_without_room_says_so_until_there_is_room() -> None:
+    disk, path = SimDisk(random.Random(1)), Path("/log")
+    with SegmentLog.open(path, disk, 1000) as log:
+        disk.full = True
+        with pytest.raises(Unavailable, match=r"no space .* for 1,000 bytes") as refused:
+            log.append(b"x")
+        assert log.problem == str(refused.value)
+        disk.full = False
+        assert log.problem == ""
+        log.append(b"x")
+        disk.full = True
+        assert log.problem == ""
 
 
 def test_a_sync_that_is_interrupted_is_the_last(
