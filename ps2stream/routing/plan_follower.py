@@ -20,7 +20,7 @@ from ps2stream.space.space_kernels import CELL_MASK
 
 WORLD = np.array([-180.0, -90.0, 180.0, 90.0])
 _ROUNDED = 1e-9
-"""Degrees, more than a line of uneven cells may be off for being rounded."""
+"""Degrees: more than what is beside a line of the grid may be rounded into the cell."""
 
 
 class CompiledRoutes(NamedTuple):
@@ -169,9 +169,10 @@ def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | No
         return None
     grid = plan.grid
     row, column = cells // grid.columns(), cells % grid.columns()
-    beyond = np.array([-1.0, 1.0]) * (0.0 if grid.is_even else _ROUNDED)
+    beyond = np.array([-_ROUNDED, _ROUNDED])
     west, east = beyond + grid.find_meridians(np.array([column.min(), column.max() + 1]))
     south, north = beyond + grid.find_parallels(np.array([row.min(), row.max() + 1]))
+    south, north = max(south, -90.0), min(north, 90.0)
     if west <= -180 or east >= 180 or south <= -90 or north >= 90:
         west, east = -180, 180  # 180 is -180, and a pole has every longitude
     return np.array([west, south, east, north], np.float64)

@@ -89,8 +89,9 @@ def test_a_list_has_the_tags_of_one_cell_and_not_of_the_next() -> None:
     pool[20 + layout.X_LIST], pool[20 + layout.X_LISTED] = 40, 3
     found = [bool(call_listed(pool, 20, np.uint64(key), x, y, GRID.lines)) for key in (7, 8, 9)]
     assert found == [False, True, True]
+    *_, wide, _ = GRID.bounds(own[0])
     beside = [
-        bool(call_listed(pool, 20, np.uint64(key), x + 11.25, y, GRID.lines)) for key in (7, 8)
+        bool(call_listed(pool, 20, np.uint64(key), x + wide, y, GRID.lines)) for key in (7, 8)
     ]
     assert beside == [True, False]
 
