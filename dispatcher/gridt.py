@@ -154,12 +154,11 @@ class Gridt:
         lon and lat are degrees, float64[n]; terms are ragged, uint64.
         """
         objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
-        bits = self.grid.lon_bits, self.grid.lat_bits
         waiting = np.zeros(self.workers), 1.0
         if waits is not None and len(self.h1.groups):
             waiting = waits.waits, waits.time
         discarded, *starts, row, out_lon, out_lat, off, out_term, chosen = route_objects(
-            self._h2.arrays, self._h2.used, bits, objects, self._routes,
+            self._h2.arrays, self._h2.used, self.grid.lines, objects, self._routes,
             (*self.h1.groups,), waiting, (*shedding,),
         )  # fmt: skip
         if self.workers == 1:  # it has all that is not discarded
@@ -182,10 +181,9 @@ class Gridt:
         """Returns the keys of the units that every `stride`-th object from `first` on meets (see
         hot_unit_kernels.py); columns as in `route`."""
         objects = sealed(lon), sealed(lat), sealed(term_off), sealed(term)
-        bits = self.grid.lon_bits, self.grid.lat_bits
         parts, *_ = self._h2.arrays
         keys: U64 = list_met_units(
-            parts, self._h2.used, bits, self._routes, objects, (first, stride)
+            parts, self._h2.used, self.grid.lines, self._routes, objects, (first, stride)
         )
         return keys
 

@@ -35,7 +35,7 @@ class MetColumns(NamedTuple):
 def list_met_units(
     parts: I64,
     used: I64,
-    bits: tuple[int, int],
+    lines: F64,
     routes: Routes,
     objects: tuple[F64, F64, I64, U64],
     some: tuple[int, int],
@@ -65,7 +65,7 @@ def list_met_units(
         for level in range(ALL):
             if not used[level]:
                 continue
-            cell = cell_at(lon[i], lat[i], bits[0], bits[1], level % NEWER)
+            cell = cell_at(lon[i], lat[i], lines, level % NEWER)
             by_term = level % NEWER > 0 or text[cell_leaf[cell]]
             is_met = False
             tag_cell = np.uint32(cell | _NEWER_BIT if level >= NEWER else cell)

@@ -267,19 +267,19 @@ def scatter_objects(
 def route_objects(
     units: tuple[I64, U64, U32],
     used: I64,
-    bits: tuple[int, int],
+    lines: F64,
     objects: tuple[F64, F64, I64, U64],
     routes: Routes,
     groups: tuple[I64, U16, U8],
     waiting: tuple[F64, float],
     shedding: tuple[float, bool, U8, F64, I64, I64, I64, U64, U8],
 ) -> tuple[int, I64, I64, I64, U32, F64, F64, I64, U64, U8]:
-    """Routes objects, a plain tuple of the fields of RoutedColumns; bits: those of longitude and
-    latitude of the grid; groups: of WorkerGroups; waiting: `waits` and `time` of
-    `choose_replicas`; shedding: a plain tuple of SheddingColumns, by which copies are shed unless
-    its columns are empty. Returns how many go to no worker; where the rows,
-    the terms and the bytes of `chosen` of each worker begin, int64[workers + 1] each; and the
-    fields of ShareColumns. A worker without rows has no offsets."""
+    """Routes objects, a plain tuple of the fields of RoutedColumns; lines: of the grid; groups: of
+    WorkerGroups; waiting: `waits` and `time` of `choose_replicas`; shedding: a plain tuple of
+    SheddingColumns, by which copies are shed unless its columns are empty. Returns how many go to
+    no worker; where the rows, the terms and the bytes of `chosen` of each worker begin,
+    int64[workers + 1] each; and the fields of ShareColumns. A worker without rows has no
+    offsets."""
     lon, lat, term_off, term = objects
     workers = len(waiting[0])
     n, words = len(lon), (workers + 63) // 64
@@ -287,7 +287,7 @@ def route_objects(
     levels = 0
     for level in range(ALL):
         if used[level]:
-            find_cells(lon, lat, bits[0], bits[1], level % NEWER, cells[levels])
+            find_cells(lon, lat, lines, level % NEWER, cells[levels])
             if level >= NEWER:
                 for i in range(n):
                     cells[levels, i] |= _NEWER_BIT

@@ -7,7 +7,6 @@ function. The driver holds one sample, the scores, and the best plan so far.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -174,4 +173,4 @@ def _take_samples(
 def _order_grids(choice: tuple[Grid | None, bool]) -> tuple[Any, ...]:
     """Orders grids, each without finer ones first."""
     grid, is_refined = choice
-    return (dataclasses.astuple(grid) if grid is not None else (), is_refined)
+    return (() if grid is None else tuple(map(repr, grid.to_dict().items())), is_refined)

@@ -22,7 +22,8 @@ SEEN = 0.96  # share of the objects and queries to show, along each axis
 BINS = 320  # across the width of a density
 KEYS = 20  # workers in the legend
 GOLDEN = 0.618
-WORLD = (-180.0, 180.0, -90.0, 90.0)
+PIXELS = 1600
+"""Points across the map at which the owner is looked up."""
 _ALPHA = 0.55
 
 
@@ -79,7 +80,7 @@ def draw(
     high = WIDE * stretch * (north - south) / max(east - west, 1e-6)
     figure = Figure(figsize=(WIDE + 2.0, min(max(high, 4.0), WIDE) + 0.8), layout="constrained")
     axes = figure.add_subplot()
-    keys = _draw_leaves(axes, plan)
+    keys = _draw_leaves(axes, plan, seen)
     for ring in outlines:
         # A side longer than half the world crosses the antimeridian.
         parts = np.split(ring, np.flatnonzero(np.abs(np.diff(ring[:, 0])) > 180) + 1)
@@ -98,13 +99,21 @@ def draw(
         raise invalid("--png", f"cannot write {png}: {error.strerror}") from None
 
 
-def _draw_leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
-    """Draws the owner of each cell; returns the entries of the legend."""
+def _draw_leaves(
+    axes: Any, plan: RoutingPlan, seen: tuple[float, float, float, float]
+) -> list[Any]:
+    """Draws the owner of each cell of the visible area; returns the entries of the legend."""
     from matplotlib import colormaps
     from matplotlib.patches import Patch
 
-    rows, columns = plan.grid.rows(), plan.grid.columns()
-    leaf = plan.cells.reshape(rows, columns)
+    west, south, east, north = seen
+    high = min(max(int(PIXELS * (north - south) / (east - west)), 8), PIXELS)
+    x, y = (
+        a + (np.arange(-1, n + 1) + 0.5) * (b - a) / n  # with a rim, where hatching ends
+        for a, b, n in ((west, east, PIXELS), (south, north, high))
+    )
+    places = np.tile(x[1:-1], high), np.repeat(y[1:-1], PIXELS)
+    leaf = plan.cells[plan.grid.cells(*places, 0)].reshape(high, PIXELS)
     space = np.array([isinstance(of, Space) for of in plan.leaves])
     first = [held[0] for held in holders(plan.leaves)]
     few = next((name for size, name in ((10, "tab10"), (20, "tab20")) if plan.workers <= size), "")
@@ -113,8 +122,8 @@ def _draw_leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
         colormaps[few](w) if few else colormaps["hsv"](w * GOLDEN % 1) for w in range(plan.workers)
     ]
     axes.imshow(
-        np.array(shade)[np.array(first)[leaf]], origin="lower", extent=WORLD, alpha=_ALPHA,
-        interpolation="nearest",
+        np.array(shade)[np.array(first)[leaf]], origin="lower",
+        extent=(west, east, south, north), alpha=_ALPHA, interpolation="nearest",
     )  # fmt: skip
     keys = [
         Patch(facecolor=shade[w], alpha=_ALPHA, label=f"worker {w}")
@@ -124,12 +133,9 @@ def _draw_leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
         keys.append(Patch(alpha=0, label=f"and {plan.workers - KEYS} more"))
     hatched = ~space[leaf]
     if hatched.any():
-        # Each cell is doubled so that the hatching ends at its edge and not in its middle.
-        mask = np.pad(np.kron(hatched, np.ones((2, 2))), 1)
-        x = -180 + (np.arange(2 * columns + 2) - 0.5) * 180 / columns
-        y = -90 + (np.arange(2 * rows + 2) - 0.5) * 90 / rows
-        axes.contourf(x, y, mask, levels=[0.5, 1.5], colors="none", hatches=["/////"])
-        axes.contour(x, y, mask, levels=[0.5], colors="black", linewidths=0.5)
+        hatched = np.pad(hatched, 1)
+        axes.contourf(x, y, hatched, levels=[0.5, 1.5], colors="none", hatches=["/////"])
+        axes.contour(x, y, hatched, levels=[0.5], colors="black", linewidths=0.5)
         label = "divided by text\n(colour of one of them)"
         keys.append(Patch(facecolor="white", edgecolor="black", hatch="/////", label=label))
     return keys
@@ -190,13 +196,13 @@ def window(plan: RoutingPlan, *places: ChartPoints) -> tuple[float, float, float
     if len(lon):
         (west, east), (south, north) = _find_shortest_interval(lon), _find_shortest_interval(lat)
     else:
-        leaf = plan.cells.reshape(plan.grid.rows(), plan.grid.columns())
+        grid = plan.grid
+        leaf = plan.cells.reshape(grid.rows(), grid.columns())
         at = np.argwhere(leaf != np.bincount(plan.cells).argmax())
         if not len(at):
             return -180.0, -90.0, 180.0, 90.0
-        (south, west), (north, east) = at.min(axis=0), at.max(axis=0) + 1
-        west, east = (v * 360.0 / leaf.shape[1] - 180.0 for v in (west, east))
-        south, north = (v * 180.0 / leaf.shape[0] - 90.0 for v in (south, north))
+        row, column = np.stack([at.min(axis=0), at.max(axis=0) + 1], axis=1)
+        (west, east), (south, north) = grid.find_meridians(column), grid.find_parallels(row)
     more_x, more_y = (max((b - a) * MARGIN, 0.5) for a, b in ((west, east), (south, north)))
     return (
         max(float(west - more_x), -180.0), max(float(south - more_y), -90.0),

@@ -96,12 +96,10 @@ class MatchedObjects(NamedTuple):
 
 
 class ProbedLevels(NamedTuple):
-    """The grid as a match probes it: the levels that have postings, int64[], and the bits of the
-    columns and rows of level 0."""
+    """The grid as a match probes it: the levels that have postings, int64[], and its lines."""
 
     levels: I64
-    lon_bits: int
-    lat_bits: int
+    lines: F64
 
 
 class MatchScratch(NamedTuple):

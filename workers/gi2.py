@@ -57,8 +57,7 @@ class GI2:
     capacities grow as needed."""
 
     def __init__(self, grid: Grid, parts: Parts | None = None) -> None:
-        self._lon_bits = grid.lon_bits
-        self._lat_bits = grid.lat_bits
+        self._grid = grid
         self._arrays = _make_arrays() if parts is None else _restore_arrays(parts)
         self._state: I64 = self._arrays.state
         self._waiting = WaitingDeletes()
@@ -145,9 +144,7 @@ class GI2:
         tags = sealed(off), sealed(cell), sealed(term)  # as TagColumns
         while True:
             arrays = self._arrays
-            need = kp.insert_rows(
-                stored, tags, self._lon_bits, self._lat_bits, tuple(arrays), extend
-            )
+            need = kp.insert_rows(stored, tags, self._grid.lines, tuple(arrays), extend)
             if need == kp.DONE:
                 return
             if need == kp.GROW_RUNS:
@@ -266,7 +263,7 @@ class GI2:
             bucket, end = (len(table) * k // slices for k in (i, i + 1))
             while bucket < end:
                 bucket, rows = ks.weigh_units(
-                    table, runs, size, level, self._lon_bits, bucket, end, out
+                    table, runs, size, level, self._grid.lon_bits, bucket, end, out
                 )
                 counts.add(cell[:rows], 0, *n[:, :rows])
             if i < slices - 1:
@@ -308,7 +305,7 @@ class GI2:
             if longest > len(scratch.follow):
                 scratch = scratch._replace(follow=np.zeros(longest, np.int32))
             self._scratch = scratch
-            grid = levels, self._lon_bits, self._lat_bits
+            grid = levels, self._grid.lines
             index, met = tuple(arrays), tuple(self._met)
             while True:
                 need = km.match_block(

@@ -38,8 +38,8 @@ from ps2stream.workers.layout import (
     POSTING,
     SLOT_BITS,
     SLOT_MASK,
-    cell_steps,
-    clamp_to_cell,
+    cell_side,
+    cell_step,
     find_in,
     find_tag,
     home,
@@ -63,7 +63,7 @@ _FOUND = np.uint32(0xFFFFFFFF)  # stands for a cell whose run is found: its leve
 @njit(inline="always")
 def _probe_block(o0, o1, grid, objects, index, hits):
     """Fills hits (object | level << 28, term, run, x | y << 16, cell); returns their number."""
-    levels, lon_bits, lat_bits = grid.levels, grid.lon_bits, grid.lat_bits
+    levels, lines = grid.levels, grid.lines
     lon, lat, term_off, term = objects.lon, objects.lat, objects.term_off, objects.term
     chosen = objects.chosen
     table, runs = index.table, index.runs
@@ -73,12 +73,12 @@ def _probe_block(o0, o1, grid, objects, index, hits):
     for o in range(o0, o1):
         for k in range(levels.shape[0]):
             level = levels[k]
-            columns = line_count(lon_bits, level)
-            rows = line_count(lat_bits, level)
-            line = np.int64(cell_at(lon[o], lat[o], lon_bits, lat_bits, level)) & CELL_MASK
+            columns = line_count(np.int64(lines[0]), level)
+            line = np.int64(cell_at(lon[o], lat[o], lines, level)) & CELL_MASK
             cell = np.uint32(level << CELL_BITS | line)
-            x = clamp_to_cell(cell_steps(lon[o], 180.0, columns * 65536.0 / 360.0), line % columns)
-            y = clamp_to_cell(cell_steps(lat[o], 90.0, rows * 65536.0 / 180.0), line // columns)
+            west, sx = cell_side(lines, 0, line % columns, level)
+            south, sy = cell_side(lines, 1, line // columns, level)
+            x, y = cell_step(lon[o], west, sx), cell_step(lat[o], south, sy)
             for t in range(term_off[o], term_off[o + 1]):
                 if not (any_term or chosen[t >> 3] >> np.uint8(t & 7) & np.uint8(1)):
                     continue

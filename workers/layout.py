@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-FORMAT = 3
+FORMAT = 4
 """The version of what a snapshot holds: raise it with any change of the layout or a hash."""
 
 ALL, ANY, GENERAL, FREE = 0, 1, 2, 3  # modes: what is left to check of the expression
@@ -113,17 +113,31 @@ def probe_distance(to, start, size):
 
 
 @njit(inline="always")
-def cell_steps(degrees, offset, scale):
-    """Returns degrees as whole steps of 1/65536 cell from the corner of the grid. It is monotone,
-    also in floating point, and exactness needs no more: a <= b gives cell_steps(a) <=
-    cell_steps(b)."""
-    return np.int64(np.floor((degrees + offset) * scale))
+def cell_side(lines, is_lat, line, level):
+    """Returns where a column (is_lat = 0) or row (1) of a level begins, degrees, and the number of
+    steps a degree, of which it has 65536; lines: of a grid (see `Grid.lines`)."""
+    bits, spans = np.int64(lines[is_lat]), np.int64(lines[2 + is_lat])
+    at = 4 + is_lat * (np.int64(lines[2]) + 1)
+    count = line_count(bits, level)
+    if spans <= 1:  # all are equal
+        width = (lines[at + 1] - lines[at]) / count
+        return lines[at] + line * width, 65536.0 / width
+    below, n = (1 << bits) // count, (1 << bits) // spans
+    first, end = line * below, (line + 1) * below
+    low = lines[at + first // n]
+    start = low + (first % n) * (lines[at + first // n + 1] - low) / n
+    last = min(end // n, spans - 1)
+    low = lines[at + last]
+    stop = low + (end - last * n) * (lines[at + last + 1] - low) / n
+    return start, 65536.0 / (stop - start)
 
 
 @njit(inline="always")
-def clamp_to_cell(step, line):
-    """Returns a step relative to the cell in column or row `line`, clamped to 16 bits."""
-    return np.uint32(min(max(step - (line << 16), 0), 65535))
+def cell_step(degrees, start, scale):
+    """Returns a coordinate as whole steps from where a cell begins, clamped to 16 bits. It is
+    monotone, also in floating point, and exactness needs no more: a <= b gives cell_step(a) <=
+    cell_step(b)."""
+    return np.uint32(min(max((degrees - start) * scale, 0.0), 65535.0))
 
 
 @njit(inline="always")

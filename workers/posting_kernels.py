@@ -40,8 +40,8 @@ from ps2stream.workers.layout import (
     SLOT_TOP,
     TABLE_USED,
     TAG,
-    cell_steps,
-    clamp_to_cell,
+    cell_side,
+    cell_step,
     count_tags,
     find_place,
     find_tag,
@@ -88,7 +88,7 @@ def rehash_places(old, places, slots_i):
 
 
 @njit(cache=True, nogil=True)
-def insert_rows(rows, tags, lon_bits, lat_bits, index, extend):
+def insert_rows(rows, tags, lines, index, extend):
     """Inserts rows from state[ROW] and state[TAG] on; returns DONE, or what must grow first.
 
     rows, tags, index: plain tuples of the fields of StoredRowColumns, TagColumns and IndexArrays.
@@ -96,12 +96,12 @@ def insert_rows(rows, tags, lon_bits, lat_bits, index, extend):
     `table`, `slots` and `places` have room for all rows; `runs` and `pool` may not.
     """
     return _store_postings(
-        StoredRowColumns(*rows), TagColumns(*tags), lon_bits, lat_bits, IndexArrays(*index), extend
+        StoredRowColumns(*rows), TagColumns(*tags), lines, IndexArrays(*index), extend
     )
 
 
 @njit(inline="always")
-def _store_postings(rows, tags, lon_bits, lat_bits, index, extend):
+def _store_postings(rows, tags, lines, index, extend):
     kind, handle, form, post, shape = rows.kind, rows.handle, rows.form, rows.post, rows.shape
     term_off, term, box_off, box = rows.term_off, rows.term, rows.box_off, rows.box
     prog_off, prog, geom_off, geom = rows.prog_off, rows.prog, rows.geom_off, rows.geom
@@ -219,7 +219,7 @@ def _store_postings(rows, tags, lon_bits, lat_bits, index, extend):
             runs[run] = np.uint32(cls << LEN_BITS | (length + 1))
             p = run + 1 + length * POSTING
             level = np.int64(cell) >> CELL_BITS
-            runs[p], runs[p + 1] = _quantise_boxes(box, b0, boxes, cell, level, lon_bits, lat_bits)
+            runs[p], runs[p + 1] = _quantise_boxes(box, b0, boxes, cell, level, lines)
             mode = FREE
             a = b = key
             if not plain:
@@ -263,19 +263,19 @@ def _find_other_keywords(form, post, n):
 
 
 @njit(inline="always")
-def _quantise_boxes(box, b0, boxes, cell, level, lon_bits, lat_bits):
+def _quantise_boxes(box, b0, boxes, cell, level, lines):
     """Returns the part of the boxes in a cell as the two rectangle words of a posting."""
-    columns = line_count(lon_bits, level)
-    rows = line_count(lat_bits, level)
+    columns = line_count(np.int64(lines[0]), level)
     col = (np.int64(cell) & CELL_MASK) % columns
     row = (np.int64(cell) & CELL_MASK) // columns
-    sx, sy = columns * 65536.0 / 360.0, rows * 65536.0 / 180.0
+    west, sx = cell_side(lines, 0, col, level)
+    south, sy = cell_side(lines, 1, row, level)
     x0 = y0 = np.uint32(65535)
     x1 = y1 = np.uint32(0)
     for i in range(boxes):
         b = b0 + 4 * i
-        x0 = min(x0, clamp_to_cell(cell_steps(box[b], 180.0, sx), col))
-        y0 = min(y0, clamp_to_cell(cell_steps(box[b + 1], 90.0, sy), row))
-        x1 = max(x1, clamp_to_cell(cell_steps(box[b + 2], 180.0, sx), col))
-        y1 = max(y1, clamp_to_cell(cell_steps(box[b + 3], 90.0, sy), row))
+        x0 = min(x0, cell_step(box[b], west, sx))
+        y0 = min(y0, cell_step(box[b + 1], south, sy))
+        x1 = max(x1, cell_step(box[b + 2], west, sx))
+        y1 = max(y1, cell_step(box[b + 3], south, sy))
     return x0 | x1 << np.uint32(16), y0 | y1 << np.uint32(16)

@@ -19,6 +19,8 @@ from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.space_kernels import CELL_MASK
 
 WORLD = np.array([-180.0, -90.0, 180.0, 90.0])
+_ROUNDED = 1e-9
+"""Degrees: more than what is beside a line of the grid may be rounded into the cell."""
 
 
 class CompiledRoutes(NamedTuple):
@@ -165,10 +167,12 @@ def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | No
     cells = np.r_[cells, gained]
     if not len(cells):
         return None
-    columns, rows = plan.grid.columns(), plan.grid.rows()
-    row, column = cells // columns, cells % columns
-    west, east = (360 * edge / columns - 180 for edge in (column.min(), column.max() + 1))
-    south, north = (180 * edge / rows - 90 for edge in (row.min(), row.max() + 1))
+    grid = plan.grid
+    row, column = cells // grid.columns(), cells % grid.columns()
+    beyond = np.array([-_ROUNDED, _ROUNDED])
+    west, east = beyond + grid.find_meridians(np.array([column.min(), column.max() + 1]))
+    south, north = beyond + grid.find_parallels(np.array([row.min(), row.max() + 1]))
+    south, north = max(south, -90.0), min(north, 90.0)
     if west <= -180 or east >= 180 or south <= -90 or north >= 90:
         west, east = -180, 180  # 180 is -180, and a pole has every longitude
     return np.array([west, south, east, north], np.float64)

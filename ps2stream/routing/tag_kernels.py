@@ -58,20 +58,20 @@ def expand_tags(
 
 @njit(cache=True, nogil=True)
 def measure_tags(
-    boxes: tuple[I64, F64], grid: tuple[int, int, int], post: U64, level: U8, off: I64
+    boxes: tuple[I64, F64], grid: tuple[F64, int], post: U64, level: U8, off: I64
 ) -> None:
     """Fills level uint8[n] and off int64[2, n + 1]: the offsets of the cells and of the tags of
-    each row. boxes: offsets and boxes as in QueryRows; grid: the fields of Grid."""
-    lon_bits, lat_bits, max_cells = grid
+    each row. boxes: offsets and boxes as in QueryRows; grid: `lines` and `max_cells` of a Grid."""
+    lines, max_cells = grid
     box_off, box = boxes
-    cover_sizes(box_off, box, lon_bits, lat_bits, max_cells, level, off[0])
+    cover_sizes(box_off, box, lines, max_cells, level, off[0])
     tag_sizes(off[0], post, off[1])
 
 
 @njit(cache=True, nogil=True)
 def list_tags(
     boxes: tuple[I64, F64],
-    grid: tuple[int, int, int],
+    grid: tuple[F64, int],
     terms: tuple[U64, I64, U64],
     level: U8,
     off: I64,
@@ -81,12 +81,12 @@ def list_tags(
 ) -> None:
     """Fills in the tags of rows that `measure_tags` has measured: cells, terms and owners by H1.
     terms: the columns `post`, `term_off` and `term` of QueryRows; h1: as in `owners`."""
-    lon_bits, lat_bits, _ = grid
+    lines, _ = grid
     box_off, box = boxes
     post, term_off, term = terms
     tag_cell, tag_term, tag_worker = tags
     cell = np.empty(off[0, len(post)], np.uint32)
-    cover_cells(box_off, box, lon_bits, lat_bits, level, off[0], cell)
+    cover_cells(box_off, box, lines, level, off[0], cell)
     expand_tags(off[0], cell, post, term_off, term, tag_cell, tag_term)
     owners(tag_cell, tag_term, h1, workers, tag_worker)
 

@@ -86,7 +86,7 @@ class QueryTagger:
         self.young = young
         self.apart = apart
         self.grid = grid
-        self._sizes = grid.lon_bits, grid.lat_bits, grid.max_cells
+        self._lines = grid.lines, grid.max_cells
 
     def expand(self, rows: QueryRows) -> QueryTags:
         """Returns the tags of inserts or deletes: cells of the bounding boxes times posting
@@ -94,14 +94,14 @@ class QueryTagger:
         n = len(rows)
         boxes, post = (sealed(rows.box_off), sealed(rows.box)), sealed(rows.post)
         level, offsets = np.empty(n, np.uint8), np.zeros((2, n + 1), np.int64)
-        measure_tags(boxes, self._sizes, post, level, offsets)
+        measure_tags(boxes, self._lines, post, level, offsets)
         off = offsets[1]
         tags = int(off[n])
         tag_cell, tag_term = np.empty(tags, np.uint32), np.empty(tags, np.uint64)
         worker, place = np.empty(tags, np.uint16), np.empty(n, np.uint64)
         terms = post, sealed(rows.term_off), sealed(rows.term)
         list_tags(
-            boxes, self._sizes, terms, level, offsets,
+            boxes, self._lines, terms, level, offsets,
             self.h1.arrays, self.h1.workers, (tag_cell, tag_term, worker),
         )  # fmt: skip
         hash_places(boxes[0], boxes[1].view(np.uint64), place)

@@ -31,70 +31,65 @@ ask: Any = prefetch  # or mypy takes the context for an argument
 _WORLD, _RECT, _CIRCLE = int(RegionShape.WORLD), int(RegionShape.RECT), int(RegionShape.CIRCLE)
 
 
-@njit(cache=True, nogil=True)
-def grid_line(x: float, half: float, bits: int) -> int:
-    """Returns the column (half = 180) or row (half = 90) of a coordinate on level 0.
+@njit(inline="always")
+def grid_line(x: float, lines: F64, is_lat: int) -> int:
+    """Returns the column of a longitude (is_lat = 0) or the row of a latitude (1) on level 0;
+    lines: of a grid, or a pointer to them (see `Grid.lines`).
 
-    The result is monotone in x and exact on cell borders: n is a power of two, so only the sum
-    and the quotient round.
+    The result is monotone in x, and on a grid of equal cells exact on their borders: the number of
+    columns between two meridians is a power of two, so only difference and quotient round.
     """
-    n = 1 << bits
-    return min(max(int((x + half) * n / (2.0 * half)), 0), n - 1)
+    bits, spans = int(lines[is_lat]), int(lines[2 + is_lat])
+    at = 4 + is_lat * (int(lines[2]) + 1)
+    span, step = 0, spans >> 1
+    while step > 0:
+        if x >= lines[at + span + step]:
+            span += step
+        step >>= 1
+    low, high = lines[at + span], lines[at + span + 1]
+    n = (1 << bits) // spans
+    line = int((x - low) * n / (high - low))
+    return span * n + min(max(line, 0), n - 1)
 
 
-@njit(cache=True, nogil=True)
-def cell_at(lon: float, lat: float, lon_bits: int, lat_bits: int, level: int) -> np.uint32:
+@njit(inline="always")
+def cell_at(lon: float, lat: float, lines: F64, level: int) -> np.uint32:
     """Returns the tag cell (uint32) of a point on a level; cells are half-open, the last row is
-    closed."""
+    closed. lines: as in `grid_line`."""
+    lon_bits, lat_bits = int(lines[0]), int(lines[1])
     col = 0
     if lon < 180.0 and -90.0 < lat < 90.0:
-        col = grid_line(lon, 180.0, lon_bits) >> min(2 * level, lon_bits)
-    row = grid_line(lat, 90.0, lat_bits) >> min(2 * level, lat_bits)
+        col = grid_line(lon, lines, 0) >> min(2 * level, lon_bits)
+    row = grid_line(lat, lines, 1) >> min(2 * level, lat_bits)
     return np.uint32(level << LEVEL_SHIFT | row << max(lon_bits - 2 * level, 0) | col)
 
 
 @njit(cache=True, nogil=True)
-def cell_bounds(tag_cell: int, lon_bits: int, lat_bits: int) -> tuple[float, float, float, float]:
-    """Returns (lon0, lat0, width, height) of a cell in degrees, exact. A point that rounds up to
-    a border lies in the upper cell, so clamp offsets to 0..width and 0..height."""
-    tag: Any = np.int64(tag_cell)
-    level = tag >> LEVEL_SHIFT
-    lon_left = max(lon_bits - 2 * level, 0)
-    lat_left = max(lat_bits - 2 * level, 0)
-    width = 360.0 / (1 << lon_left)
-    height = 180.0 / (1 << lat_left)
-    col = (tag & CELL_MASK) & ((1 << lon_left) - 1)
-    row = (tag & CELL_MASK) >> lon_left
-    return col * width - 180.0, row * height - 90.0, width, height
-
-
-@njit(cache=True, nogil=True)
-def find_cells(lon: F64, lat: F64, lon_bits: int, lat_bits: int, level: int, out: U32) -> None:
+def find_cells(lon: F64, lat: F64, lines: F64, level: int, out: U32) -> None:
     """Fills out[i] with `cell_at` of point i."""
     for i in range(len(lon)):
-        out[i] = cell_at(lon[i], lat[i], lon_bits, lat_bits, level)
+        out[i] = cell_at(lon[i], lat[i], lines, level)
 
 
-@njit(cache=True, nogil=True)
-def _box_span(box: F64, at: int, lon_bits: int, lat_bits: int) -> tuple[int, int, int, int]:
+@njit(inline="always")
+def span_box(x0: float, y0: float, x1: float, y1: float, lines: F64) -> tuple[int, int, int, int]:
     """Returns (first column, last column, first row, last row) of a closed box on level 0."""
     c0 = c1 = 0
-    polar = box[at + 1] == box[at + 3] and abs(box[at + 1]) == 90.0
-    if not polar and box[at] < 180.0:
-        c0 = grid_line(box[at], 180.0, lon_bits)
-        c1 = grid_line(box[at + 2], 180.0, lon_bits)
-    return c0, c1, grid_line(box[at + 1], 90.0, lat_bits), grid_line(box[at + 3], 90.0, lat_bits)
+    if not (y0 == y1 and abs(y0) == 90.0) and x0 < 180.0:
+        c0, c1 = grid_line(x0, lines, 0), grid_line(x1, lines, 0)
+    return c0, c1, grid_line(y0, lines, 1), grid_line(y1, lines, 1)
 
 
 @njit(cache=True, nogil=True)
 def _query_spans(
-    box_off: I64, box: F64, q: int, lon_bits: int, lat_bits: int
+    box_off: I64, box: F64, q: int, lines: F64
 ) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
     """Returns the spans of a query's two boxes; the span of a single box twice."""
-    a = _box_span(box, box_off[q], lon_bits, lat_bits)
-    if box_off[q + 1] - box_off[q] < 8:
+    b = box_off[q]
+    a = span_box(box[b], box[b + 1], box[b + 2], box[b + 3], lines)
+    if box_off[q + 1] - b < 8:
         return a, a
-    return a, _box_span(box, box_off[q] + 4, lon_bits, lat_bits)
+    return a, span_box(box[b + 4], box[b + 5], box[b + 6], box[b + 7], lines)
 
 
 @njit(cache=True, nogil=True)
@@ -110,14 +105,13 @@ def _count_cells(c0: int, c1: int, r0: int, r1: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def cover_sizes(
-    box_off: I64, box: F64, lon_bits: int, lat_bits: int, max_cells: int, level: U8, off: I64
-) -> None:
+def cover_sizes(box_off: I64, box: F64, lines: F64, max_cells: int, level: U8, off: I64) -> None:
     """Fills level[q], the finest on which the query touches at most max_cells cells, and
     the offsets off[q + 1] of its cells (algorithms.md 7.7)."""
+    lon_bits, lat_bits = int(lines[0]), int(lines[1])
     off[0] = 0
     for q in range(len(level)):
-        first, second = _query_spans(box_off, box, q, lon_bits, lat_bits)
+        first, second = _query_spans(box_off, box, q, lines)
         lv = 0
         while True:
             a = _raise_span(first, min(2 * lv, lon_bits), min(2 * lv, lat_bits))
@@ -132,14 +126,13 @@ def cover_sizes(
 
 
 @njit(cache=True, nogil=True)
-def cover_cells(
-    box_off: I64, box: F64, lon_bits: int, lat_bits: int, level: U8, off: I64, out: U32
-) -> None:
+def cover_cells(box_off: I64, box: F64, lines: F64, level: U8, off: I64, out: U32) -> None:
     """Fills in the cells of each query, ascending, each once, after `cover_sizes`."""
+    lon_bits, lat_bits = int(lines[0]), int(lines[1])
     for q in range(len(level)):
         lv: Any = np.int64(level[q])
         lon_shift = min(2 * lv, lon_bits)
-        first, second = _query_spans(box_off, box, q, lon_bits, lat_bits)
+        first, second = _query_spans(box_off, box, q, lines)
         a = _raise_span(first, lon_shift, min(2 * lv, lat_bits))
         b = _raise_span(second, lon_shift, min(2 * lv, lat_bits))
         if b[0] < a[0]:

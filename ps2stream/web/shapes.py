@@ -14,6 +14,7 @@ from ps2stream.client.requests import Query
 from ps2stream.errors import invalid
 from ps2stream.protocol.frame import U32
 from ps2stream.routing.leaves import Space, holders, leaf_from_dict
+from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Circle, Polygon, Rect, Region
 from ps2stream.space.rings import find_ambiguous_edge
 
@@ -124,9 +125,9 @@ def plan_picture(raw: bytes) -> dict[str, Any]:
     plan = json.loads(raw)
     leaves = tuple(map(leaf_from_dict, plan["leaves"]))
     held = holders(leaves)
-    rows, columns = 1 << plan["grid"]["lat_bits"], 1 << plan["grid"]["lon_bits"]
+    grid = Grid.from_dict(plan["grid"])
     runs = np.array(plan["cells"], np.int64).reshape(-1, 2)
-    cells = np.repeat(runs[:, 1], runs[:, 0]).astype(np.uint32).reshape(rows, columns)
+    cells = np.repeat(runs[:, 1], runs[:, 0]).astype(np.uint32).reshape(grid.rows(), -1)
     features = [
         {
             "type": "Feature",
@@ -138,19 +139,21 @@ def plan_picture(raw: bytes) -> dict[str, Any]:
             },
             "geometry": _draw_box(west, south, east, north),
         }
-        for leaf, west, south, east, north in _cover_cells(cells)
+        for leaf, west, south, east, north in _cover_cells(grid, cells)
     ]
     picture = {"type": "FeatureCollection", "features": features}
     return {"version": plan["version"], "workers": plan["workers"], "leaves": picture}
 
 
-def _cover_cells(cells: U32) -> list[tuple[int, float, float, float, float]]:
+def _cover_cells(grid: Grid, cells: U32) -> list[tuple[int, float, float, float, float]]:
     """Returns leaf and sides in degrees of boxes that cover the cells, row 0 in the south."""
     while len(found := _merge_cells(cells)) > MAX_BOXES:
         cells = cells[::2, ::2]
-    wide, high = 360 / cells.shape[1], 180 / cells.shape[0]
+    rows, columns = cells.shape
+    lon = grid.find_meridians(np.arange(columns + 1) * (grid.columns() // columns)).tolist()
+    lat = grid.find_parallels(np.arange(rows + 1) * (grid.rows() // rows)).tolist()
     return [
-        (leaf, left * wide - 180, bottom * high - 90, right * wide - 180, top * high - 90)
+        (leaf, lon[left], lat[bottom], lon[right], lat[top])
         for leaf, left, bottom, right, top in found
     ]
 

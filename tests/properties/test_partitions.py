@@ -37,6 +37,7 @@ from tests.naive_predicates import Scalar
 from tests.sim.hostile import some_expression
 from tests.sim.interleavings import ANALYSIS, LATS, SPOTS, WORDS, run, some_region
 from tests.support.attributes import opaque_column
+from tests.support.grids import with_lines
 
 SETTINGS = {"plain": ANALYSIS, "stemmed": dataclasses.replace(ANALYSIS, stemmer="english")}
 
@@ -131,6 +132,7 @@ def learnt(name: str, rng: random.Random, analysis: Analysis) -> RoutingPlan:
     """What an algorithm makes of a random sample, as the service reads it from a file: made
     under another salt than the service's."""
     grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
+    grid = rng.choice([grid, with_lines(rng, grid)])
     load = rng.choice(["cells", "definition1"])
     job = PlanJob(
         workers=rng.randint(1, 5),

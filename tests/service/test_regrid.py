@@ -19,7 +19,10 @@ from ps2stream.routing.plan_file import save_plan
 from ps2stream.space.grid import Grid
 from tests.support.moving import World, lines, run, settled, swapped
 
-FINE = Grid(10, 9, 256)
+FINE = Grid(
+    10, 9, 256,
+    (-180.0, -9.0, -3.0, -1.0, 0.0, 0.5, 4.0, 9.0, 180.0), (-90.0, -5.0, 0.0, 5.0, 90.0),
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from ps2stream.store.memory import MemoryLog, MemoryStore
 from tests import naive
 from tests.sim import hostile
 from tests.sim.scheduler import Mailbox, Sim
+from tests.support.grids import with_lines
 from tests.support.replicas import replicated
 
 WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
@@ -64,6 +65,7 @@ def some_plan(rng: random.Random) -> RoutingPlan:
 def _some_plan(rng: random.Random) -> RoutingPlan:
     workers = rng.randint(1, 4)
     grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
+    grid = rng.choice([grid, with_lines(rng, grid)])
     kind = rng.randrange(3)
     if kind == 0:
         sample = np.array([-74.0, 0.0, 12.5]), np.array([40.7, 0.0, -33.0])

@@ -21,6 +21,7 @@ from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
 from tests.sim.validity import draw_validity
 from tests.sim.withdrawals import draw_withdrawals
+from tests.support.grids import with_lines
 
 SESSIONS = ["ann", "bob", "cy"]
 PRODUCERS = ["p", "q", "r"]
@@ -34,6 +35,8 @@ GROWN = 3000
 """Seeds from here on let dispatchers join."""
 SHRUNK = 4000
 """Seeds from here on let them leave, too."""
+UNEVEN = 6000
+"""Seeds from here on have grids of unequal cells half of the time."""
 MOST_DISPATCHERS = 4
 REPLACED = ["r0", "r1", "r2", "r3"]
 """The ids of queries that are replaced; each is mostly of one session."""
@@ -69,6 +72,11 @@ class _Author:
         self.seed, self.is_plain = seed, is_plain
         self.rng = rng = random.Random(seed)
         self.plans = tuple(hostile.some_plan(rng) for _ in range(2))
+        lines = random.Random(f"{seed} lines")
+        if seed >= UNEVEN and lines.random() < 0.5:
+            self.plans = tuple(
+                dataclasses.replace(plan, grid=with_lines(lines, plan.grid)) for plan in self.plans
+            )
         self.poisoned = rng.random() < 0.12
         poison = int(Analyzer(hostile.ANALYSIS).hash_terms([POISON])[0])
         self.topology = SimTopology(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import shapely
@@ -22,11 +24,12 @@ from ps2stream.space.space_kernels import boxes_of, cell_at
 from ps2stream.workers.index import Index
 from tests.support.programs import draw_notes, draw_program, holds
 
-GRID = Grid(5, 4)
+GRID = Grid(5, 4, meridians=(-180.0, -22.5, 0.0, 11.25, 180.0))
+"""With lines on which positions are, and columns of unequal widths."""
 # Equal high halves, equal low halves, zero and the largest: nothing may rest on a half.
 VOCABULARY = sorted(
     {0, 1, 2**64 - 1, 2**32, 7 << 32, (7 << 32) + 1, (7 << 32) + 2, (9 << 32) + 1}
-    | {(i * 0x9E3779B97F4A7C15) % 2**64 for i in range(1, 13)}
+    | {(i * 0x9E3779B97F4A7C15 + 1) % 2**64 for i in range(1, 13)}  # without it, H2 hashes i to 0
 )
 EDGES = [-180.0, -0.0, 0.0, 5e-324, 11.25, np.nextafter(11.25, 0), 22.5, 168.75, 180.0]
 
@@ -89,7 +92,13 @@ def _in_circle(circle: tuple[float, ...], x: float, y: float) -> bool:
 
 
 def cell_of(x: float, y: float, level: int) -> int:
-    return int(cell_at(x, y, GRID.lon_bits, GRID.lat_bits, level)) & ((1 << 28) - 1)
+    return int(cell_at(x, y, GRID.lines, level)) & ((1 << 28) - 1)
+
+
+def _list_lines(find: Callable[[Any], Any], lines: int, base: int) -> list[float]:
+    """The lines of a level, with what is beside them, as they are rounded."""
+    exact = find(np.arange(lines + 1) * (base // lines)).tolist()
+    return [v for line in exact for v in (np.nextafter(line, -200), line, np.nextafter(line, 200))]
 
 
 def touched(query: Query) -> set[int]:
@@ -98,8 +107,16 @@ def touched(query: Query) -> set[int]:
     columns, rows = GRID.columns(query.level), GRID.rows(query.level)
     out = set()
     for a, b, c, d in query.boxes:
-        xs = [a, c, *(v for v in np.arange(columns + 1) * 360 / columns - 180 if a <= v <= c)]
-        ys = [b, d, *(v for v in np.arange(rows + 1) * 180 / rows - 90 if b <= v <= d)]
+        xs = [
+            a,
+            c,
+            *(v for v in _list_lines(GRID.find_meridians, columns, GRID.columns()) if a <= v <= c),
+        ]
+        ys = [
+            b,
+            d,
+            *(v for v in _list_lines(GRID.find_parallels, rows, GRID.rows()) if b <= v <= d),
+        ]
         out |= {query.level << 28 | cell_of(x, y, query.level) for x in xs for y in ys}
     return out
 

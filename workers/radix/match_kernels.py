@@ -31,6 +31,7 @@ from ps2stream.workers.radix.pointers import (
     point_addresses,
     point_met,
     point_objects,
+    pointer_at,
     pointer_to,
 )
 from ps2stream.workers.radix.probe_kernels import (
@@ -75,8 +76,8 @@ def match_block(lsn, resume, objects, addresses, met):
 
     objects, met: plain tuples of the fields of MatchedObjects and MetPostings; addresses: of the
     arrays of RadixArrays, RadixScratch and RadixMatches, and behind them the buckets of the
-    directory, the room for keys, that for matches, and the bits of the grid, int64[]. An argument
-    takes Python some 80 ns.
+    directory, the room for keys, that for matches, and the address of the lines of the grid,
+    int64[]. An argument takes Python some 80 ns.
     """
     gaps = _has_gaps(objects[0]) | _has_gaps(objects[1]) | _has_gaps(objects[2])
     gaps |= _has_gaps(objects[3]) | _has_gaps(objects[4])
@@ -85,15 +86,15 @@ def match_block(lsn, resume, objects, addresses, met):
     any_term = objects[4].shape[0] == 0
     index, scratch, found = point_addresses(addresses)
     more = advance(pointer_to(addresses), ADDRESSES)
-    sizes, bits = (more[0], more[1], more[2]), (more[3], more[4])
+    sizes, lines = (more[0], more[1], more[2]), pointer_at(more[3], np.float64)
     return _match_objects(
-        lsn, objects[0].shape[0], sizes, any_term, pointer_to(resume), bits,
+        lsn, objects[0].shape[0], sizes, any_term, pointer_to(resume), lines,
         point_objects(objects), index, scratch, found, point_met(met),
     )  # fmt: skip
 
 
 @njit(inline="always")
-def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scratch, found, met):
+def _match_objects(lsn, end, sizes, any_term, resume, lines, objects, index, scratch, found, met):
     size, keys, room = sizes
     term_off = objects.term_off
     leaf, last, on = resume[R_LEAF], resume[R_LEAVES], resume[R_ON]
@@ -107,7 +108,7 @@ def _match_objects(lsn, end, sizes, any_term, resume, bits, objects, index, scra
             o0 = resume[R_BEGIN]
             if cands + checks > 0:
                 hits = verify_candidates(
-                    cands, checks, o0, lsn, bits, objects, index, scratch, hits, met
+                    cands, checks, o0, lsn, lines, objects, index, scratch, hits, met
                 )
                 cands = checks = 0
             if done or hits > FULL_HITS:

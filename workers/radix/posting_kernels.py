@@ -76,6 +76,7 @@ from ps2stream.workers.radix.pointers import (
     point_rows,
     point_tags,
     point_update_addresses,
+    pointer_at,
     prefetch,
 )
 from ps2stream.workers.radix.raster_kernels import draw_raster
@@ -236,17 +237,17 @@ def extend_list(index, slot, old, cell, number, t0, t1):
 
 
 @njit(cache=True, nogil=True)
-def insert_rows(row_fields, tag_fields, bits, addresses, extend):
+def insert_rows(row_fields, tag_fields, grid, addresses, extend):
     """Inserts rows from state[ROW] on; returns DONE, or what must grow first.
 
-    row_fields, tag_fields: plain tuples of the fields of StoredRowColumns and TagColumns; bits: of
-    the columns and rows of level 0; addresses: of the arrays of RadixArrays and UpdateScratch,
-    whose sizes are noted. extend: a query that is stored gets the tags of the row; otherwise the
+    row_fields, tag_fields: plain tuples of the fields of StoredRowColumns and TagColumns; grid: the
+    address of its lines; addresses: of the arrays of RadixArrays and UpdateScratch, whose sizes are
+    noted. extend: a query that is stored gets the tags of the row; otherwise the
     row is passed over. `slots` and `places` have room for all rows, the rest may not.
     """
     rows, tags = point_rows(row_fields), point_tags(tag_fields)
     index, scratch = point_update_addresses(addresses)
-    state = index.state
+    lines, state = pointer_at(grid, np.float64), index.state
     end = row_fields[0].shape[0]
     asked = state[ROW]
     while state[ROW] < end:
@@ -263,7 +264,7 @@ def insert_rows(row_fields, tag_fields, bits, addresses, extend):
         post = rows.post[r]
         held = np.int64(0)
         if ref != 0:
-            held = count_slot_tags(index, slot_of_ref(index, ref), bits)
+            held = count_slot_tags(index, slot_of_ref(index, ref), lines)
         trees = KEPT * count_ones(post)
         if (
             state[DIRECTORY_USED] + trees + BUCKETS
@@ -283,7 +284,7 @@ def insert_rows(row_fields, tag_fields, bits, addresses, extend):
             return GROW_SCRATCH
         if state[HOLDER_TOP] + 2 * CHUNK_ENTRIES > state[HOLDER_SIZE]:
             return GROW_HOLDERS
-        _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch)
+        _store_row(rows, r, tags, t0, t1, g0, n, post, ref, lines, index, scratch)
         state[ROW] = r + 1
     return DONE
 
@@ -317,14 +318,14 @@ def _number_terms(tags, t0, t1, term, g0, number):
 
 
 @njit(cache=True, nogil=True)
-def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, bits, index, scratch):
+def _store_row(rows, r, tags, t0, t1, g0, n, post, ref, lines, index, scratch):
     state, pool, slots_i = index.state, index.pool, index.slots_i
     form, term, number = np.int64(rows.form[r]), rows.term, scratch.term
     fresh = post  # terms that are to get their postings
     bounds = bound_row(rows, r, scratch.stack)
     if ref == 0:
         slot = _store_query(rows, r, np.int64(tags.cell[t0]) >> 28, bounds, scratch.stack, index)
-        if not has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
+        if not has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, lines, slot):
             fresh = _number_terms(tags, t0, t1, term, g0, number)
             extend_list(index, slot, np.int64(0), tags.cell, number, t0, t1)
     else:

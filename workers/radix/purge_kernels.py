@@ -55,6 +55,7 @@ from ps2stream.workers.radix.pointers import (
     point_update_addresses,
     point_update_scratch,
     point_updated,
+    pointer_at,
     pointer_to,
     prefetch,
 )
@@ -81,12 +82,13 @@ UNKNOWN = np.iinfo(np.int64).min
 
 
 @njit(cache=True, nogil=True)
-def delete_handles(handles, lsns, lon_bits, lat_bits, addresses, out):
+def delete_handles(handles, lsns, grid, addresses, out):
     """Sets the delete LSNs; out[i] is the slot, -1 - the handle of one that holds a shared slot, or
     UNKNOWN if there is none or it was deleted before. The handles stay in `places` until their
-    slots are dead or free. The pool has room for two blocks a handle. addresses: of the arrays of
-    RadixArrays and UpdateScratch, whose sizes are noted."""
+    slots are dead or free. The pool has room for two blocks a handle. grid: the address of its
+    lines; addresses: of the arrays of RadixArrays and UpdateScratch, whose sizes are noted."""
     index, scratch = point_update_addresses(addresses)
+    lines = pointer_at(grid, np.float64)
     pool, slots_i, state = index.pool, index.slots_i, index.state
     for i in range(handles.shape[0]):
         if i + 3 * _AHEAD < handles.shape[0]:
@@ -113,7 +115,7 @@ def delete_handles(handles, lsns, lon_bits, lat_bits, addresses, out):
             out[i] = slot
         else:
             continue
-        recount_slot(index, scratch, lon_bits, lat_bits, slot, np.int64(-1))
+        recount_slot(index, scratch, lines, slot, np.int64(-1))
         state[LIVE] -= 1
 
 
@@ -124,11 +126,12 @@ def _remove_handle(index, slot):
 
 
 @njit(cache=True, nogil=True)
-def mark_dead(entries, bits, addresses):
+def mark_dead(entries, grid, addresses):
     """Marks slots that can match no object any more, whose postings may go, and removes holders of
     slots that others still hold. `entries`: as `delete_handles` gave them; returns how many slots
     are dead, which come first in it then."""
     index, _ = point_update_addresses(addresses)
+    lines = pointer_at(grid, np.float64)
     state, dead, n = index.state, index.dead, 0
     for i in range(entries.shape[0]):
         if i + 2 * _AHEAD < entries.shape[0] and entries[i + 2 * _AHEAD] >= 0:
@@ -142,7 +145,7 @@ def mark_dead(entries, bits, addresses):
                 continue
             slot = slot_of_ref(index, ref)
             if ref & HOLDER:
-                state[POSTINGS] -= count_slot_tags(index, slot, bits)
+                state[POSTINGS] -= count_slot_tags(index, slot, lines)
                 remove_holder(index, ref >> 1)
                 continue
         _remove_handle(index, slot)
@@ -195,13 +198,14 @@ def remove_term(index, scratch, slot, term, most):
 
 
 @njit(cache=True, nogil=True)
-def sweep_slots(slots, budget, bits, addresses):
+def sweep_slots(slots, budget, grid, addresses):
     """Removes the postings of dead slots until `budget` blocks were searched, and frees the slots,
     then those which need no search, and one that does; at most `budget` slots, or slots in twice as
     many trees. In a long leaf it stops, for the next call to go on with the same slot. Returns how
-    many slots are done, and how many blocks were searched, or could have been instead. addresses:
-    as for `delete_handles`."""
+    many slots are done, and how many blocks were searched, or could have been instead. grid,
+    addresses: as for `delete_handles`."""
     index, scratch = point_update_addresses(addresses)
+    lines = pointer_at(grid, np.float64)
     state, slots_i, pool = index.state, index.slots_i, index.pool
     searched = done = asked = trees = np.int64(0)
     spent = False  # for a slot that had to be searched for, although the budget was
@@ -225,19 +229,19 @@ def sweep_slots(slots, budget, bits, addresses):
         done += 1
         spent = searched >= budget and blocks > 0
         searched += terms + blocks
-        state[POSTINGS] -= count_slot_tags(index, slot, bits)
+        state[POSTINGS] -= count_slot_tags(index, slot, lines)
         _clear_dead(index, slot)
         free_slot(slots_i, pool, index.pool_free, state, slot)
     return done, max(searched, trees >> 1)
 
 
 @njit(cache=True, nogil=True)
-def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
+def keep_tags(first, last, kept, grid, fields, scratch_fields):
     """Removes the tags of the slots first..last - 1 where `kept`, in the order of `list_tags`, is
     false. A query without any left goes too, unless its delete waits for the watermark: the slots
     of such queries are the caller's to free. Returns how many deletes need not wait any more. The
     pool has room for two blocks a slot and twice the tags."""
-    index = point_updated(fields)
+    index, lines = point_updated(fields), pointer_at(grid, np.float64)
     scratch = point_update_scratch(scratch_fields, index.state)
     state, slots_i, pool, dead = index.state, index.slots_i, index.pool, index.dead
     cell, term, waiting, at = scratch.tag_cell, scratch.tag_term, 0, 0
@@ -245,7 +249,7 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
     for slot in range(first, last):
         if slots_i[8 * slot + HANDLE] < 0:
             continue
-        n = count_slot_tags(index, slot, (lon_bits, lat_bits))
+        n = count_slot_tags(index, slot, lines)
         before, at = at, at + n
         stay = none
         for k in range(n):
@@ -256,7 +260,7 @@ def keep_tags(first, last, kept, lon_bits, lat_bits, fields, scratch_fields):
         chunk = holders_of(slots_i, pool, slot)
         if chunk != 0:
             held, live = count_holders(index.holders, pool, chunk, np.int64(NEVER) - 1)
-        expand_slot(index, scratch, lon_bits, lat_bits, slot, cell, term)
+        expand_slot(index, scratch, lines, slot, cell, term)
         size = measure_query(slots_i, pool, slot)
         add_extras(slots_i, pool, index.pool_free, state, slot)
         stays = NO_WORD  # terms that have a tag left
@@ -328,9 +332,9 @@ def _find_waiting(index, entry):
 
 
 @njit(cache=True, nogil=True)
-def count_live(lsn, bits, fields):
+def count_live(lsn, grid, fields):
     """Returns the number of tags of queries that were live at this LSN."""
-    index, out = point_index(fields), 0
+    index, lines, out = point_index(fields), pointer_at(grid, np.float64), 0
     slots_i, pool = index.slots_i, index.pool
     for slot in range(index.state[SLOT_TOP]):
         handle = slots_i[8 * slot + HANDLE]
@@ -338,17 +342,17 @@ def count_live(lsn, bits, fields):
             chunk, live = holders_of(slots_i, pool, slot), np.int64(1)
             if chunk != 0:
                 live = count_holders(index.holders, pool, chunk, lsn)[1]
-            out += live * count_slot_tags(index, slot, bits)
+            out += live * count_slot_tags(index, slot, lines)
     return out
 
 
 @njit(cache=True, nogil=True)
-def find_empty(entries, bits, fields, out):
+def find_empty(entries, grid, fields, out):
     """Notes in `out` which of these deletes that wait are of queries without a tag."""
-    index = point_updated(fields)
+    index, lines = point_updated(fields), pointer_at(grid, np.float64)
     for i in range(entries.shape[0]):
         slot = _find_waiting(index, entries[i])
-        out[i] = slot < 0 or count_slot_tags(index, slot, bits) == 0
+        out[i] = slot < 0 or count_slot_tags(index, slot, lines) == 0
 
 
 @njit(cache=True, nogil=True)

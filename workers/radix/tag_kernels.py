@@ -11,7 +11,7 @@ from numba import njit
 from ps2stream.protocol.rows import NEVER, ExpressionForm
 from ps2stream.routing.shard_kernels import hash_corner
 from ps2stream.space.space_kernels import LEVEL_SHIFT as TAG_SHIFT
-from ps2stream.space.space_kernels import grid_line
+from ps2stream.space.space_kernels import span_box
 from ps2stream.workers.radix.cell_kernels import count_tags
 from ps2stream.workers.radix.layout import (
     BLOCK,
@@ -45,6 +45,7 @@ from ps2stream.workers.radix.pointers import (
     point_index,
     point_update_scratch,
     point_updated,
+    pointer_at,
     pointer_to,
 )
 from ps2stream.workers.radix.tree_kernels import count_boxes
@@ -181,29 +182,26 @@ def list_posting_terms(slots_i, pool, slot, term):
 
 
 @njit(inline="always")
-def _span_box(x0, y0, x1, y1, bits, level):
+def _span_box(x0, y0, x1, y1, lines, level):
     """Returns the first and last columns and rows that a closed box touches on a level."""
-    lon_bits, lat_bits = bits
-    c0 = c1 = 0
-    if not (y0 == y1 and abs(y0) == 90.0) and x0 < 180.0:
-        c0, c1 = grid_line(x0, 180.0, lon_bits), grid_line(x1, 180.0, lon_bits)
-    r0, r1 = grid_line(y0, 90.0, lat_bits), grid_line(y1, 90.0, lat_bits)
-    lon_shift, lat_shift = min(2 * level, lon_bits), min(2 * level, lat_bits)
+    c0, c1, r0, r1 = span_box(x0, y0, x1, y1, lines)
+    lon_shift = min(2 * level, np.int64(lines[0]))
+    lat_shift = min(2 * level, np.int64(lines[1]))
     return c0 >> lon_shift, c1 >> lon_shift, r0 >> lat_shift, r1 >> lat_shift
 
 
 @njit(inline="always")
-def span_slot(index, slot, bits, level):
+def span_slot(index, slot, lines, level):
     """Returns the spans of a slot's two boxes on a level, the span of a single box twice, that of
     the lower columns first."""
     slots_f, pool_f = index.slots_f, index.pool_f
     boxes, extras = count_boxes(index.slots_i, index.pool, slot)
     s = 8 * slot
-    a = _span_box(slots_f[s], slots_f[s + 1], slots_f[s + 2], slots_f[s + 3], bits, level)
+    a = _span_box(slots_f[s], slots_f[s + 1], slots_f[s + 2], slots_f[s + 3], lines, level)
     if boxes == 1:
         return a, a
     s = extras + X_BOX
-    b = _span_box(pool_f[s], pool_f[s + 1], pool_f[s + 2], pool_f[s + 3], bits, level)
+    b = _span_box(pool_f[s], pool_f[s + 1], pool_f[s + 2], pool_f[s + 3], lines, level)
     if b[0] < a[0]:
         return b, a
     return a, b
@@ -240,7 +238,7 @@ def list_cover(spans, lon_bits, level, cell):
 
 
 @njit(cache=True, nogil=True)
-def count_slot_tags(index, slot, bits):
+def count_slot_tags(index, slot, lines):
     """Returns the number of tags of a slot."""
     slots_i, pool = index.slots_i, index.pool
     posting = np.int64(1)
@@ -253,20 +251,20 @@ def count_slot_tags(index, slot, bits):
             return np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
         posting = count_ones(posted_terms(pool, expression_of(slots_i, slot)))
     level = slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
-    return posting * count_cover(span_slot(index, slot, bits, level))
+    return posting * count_cover(span_slot(index, slot, lines, level))
 
 
 @njit(cache=True, nogil=True)
-def has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
+def has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, lines, slot):
     """Returns whether these are all tags of a slot: all cells that it touches on its level times
     all posting terms, in that order."""
     level = index.slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
-    spans = span_slot(index, slot, bits, level)
+    spans = span_slot(index, slot, lines, level)
     cells = count_cover(spans)
     posting = count_ones(post)
     if cells * posting != t1 - t0:
         return False
-    list_cover(spans, bits[0], level, scratch.cell)
+    list_cover(spans, np.int64(lines[0]), level, scratch.cell)
     k = t0
     for c in range(cells):
         for i in range(n):
@@ -278,14 +276,15 @@ def has_all_tags(post, n, g0, term, tags, t0, t1, index, scratch, bits, slot):
 
 
 @njit(cache=True, nogil=True)
-def bound_tags(first, most, bits, fields):
+def bound_tags(first, most, grid, fields):
     """Returns the slot behind those from `first` on, one or more, that have at most this many
-    tags, and the number of these; fields: a plain tuple of those of RadixArrays."""
-    index = point_index(fields)
+    tags, and the number of these; grid: the address of its lines; fields: a plain tuple of those of
+    RadixArrays."""
+    index, lines = point_index(fields), pointer_at(grid, np.float64)
     slot, n = first, np.int64(0)
     while slot < index.state[SLOT_TOP]:
         if index.slots_i[8 * slot + HANDLE] >= 0:
-            tags = count_slot_tags(index, slot, bits)
+            tags = count_slot_tags(index, slot, lines)
             if n + tags > most and n != 0:
                 break
             n += tags
@@ -294,7 +293,7 @@ def bound_tags(first, most, bits, fields):
 
 
 @njit(cache=True, nogil=True)
-def expand_slot(index, scratch, lon_bits, lat_bits, slot, cell, term):
+def expand_slot(index, scratch, lines, slot, cell, term):
     """Fills in the tags of a slot, cells ascending; returns their number."""
     slots_i, pool = index.slots_i, index.pool
     if slots_i[8 * slot + SESSION] & KIND_MASK == BLOCK and slots_i[8 * slot + SECOND] != 0:
@@ -308,9 +307,9 @@ def expand_slot(index, scratch, lon_bits, lat_bits, slot, cell, term):
             return n
     posting = list_posting_terms(slots_i, pool, slot, scratch.term)
     level = slots_i[8 * slot + SESSION] >> LEVEL_SHIFT & LEVEL_MASK
-    spans = span_slot(index, slot, (lon_bits, lat_bits), level)
+    spans = span_slot(index, slot, lines, level)
     cells = count_cover(spans)
-    list_cover(spans, lon_bits, level, scratch.cell)
+    list_cover(spans, np.int64(lines[0]), level, scratch.cell)
     n = 0
     for i in range(cells):
         for k in range(posting):
@@ -337,39 +336,39 @@ def measure_query(slots_i, pool, slot):
 
 
 @njit(inline="always")
-def recount_slot(index, scratch, lon_bits, lat_bits, slot, sign):
+def recount_slot(index, scratch, lines, slot, sign):
     """Counts all tags of a slot, or takes them off again."""
-    n = expand_slot(index, scratch, lon_bits, lat_bits, slot, scratch.tag_cell, scratch.tag_term)
+    n = expand_slot(index, scratch, lines, slot, scratch.tag_cell, scratch.tag_term)
     size = measure_query(index.slots_i, index.pool, slot)
     count_tags(index.cells, index.counts, index.state, scratch.tag_cell, n, sign, size)
 
 
 @njit(cache=True, nogil=True)
-def list_tags(first, last, fields, scratch_fields, lon_bits, lat_bits, cell, term):
+def list_tags(first, last, fields, scratch_fields, grid, cell, term):
     """Fills in the tags of the slots first..last - 1, in their order; returns their number. fields,
-    scratch_fields: plain tuples of those of RadixArrays and UpdateScratch."""
-    index = point_updated(fields)
+    scratch_fields: plain tuples of those of RadixArrays and UpdateScratch; grid: as above."""
+    index, lines = point_updated(fields), pointer_at(grid, np.float64)
     scratch = point_update_scratch(scratch_fields, index.state)
     cells, terms = pointer_to(cell), pointer_to(term)
     n = 0
     for slot in range(first, last):
         if index.slots_i[8 * slot + HANDLE] >= 0:
             out = advance(cells, n), advance(terms, n)
-            n += expand_slot(index, scratch, lon_bits, lat_bits, slot, out[0], out[1])
+            n += expand_slot(index, scratch, lines, slot, out[0], out[1])
     return n
 
 
 @njit(cache=True, nogil=True)
-def list_places(first, last, bits, fields, place):
+def list_places(first, last, grid, fields, place):
     """Fills in the place of the query, by which sharded units divide queries, of each tag that
     `list_tags` lists of these slots."""
-    index = point_index(fields)
+    index, lines = point_index(fields), pointer_at(grid, np.float64)
     n = 0
     for slot in range(first, last):
         if index.slots_i[8 * slot + HANDLE] >= 0:
             found = NO_WORD
             for i in range(4):
                 found = hash_corner(found, np.uint64(index.slots_i[8 * slot + i]))
-            for _ in range(count_slot_tags(index, slot, bits)):
+            for _ in range(count_slot_tags(index, slot, lines)):
                 place[n] = found
                 n += 1

@@ -129,7 +129,7 @@ def _is_smallest(pool, at, key, term, a, b):
 
 
 @njit(cache=True, nogil=True)
-def is_listed(pool, expression, extras, key, x, y, lon_bits, lat_bits):
+def is_listed(pool, expression, extras, key, x, y, lines):
     """Returns whether a query whose tags are listed has the one of this term and point."""
     at = np.int64(pool[extras + X_LIST])
     n = np.int64(pool[extras + X_LISTED]) & 0xFFFFFFFF
@@ -138,7 +138,7 @@ def is_listed(pool, expression, extras, key, x, y, lon_bits, lat_bits):
         number += 1
     first, last = np.int64(pool[at] >> np.uint64(36)), np.int64(pool[at + n - 1] >> np.uint64(36))
     for level in range(first, last + 1):  # nearly always one
-        cell = np.uint64(cell_at(x, y, lon_bits, lat_bits, level))
+        cell = np.uint64(cell_at(x, y, lines, level))
         want = cell << np.uint64(8) | np.uint64(number)
         if contains_term(pool, at, at + n, want):
             return True
@@ -217,7 +217,7 @@ def _note_hit(hits, tally, n, b, slot, is_hit):
 
 
 @njit(cache=True, nogil=True)
-def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
+def verify_candidates(n, m, o0, lsn, lines, objects, index, scratch, found, met):
     """Appends the matches among the first n in the columns of `cands`, whose expressions hold, and
     the first m of `checks` to the `found` ones in `hits`; returns the new end. o0: first object of
     the block. Candidates are counted as of level 0; those that are not are corrected."""
@@ -239,7 +239,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
         found = _note_hit(hits, tally, found, b, slot, np.int64(is_hit))
     one, three, whole, part = np.int64(1), np.int64(3), np.int64(1), np.int64(0)
     found = _verify_blocks(
-        more, cands, advance(cands, C_TERM), advance(cands, C_SLOT), one, whole, o0, lsn, bits,
+        more, cands, advance(cands, C_TERM), advance(cands, C_SLOT), one, whole, o0, lsn, lines,
         objects, index, scratch, found,
     )  # fmt: skip
     more = np.int64(0)
@@ -270,7 +270,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
         is_hit &= (slots_i[8 * slot + HANDLE] <= lsn) & (has == (mode == ALL))
         found = _note_hit(hits, tally, found, o - o0, slot, np.int64(is_hit))
     found = _verify_blocks(
-        more, checks, advance(checks, 1), advance(checks, 2), three, part, o0, lsn, bits,
+        more, checks, advance(checks, 1), advance(checks, 2), three, part, o0, lsn, lines,
         objects, index, scratch, found,
     )  # fmt: skip
     if levels >> LEVEL_SHIFT & LEVEL_MASK != 0:
@@ -281,7 +281,7 @@ def verify_candidates(n, m, o0, lsn, bits, objects, index, scratch, found, met):
 
 @njit(cache=True, nogil=True)
 def _verify_blocks(
-    count, rows, terms, words, step, whole, o0, lsn, bits, objects, index, scratch, found
+    count, rows, terms, words, step, whole, o0, lsn, lines, objects, index, scratch, found
 ):
     """Writes those of the first `count` candidates in `later`, of queries with blocks, that match
     to `hits` from `found` on; returns the new end. Candidate c is at `step` * c of the columns:
@@ -307,7 +307,7 @@ def _verify_blocks(
             if deleted < 0:  # -chunk stands for all holders; see `holder_kernels`
                 flags = HIT_HELD
             if matched and pool[extras + X_LIST] != NO_WORD:
-                matched = is_listed(pool, expression, extras, term[t], x, y, bits[0], bits[1])
+                matched = is_listed(pool, expression, extras, term[t], x, y, lines)
         if matched and whole == 0:
             first, last = objects.term_off[o], objects.term_off[o + 1]
             if mode == FREE:

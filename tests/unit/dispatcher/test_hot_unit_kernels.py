@@ -75,7 +75,7 @@ def test_keys_are_those_of_the_units_that_are_met(seed: int) -> None:
                 words.append(here)
         want += dict.fromkeys(words)
     found = kernels.list_met_units(
-        counts.arrays[0], counts.used, (GRID.lon_bits, GRID.lat_bits), routes,
+        counts.arrays[0], counts.used, GRID.lines, routes,
         (lon, lat, off, term), (first, stride),
     )  # fmt: skip
     assert found.tolist() == want
@@ -87,6 +87,8 @@ def test_an_object_of_many_terms_has_all_its_keys() -> None:
     counts.add(np.full(len(terms), 1 << 28, np.uint32), terms)
     objects = np.array([-180.0]), np.array([-90.0]), np.array([0, len(terms)]), terms
     routes = h1.arrays, h1.arrays, (1, 1)
-    found = kernels.list_met_units(counts.arrays[0], counts.used, (3, 2), routes, objects, (0, 1))
+    found = kernels.list_met_units(
+        counts.arrays[0], counts.used, GRID.lines, routes, objects, (0, 1)
+    )
     assert len(found) == 1 + len(terms)
     assert set(found[1:].tolist()) == {1 << 63 | int(t) for t in terms}

@@ -46,6 +46,31 @@ def test_nothing_is_drawn_across_the_world(tmp_path: Path, monkeypatch: pytest.M
     assert lines == [[170, 179], [-179, -170], [170]]
 
 
+def test_a_map_shows_owners_where_the_lines_of_the_grid_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.axes import Axes
+
+    images: list[Any] = []
+    drawn = Axes.imshow
+
+    def imshow(self: Axes, image: Any, **how: Any) -> Any:
+        images.append(image)
+        return drawn(self, image, **how)
+
+    monkeypatch.setattr(Axes, "imshow", imshow)
+    shown = shown_plan()
+    grid = Grid(2, 1, 64, (-180.0, 90.0, 180.0))
+    cells = np.tile(np.array([0, 0, 2, 2], np.uint32), 2)
+    everywhere = ChartPoints(np.array([-180.0, 180.0] * 50), np.array([-90.0, 90.0] * 50))
+    plan = RoutingPlan(3, shown.analysis, grid, shown.leaves, cells)
+    draw(plan, str(tmp_path / "m.png"), (), everywhere)
+    row = images[0][0, :, :3]
+    border = np.flatnonzero((row[1:] != row[:-1]).any(axis=1))
+    assert len(border) == 1
+    assert border[0] / len(row) == pytest.approx(0.75, abs=0.01)
+
+
 def only_space(of: RoutingPlan) -> RoutingPlan:
     leaves = (Space(0), Space(1), Space(1))
     return RoutingPlan(3, of.analysis, of.grid, leaves, of.cells)

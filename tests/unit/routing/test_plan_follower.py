@@ -19,6 +19,7 @@ from ps2stream.routing.plan_states import PlanStep
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.grid import Grid
 from tests.sim.hostile import ANALYSIS, some_plan
+from tests.support.grids import with_lines
 
 GRID = Grid(3, 2)
 
@@ -79,6 +80,7 @@ def test_the_routes_of_two_plans_that_coexist() -> None:
 def test_all_that_a_worker_gains_lies_in_the_box(seed: int) -> None:
     rng = random.Random(seed)
     grid = Grid(rng.choice([0, 3, 4]), rng.choice([0, 3, 4]), max_cells=rng.choice([1, 4]))
+    grid = with_lines(rng, grid) if seed % 2 else grid
     old = some_plan(rng, grid)
     new = some_plan(rng, grid)
     if rng.random() < 0.7:  # a few cells alone
@@ -102,6 +104,12 @@ def test_all_that_a_worker_gains_lies_in_the_box(seed: int) -> None:
                 assert box[1] <= south
                 assert box[2] >= west + width
                 assert box[3] >= south + height
+                for lon in (
+                    west,
+                    max(np.nextafter(west, -200), -180.0),
+                ):  # which may be rounded into the cell
+                    if grid.cells(np.array([lon]), np.array([south]), 0)[0] == cell:
+                        assert box[0] <= lon
 
 
 def test_what_workers_gain_and_lose_is_found() -> None:
@@ -193,5 +201,5 @@ def test_leaves_that_say_the_same_of_other_numbers_are_alike() -> None:
     moved = RoutingPlan(2, ANALYSIS, GRID, leaves, cells, version=2)
     box = changed_box(old, moved, 0)
     assert box is not None
-    assert box.tolist() == [0.0, 0.0, 45.0, 45.0]
+    assert box == pytest.approx([0.0, 0.0, 45.0, 45.0], abs=1e-8)
     assert changed_box(old, moved, 1) is None

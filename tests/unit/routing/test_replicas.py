@@ -107,14 +107,13 @@ def test_a_worker_fetches_what_it_gains_by_replicas() -> None:
     before, after = plan(), plan(cell, coarse, version=2)
     assert changed_box(before, after, 0) is not None  # it may; the leaf says that it owned it
     west, south = -180 + 5 * 22.5, -90 + 2 * 22.5
-    assert changed_box(before, after, 1).tolist() == [west, south, west + 22.5, south + 22.5]  # type: ignore[union-attr]
+    near = pytest.approx([west, south, west + 22.5, south + 22.5], abs=1e-8)
+    assert changed_box(before, after, 1) == near
     world = [-180.0, -90.0, 180.0, 90.0]  # the last row and column end at a pole and at 180
-    assert changed_box(before, after, 2).tolist() == [-180.0, 0.0, 180.0, 90.0]  # type: ignore[union-attr]
+    assert changed_box(before, after, 2) == pytest.approx([-180.0, 0.0, 180.0, 90.0], abs=1e-8)
     assert changed_box(before, plan(word, version=2), 1).tolist() == world  # type: ignore[union-attr]
     assert changed_box(before, plan(word, version=2), 2) is None
-    assert changed_box(after, plan(coarse, version=2), 2).tolist() == [  # type: ignore[union-attr]
-        west, south, west + 22.5, south + 22.5
-    ]  # fmt: skip
+    assert changed_box(after, plan(coarse, version=2), 2) == near
     grown = ReplicatedUnit(CELL, None, (0, 1, 2))
     assert changed_box(plan(cell), plan(grown, version=2), 1) is None
     assert changed_box(plan(cell), plan(grown, version=2), 2) is not None

@@ -115,7 +115,7 @@ def test_the_tags_of_queries_are_those_of_the_steps(seed: int) -> None:
     kernels.tag_sizes(cell_off, post, tag_off)
     want_cell, want_term = np.zeros(tag_off[-1], np.uint32), np.zeros(tag_off[-1], np.uint64)
     kernels.expand_tags(cell_off, cell, post, term_off, term, want_cell, want_term)
-    sizes = grid.lon_bits, grid.lat_bits, grid.max_cells
+    sizes = grid.lines, grid.max_cells
     level, off = np.zeros(n, np.uint8), np.zeros((2, n + 1), np.int64)
     kernels.measure_tags((box_off, box), sizes, post, level, off)
     assert off.tolist() == [cell_off.tolist(), tag_off.tolist()]

@@ -150,3 +150,23 @@ def test_a_polygon_beyond_the_poles_is_left_to_the_service(lat: float) -> None:
     ring = [[-179, 0], [179, lat], [0, lat], [-179, 0]]
     region = {"type": "Polygon", "coordinates": [ring]}
     assert on_globe(region) is region
+
+
+def test_boxes_of_a_plan_are_where_its_lines_are() -> None:
+    grid = Grid(2, 1, 64, (-180.0, 10.0, 180.0), (-90.0, 47.5, 90.0))
+    cells = np.array([0, 0, 1, 1, 0, 2, 2, 1], np.uint32)
+    plan = RoutingPlan(3, Analysis(salt=1), grid, LEAVES, cells)
+    found = plan_picture(json.dumps(plan.to_dict()).encode())
+    boxes: dict[int, list[tuple[float, ...]]] = {0: [], 1: [], 2: []}
+    for feature in found["leaves"]["features"]:
+        at = shapely.from_geojson(json.dumps(feature["geometry"])).bounds
+        boxes[feature["properties"]["leaf"]].append(at)
+    assert sorted(boxes[2]) == [(-85, 47.5, 95, 90)]
+    for lon, lat in ((-100, 0), (-100, 60), (-80, 0), (20, 0), (20, 60), (100, 60)):
+        leaf = int(cells[grid.cells(np.array([lon * 1.0]), np.array([lat * 1.0]), 0)[0]])
+        held = [
+            n
+            for n, some in boxes.items()
+            if any(w < lon < e and s < lat < n_ for w, s, e, n_ in some)
+        ]
+        assert held == [leaf]

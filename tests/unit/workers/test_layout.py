@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ps2stream.space.grid import Grid
 from ps2stream.workers import layout
-from ps2stream.workers.layout import BUCKET, HANDLE, POOL_UNIT, POSTING, STATE
+from ps2stream.workers.layout import BUCKET, HANDLE
+from tests.support.grids import uneven_grids
 
 DEGREES = st.floats(-180, 180)
 
@@ -67,52 +69,16 @@ def test_positions_run_on_over_the_end() -> None:
         assert at == start
 
 
-@given(DEGREES, DEGREES, st.sampled_from([180.0, 90.0]), st.integers(0, 12))
-def test_steps_never_fall_where_degrees_rise(a: float, b: float, offset: float, bits: int) -> None:
-    scale = 65536 * 2.0**bits / 360
-    low, high = (layout.cell_steps(x, offset, scale) for x in sorted((a, b)))
-    assert low <= high
-    line = low >> 16
-    first, second = (int(layout.clamp_to_cell(step, line)) for step in (low, high))
-    assert 0 <= first <= second <= 65535
-    assert first == low & 65535
-
-
-def test_runs_are_taken_from_the_end_and_used_again_by_class() -> None:
-    runs, free, state = np.zeros(64, np.uint32), np.zeros(8, np.uint32), np.zeros(STATE, np.int64)
-    state[layout.RUN_TOP] = 1  # 0 means none
-    first, second = layout.take_run(runs, free, state, 0), layout.take_run(runs, free, state, 1)
-    assert (first, second) == (1, 1 + 1 + POSTING)
-    third = layout.take_run(runs, free, state, 0)
-    assert third == second + 1 + 2 * POSTING
-    for at in (first, third):
-        layout.free_run(runs, free, at, 0)
-    assert layout.take_run(runs, free, state, 1) > third, "of another class"
-    assert [layout.take_run(runs, free, state, 0) for _ in range(2)] == [third, first]
-    assert layout.take_run(runs, free, state, 3) == -1, "the array must grow"
-
-
-def test_blocks_have_room_and_do_not_overlap() -> None:
-    pool, free, state = np.zeros(200, np.uint64), np.zeros(8, np.int64), np.zeros(STATE, np.int64)
-    state[layout.POOL_TOP] = 1  # 0 means none
-    end = 1
-    for words in (1, 8, 9, 16, 33):
-        at, cls = layout.take_block(pool, free, state, words)
-        assert at == end
-        assert words <= POOL_UNIT << cls < 2 * max(words, POOL_UNIT)
-        end = at + (POOL_UNIT << cls)
-    assert layout.take_block(pool, free, state, 128) == (-1, 4)
-    free[1] = 17  # a block of 16 words that was given back, the only one
-    assert layout.take_block(pool, free, state, 10) == (17, 1)
-    assert layout.take_block(pool, free, state, 10) == (end, 1)
-
-
-def test_a_slot_is_dead_by_its_own_bit() -> None:
-    dead = np.zeros(3, np.uint64)
-    for slot in (0, 63, 64, 130):
-        dead[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
-    assert [slot for slot in range(192) if layout.is_dead(dead, slot)] == [0, 63, 64, 130]
-
-
-def test_a_level_has_a_quarter_of_the_lines_and_at_least_one() -> None:
-    assert [layout.line_count(5, level) for level in range(5)] == [32, 8, 2, 1, 1]
+@given(DEGREES, DEGREES, uneven_grids(), st.integers(0, 7), st.integers(0, 1), st.data())
+def test_steps_never_fall_where_degrees_rise(
+    a: float, b: float, grid: Grid, level: int, is_lat: int, data: st.DataObject
+) -> None:
+    count = (grid.rows if is_lat else grid.columns)(level)
+    line = data.draw(st.integers(0, count - 1))
+    start, scale = layout.cell_side(grid.lines, is_lat, line, level)
+    tag = level << 28 | (line * grid.columns(level) if is_lat else line)
+    bounds = grid.bounds(tag)
+    assert (start, 65536 / scale) == pytest.approx((bounds[is_lat], bounds[2 + is_lat]), rel=1e-9)
+    low, high = (int(layout.cell_step(x, start, scale)) for x in sorted((a, b)))
+    assert 0 <= low <= high <= 65535
+    assert layout.cell_step(start, start, scale) == 0

@@ -57,16 +57,13 @@ def expected(query: Query, cell: int, term: int) -> Posting:
 
 def sides(query: Query, cell: int) -> tuple[int, int, int, int]:
     """The part of the boxes in a cell, in steps of 1/65536 cell, clamped."""
-    level = cell >> kl.CELL_BITS
-    columns_, rows = GRID.columns(level), GRID.rows(level)
-    row, column = divmod(cell & kl.CELL_MASK, columns_)
+    west, south, wide, high = GRID.bounds(cell)
 
-    def step(degrees: float, half: float, lines: int, line: int) -> int:
-        at = math.floor((degrees + half) * (lines * 65536.0 / (2 * half)))
-        return min(max(at - 65536 * line, 0), 65535)
+    def step(degrees: float, start: float, size: float) -> int:
+        return min(max(math.floor((degrees - start) * (65536.0 / size)), 0), 65535)
 
-    x = [[step(box[i], 180.0, columns_, column) for i in (0, 2)] for box in query.boxes]
-    y = [[step(box[i], 90.0, rows, row) for i in (1, 3)] for box in query.boxes]
+    x = [[step(box[i], west, wide) for i in (0, 2)] for box in query.boxes]
+    y = [[step(box[i], south, high) for i in (1, 3)] for box in query.boxes]
     return min(a for a, _ in x), max(b for _, b in x), min(a for a, _ in y), max(b for _, b in y)
 
 

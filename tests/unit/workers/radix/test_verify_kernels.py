@@ -41,8 +41,8 @@ def call_contains(term: Any, a: int, b: int, want: Any) -> Any:
 
 
 @njit
-def call_listed(pool: Any, extras: int, key: Any, x: float, y: float, bits: Any) -> Any:
-    return is_listed(pointer_to(pool), 1, extras, key, x, y, bits[0], bits[1])
+def call_listed(pool: Any, extras: int, key: Any, x: float, y: float, lines: Any) -> Any:
+    return is_listed(pointer_to(pool), 1, extras, key, x, y, pointer_to(lines))
 
 
 def block_of(query: Query) -> U64:
@@ -88,10 +88,12 @@ def test_a_list_has_the_tags_of_one_cell_and_not_of_the_next() -> None:
     tags = sorted([own[0] << 8 | 1, (own[0] + 1) << 8 | 0, own[1] << 8 | 2])
     pool[40:43] = tags
     pool[20 + layout.X_LIST], pool[20 + layout.X_LISTED] = 40, 3
-    bits = GRID.lon_bits, GRID.lat_bits
-    found = [bool(call_listed(pool, 20, np.uint64(key), x, y, bits)) for key in (7, 8, 9)]
+    found = [bool(call_listed(pool, 20, np.uint64(key), x, y, GRID.lines)) for key in (7, 8, 9)]
     assert found == [False, True, True]
-    beside = [bool(call_listed(pool, 20, np.uint64(key), x + 11.25, y, bits)) for key in (7, 8)]
+    *_, wide, _ = GRID.bounds(own[0])
+    beside = [
+        bool(call_listed(pool, 20, np.uint64(key), x + wide, y, GRID.lines)) for key in (7, 8)
+    ]
     assert beside == [True, False]
 
 
