@@ -87,6 +87,11 @@ class Grid:
         return self.meridians == WORLD_MERIDIANS and self.parallels == WORLD_PARALLELS
 
     @property
+    def bits(self) -> tuple[int, int]:
+        """Those of the columns and of the rows of the base level."""
+        return self.lon_bits, self.lat_bits
+
+    @property
     def levels(self) -> int:
         """The number of levels, at most 8; the last level is a single cell."""
         return (max(self.lon_bits, self.lat_bits) + 1) // 2 + 1

@@ -91,8 +91,7 @@ class RadixGI2:
     def __init__(self, grid: Grid, parts: Parts | None = None, is_lending: bool = False) -> None:
         """is_lending: `match` returns columns that the next call overwrites."""
         self._is_lending = is_lending
-        self._grid = grid
-        self._lines_at = grid.lines.ctypes.data  # for kernels
+        self._grid, self._lines = grid, grid.lines.ctypes.data  # the address, for kernels
         self._arrays = make_arrays() if parts is None else restore_arrays(parts)
         self._state: I64 = self._arrays.state
         self._waiting = WaitingDeletes()
@@ -181,7 +180,7 @@ class RadixGI2:
         stored = tuple(map(sealed, columns))
         tags = sealed(off), sealed(cell), sealed(term)  # as TagColumns
         while True:
-            need = ki.insert_rows(stored, tags, self._lines_at, self._locate_updates(), extend)
+            need = ki.insert_rows(stored, tags, self._lines, self._locate_updates(), extend)
             if need == ki.DONE:
                 return
             row = int(self._state[kl.ROW])
@@ -224,9 +223,7 @@ class RadixGI2:
             return
         self._arrays = reserve_pool(self._arrays, _DELETE_WORDS * len(handles))
         slots: I64 = np.empty(len(handles), np.int64)
-        kd.delete_handles(
-            sealed(handles), sealed(lsns), self._lines_at, self._locate_updates(), slots
-        )
+        kd.delete_handles(sealed(handles), sealed(lsns), self._lines, self._locate_updates(), slots)
         known = slots != kd.UNKNOWN
         self._waiting.add(lsns[known], slots[known])
 
@@ -241,7 +238,7 @@ class RadixGI2:
         if self._state[kl.SWEPT_BLOCK] or self._state[kl.SWEPT_TERMS]:
             return 0
         slots = self._waiting.take_ripe(self._watermark, most)
-        dead = kd.mark_dead(slots, self._lines_at, self._locate_updates()) if len(slots) else 0
+        dead = kd.mark_dead(slots, self._lines, self._locate_updates()) if len(slots) else 0
         self._dead.extend([slots[:dead]] if dead else [])
         return len(slots)
 
@@ -258,9 +255,7 @@ class RadixGI2:
             blocks -= marked // _MARKS
             if self._dead:
                 slots = self._dead.popleft()
-                done, searched = kd.sweep_slots(
-                    slots, blocks, self._lines_at, self._locate_updates()
-                )
+                done, searched = kd.sweep_slots(slots, blocks, self._lines, self._locate_updates())
                 blocks -= searched
                 if done < len(slots):
                     self._dead.appendleft(slots[done:])
@@ -281,11 +276,11 @@ class RadixGI2:
     def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
         """Drops units; nothing changes before `keep` was asked for all of them. A unit may be
         asked for more than once. See `Index.drop`."""
-        self._drop_tags(list_lost_tags(self._arrays, self._updates, self._lines_at, keep))
+        self._drop_tags(list_lost_tags(self._arrays, self._updates, self._lines, keep))
 
     def drop_shards(self, keep: Callable[[U32, U64, U64], NDArray[np.bool_]]) -> None:
         """Drops tags, also some of a unit; see `Index.drop_shards`."""
-        self._drop_tags(list_lost_shards(self._arrays, self._updates, self._lines_at, keep))
+        self._drop_tags(list_lost_shards(self._arrays, self._updates, self._lines, keep))
 
     def _drop_tags(self, changed: list[SlotsKept]) -> None:
         waiting = 0
@@ -294,7 +289,7 @@ class RadixGI2:
             slots, tags = int(np.count_nonzero(handles >= 0)), len(kept)
             self._arrays = reserve_pool(self._arrays, _DELETE_WORDS * slots + 2 * tags)
             waiting += kd.keep_tags(
-                first, last, kept, self._lines_at, tuple(self._arrays), tuple(self._updates)
+                first, last, kept, self._lines, tuple(self._arrays), tuple(self._updates)
             )
         queue = [slots[self._arrays.slots_i[slots, kl.HANDLE] >= 0] for slots in self._dead]
         self._dead = deque(slots for slots in queue if len(slots))
@@ -302,19 +297,18 @@ class RadixGI2:
         if waiting:
             deleted = self._waiting.columns()[1]
             empty = np.zeros(len(deleted), np.bool_)
-            kd.find_empty(deleted, self._lines_at, tuple(self._arrays), empty)
+            kd.find_empty(deleted, self._lines, tuple(self._arrays), empty)
             kd.free_waiting(self._waiting.take_chosen(empty), tuple(self._arrays))
 
     def postings(self, lsn: int) -> int:
         """Counts the tags of queries that were live at `lsn`; see `Index.postings`."""
-        return int(kd.count_live(lsn, self._lines_at, tuple(self._arrays)))
+        return int(kd.count_live(lsn, self._lines, tuple(self._arrays)))
 
     def census(self, slices: int = 1, level: int = 0) -> Iterator[StoredCensus | None]:
         """Counts what is stored by cell, which is noted with each update; see `Index.census`.
         Bytes are those of slot, posting, long expression and geometry."""
         steps = 1 if slices == 1 else 2 * slices
-        bits = self._grid.lon_bits, self._grid.lat_bits
-        return take_census(self._arrays.cells, self._arrays.counts, level, bits, steps)
+        return take_census(self._arrays.cells, self._arrays.counts, level, self._grid.bits, steps)
 
     # --- matching ---------------------------------------------------------
 
@@ -381,7 +375,7 @@ class RadixGI2:
         arrays, scratch, room = of = self._arrays, self._scratch, self._room
         before = self._located
         if arrays is not before[0] or scratch is not before[1] or room is not before[2]:
-            sizes = len(arrays.directory), len(scratch.keys), len(room.row), self._lines_at
+            sizes = len(arrays.directory), len(scratch.keys), len(room.row), self._lines
             self._located, self._addresses = of, np.append(list_addresses(*of), sizes)
         return self._addresses
 

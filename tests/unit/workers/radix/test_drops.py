@@ -16,7 +16,7 @@ def test_the_tags_that_go_are_listed_with_the_slots_that_have_them() -> None:
     index = RadixGI2(GRID)
     drawn = [q for q in (random_query(rng, i + 1) for i in range(30)) if q.tags][:20]
     index.insert(*columns(drawn))
-    of = index._arrays, index._updates, index._lines_at
+    of = index._arrays, index._updates, index._lines
     places = {place_of(query.boxes[0]) for query in drawn}
     few = {place for place in places if place % 2}
 

@@ -84,7 +84,7 @@ def test_a_long_leaf_is_walked_once_for_all_that_is_dead(spread: float) -> None:
         index._mark_ripe(each)
         while index.stats().tombstones:
             slots, addresses = index._dead[0], index._locate_updates()
-            done, searched = sweep_slots(slots, 1 << 20, index._lines_at, addresses)
+            done, searched = sweep_slots(slots, 1 << 20, index._lines, addresses)
             assert done == len(slots)
             assert searched <= 2 * n // 64 + 12 * each
             index._dead.popleft()

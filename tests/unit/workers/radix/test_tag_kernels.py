@@ -22,7 +22,7 @@ def count(index: RadixGI2, slot: int) -> int:
     """The number of tags of a slot."""
     if index._arrays.slots_i[slot, layout.HANDLE] < 0:
         return 0
-    last, tags = bound_tags(slot, 0, index._lines_at, tuple(index._arrays))
+    last, tags = bound_tags(slot, 0, index._lines, tuple(index._arrays))
     assert last == slot + 1
     return int(tags)
 
@@ -35,7 +35,7 @@ def stored_tags(index: RadixGI2) -> dict[int, list[tuple[int, int]]]:
     cell: U32 = np.empty(sizes.sum(), np.uint32)
     term: U64 = np.empty(sizes.sum(), np.uint64)
     fields = tuple(arrays), tuple(index._updates)
-    assert list_tags(0, len(sizes), *fields, index._lines_at, cell, term) == sizes.sum()
+    assert list_tags(0, len(sizes), *fields, index._lines, cell, term) == sizes.sum()
     handle = np.repeat(arrays.slots_i[:top, layout.HANDLE], sizes)
     out: dict[int, list[tuple[int, int]]] = {}
     for h, c, t in zip(handle.tolist(), cell.tolist(), term.tolist(), strict=True):
