@@ -66,7 +66,7 @@ def test_an_actor_whose_log_is_gone_joins_once_it_is_back(caplog: pytest.LogCapt
         for _ in range(3):
             runtime.tick()
         told = f"{role}-1 was not started; retrying: the log of {role} is missing"
-        assert [record.message for record in caplog.records].count(told) == 1
+        assert [record.getMessage() for record in caplog.records].count(told) == 1
         assert f"{role}-1" not in runtime.status()
         gone = False
         for _ in range(20):

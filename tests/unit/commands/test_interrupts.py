@@ -14,8 +14,8 @@ RUN = """
 import os, runpy, signal, sys
 
 module = sys.argv.pop(1)
-if sys.argv.pop(1) == "ignored":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+handlers = {"ignored": signal.SIG_IGN, "default": signal.default_int_handler}
+signal.signal(signal.SIGINT, handlers[sys.argv.pop(1)])  # whatever those above have set
 
 class Interrupting:
     @staticmethod
