@@ -35,7 +35,7 @@ GROWN = 3000
 """Seeds from here on let dispatchers join."""
 SHRUNK = 4000
 """Seeds from here on let them leave, too."""
-UNEVEN = 6000
+UNEVEN = 400_000
 """Seeds from here on have grids of unequal cells half of the time."""
 MOST_DISPATCHERS = 4
 REPLACED = ["r0", "r1", "r2", "r3"]
