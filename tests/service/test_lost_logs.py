@@ -19,7 +19,7 @@ from ps2stream.cluster.log_pairing import make_log
 from ps2stream.cluster.logs import ServiceLogs, name_of
 from ps2stream.cluster.service import fitted_plan, topology_of
 from ps2stream.config import Settings
-from ps2stream.errors import DataDirectoryError
+from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.session_numbers import LEAP
 from ps2stream.space.regions import Circle
@@ -251,31 +251,34 @@ def test_an_older_ledger_is_known_by_the_starts_of_the_service(used: Path, tmp_p
         start(settings(used))
 
 
-def wait_for_problems(client: Client, wanted: list[str]) -> None:
-    """Returns once the status has these problems, which a census every two seconds finds."""
+def wait_for_problems(client: Client, *wanted: str) -> None:
+    """Returns once the status has problems that begin so, of something that was removed, and no
+    others; a census every two seconds finds them."""
     give_up = time.monotonic() + 20
-    while (found := client.status()["problems"]) != wanted:
+    while True:
+        found = client.status()["problems"]
+        if [line.partition(": ")[0] for line in found if "was removed" in line] == list(wanted):
+            return
         assert time.monotonic() < give_up, found
         time.sleep(0.1)
 
 
 def test_what_is_moved_away_is_a_problem_while_the_service_runs(used: Path, tmp_path: Path) -> None:
+    """If a log is to be written meanwhile, it takes nothing until a restart, and says so at last;
+    that a log heals of which nobody wanted anything is tested in tests/unit/store."""
     away = tmp_path / "away"
-    lost = "cannot be written: [Errno 116] another process has taken it over, or it was removed"
-    removed = "was removed or replaced; put it back, or restart"
-    with serving(used) as client:
-        wait_for_problems(client, [])
+    with contextlib.suppress(Unavailable), serving(used) as client:
+        wait_for_problems(client)
         used.rename(away)
         wait_for_problems(
             client,
-            [
-                f"dispatcher-0 cannot write its log: the log {used}/objects-0 {lost}",
-                f"sequencer-0 cannot write its ledger: {used}/ledger.db {removed}",
-                f"merger-0 cannot write its log: the log {used}/matches-0 {lost}",
-            ],
+            "dispatcher-0 cannot write its log",
+            "sequencer-0 cannot write its ledger",
+            "merger-0 cannot write its log",
         )
         away.rename(used)
-        wait_for_problems(client, [])
+    with serving(used) as client:
+        wait_for_problems(client)
         publish(client, "flood 5")
         client.insert("p", "storm", AREA, session="s")
     with serving(used) as client:
