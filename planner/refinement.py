@@ -45,7 +45,7 @@ LUMPS = 4.0
 """How much fuller the fullest part of a cell may be than its mean, as long as nothing is known."""
 COARSER = 0.1
 """The share of the load that may be in cells of more than twice the size of those before."""
-TRIES = 6
+TRIES = 6  # each is a sample of its own
 FRUITLESS = 3
 """Tries in a row after which no further one is made if they brought less than WORTH."""
 QUERY_CELLS_MAX = 1024
@@ -108,10 +108,10 @@ def refine(
     limit = find_limit(workers, float(first.stats.objects.sum()))
     fullest, sample = FullestCell.of(first.stats, options.costs), first
     tried, held, stopped = [_describe_try(fullest, sample)], [(fullest, sample)], ""
-    most_bits = CELLS_MAX.bit_length() - 1
+    most_bits, refused = CELLS_MAX.bit_length() - 1, 0
     while fullest.share > limit:
         fruitless = _count_fruitless([one["share"] for one in tried])
-        if len(tried) > TRIES or fruitless == FRUITLESS:
+        if len(tried) + refused > TRIES or fruitless == FRUITLESS:
             stopped = stopped or "closer lines divide it no further"
             break
         bits = range(LEAST_BITS + MORE_BITS * fruitless, most_bits + 1)
@@ -129,6 +129,7 @@ def refine(
         drawn = take(grid)
         if drawn.coarse > max(first.coarse, COARSE_SHARE * drawn.live):
             stopped = f"closer lines would have queries touch more than {QUERY_CELLS_MAX:,} cells"
+            refused += 1
             most_bits = grid.lon_bits + grid.lat_bits - 1  # the same lines could still be elsewhere
             continue
         sample = drawn
