@@ -92,8 +92,8 @@ with start(settings) as service, Client(service.targets[0]) as client:
                 pass
     client.delete("one-a")
     client.publish(posts)
-    client.scale(1)
-    while client.migrations().migrations[-1].outcome != "done":
+    _, version = client.scale(1)
+    while client.migrations().plan_version != version:
         time.sleep(0.1)
     client.publish(posts)
 twice = [
