@@ -26,6 +26,7 @@ from ps2stream.v1 import object_pb2, pubsub_pb2, query_pb2
 
 LOAD_ROWS = 8192
 EVERY = 4  # object batches between two update batches
+RETRY_S = 0.02  # until what was refused is published again
 UPDATED = 1024  # objects a batch; of smaller ones as many more lie between two update batches
 SESSION = "bench"
 NEVER = np.iinfo(np.int64).max
@@ -173,7 +174,9 @@ class BenchmarkPublisher:
         n = len(job.expressions)
         self.born = np.zeros(n, np.int64)
         self.died = np.full(n, NEVER, np.int64)
-        self.acks: list[tuple[int, int]] = []
+        self._publishing: queue.SimpleQueue[tuple[int, int, int]] = queue.SimpleQueue()
+        self._refused: queue.SimpleQueue[tuple[int, int, int]] = queue.SimpleQueue()
+        self.acks: list[tuple[int, int, int]] = []
         inserted, deleted = pubsub_pb2.InsertQueriesResponse, pubsub_pb2.DeleteQueriesResponse
         self.inserts = _RequestStream(channel, "InsertQueries", inserted, self._record_inserts)
         self.deletes = _RequestStream(channel, "DeleteQueries", deleted, self._record_deletes)
@@ -220,14 +223,28 @@ class BenchmarkPublisher:
             request = pubsub_pb2.DeleteQueriesRequest(ids=ids)
             self.deletes.send(request.SerializeToString())
 
-    def publish(self, first: int, size: int) -> None:
-        """Publishes posts first..first + size - 1, encoded once and sent over and over."""
-        request = self._batches.get((first, size))
-        if request is None:
-            made = make_publish_request(self.job, self._texts, first, size)
-            request = made.SerializeToString()
-            self._batches[first, size] = request
+    def publish(self, first: int, size: int, number: int = 0) -> None:
+        """Publishes posts first..first + size - 1, encoded once and sent over and over, as the
+        batch of this number of a phase."""
+        request = self._encode_batch(first, size)
+        self._publishing.put((first, size, number))
         self.objects.send(request)
+
+    def _repeat_refused(self) -> None:
+        """Publishes again what the service refused because it has enough to do."""
+        if not self._refused.empty():
+            time.sleep(RETRY_S)
+        while not self._refused.empty():
+            self.publish(*self._refused.get())
+
+    def _drain(self) -> None:
+        """Waits until all that was sent is answered, and what was published is accepted."""
+        self.objects.drain()
+        while not self._refused.empty():
+            self._repeat_refused()
+            self.objects.drain()
+        for stream in (self.inserts, self.deletes):
+            stream.drain()
 
     def phase(
         self,
@@ -239,7 +256,7 @@ class BenchmarkPublisher:
         """Sends for `seconds`, or until stopped, at `rate` tuples per second or as fast as
         answers come."""
         for first in range(0, len(self.job.posts.lon) - size + 1, size):
-            self._encode_batch(first, size)
+            self._encode_batch(first, size)  # outside the measured time
         self.acks.clear()
         interval = PublishInterval(time.monotonic(), -time.process_time(), size=size)
         interval.cpu = -time.process_time()
@@ -258,31 +275,31 @@ class BenchmarkPublisher:
                 time.sleep(wait)
             intended.append(moment)
             rows.append(k * size % posts)
-            self.publish(rows[-1], size)
+            self._repeat_refused()
+            self.publish(rows[-1], size, k)
             k += 1
             if k % every == 0:
                 self.insert(base + int(k * per_batch))
                 self.delete()
-        for stream in (self.objects, self.inserts, self.deletes):
-            stream.drain()
+        self._drain()
         interval.elapsed = time.monotonic() - interval.began
         interval.cpu += time.process_time()
         interval.objects = k * size
         interval.inserts = self.next - base
         interval.deletes = self._next_delete - first_delete
-        interval.offsets, interval.lsns = np.array(self.acks, np.int64).reshape(-1, 2).T
-        interval.rows = np.array(rows, np.int64)
-        interval.intended = np.array(intended)
+        acks = np.array(sorted(self.acks), np.int64).reshape(-1, 3)  # what was refused comes later
+        interval.offsets, interval.lsns, number = acks.T
+        interval.rows = np.array(rows, np.int64)[number]
+        interval.intended = np.array(intended)[number]
         interval.born, interval.died = self.born.copy(), self.died.copy()
         return interval
 
-    def _encode_batch(self, first: int, size: int) -> None:
-        """Encodes a batch outside the measured time."""
-        send, self.objects.send = self.objects.send, lambda request: None  # type: ignore[method-assign]
-        try:
-            self.publish(first, size)
-        finally:
-            self.objects.send = send  # type: ignore[method-assign]
+    def _encode_batch(self, first: int, size: int) -> bytes:
+        """Returns the request that publishes a batch, made at the first call."""
+        if (first, size) not in self._batches:
+            made = make_publish_request(self.job, self._texts, first, size)
+            self._batches[first, size] = made.SerializeToString()
+        return self._batches[first, size]
 
     def _record_inserts(self, answer: pubsub_pb2.InsertQueriesResponse) -> None:
         rows = self._inserting.get()
@@ -297,9 +314,13 @@ class BenchmarkPublisher:
         self.died[rows] = answer.lsns
 
     def _record_publication(self, answer: pubsub_pb2.PublishStreamResponse) -> None:
-        if not answer.accepted:
-            raise ValueError("a batch was refused")
-        self.acks.append((answer.first_offset, answer.lsn))
+        sent = self._publishing.get()
+        if answer.accepted:
+            self.acks.append((answer.first_offset, answer.lsn, sent[2]))
+        elif answer.retry_after_ms:
+            self._refused.put(sent)
+        else:
+            raise ValueError(f"a batch was refused: {answer}")
 
 
 def publish(job: PublisherJob, pipe: Connection) -> None:

@@ -29,6 +29,7 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
+from ps2stream.commands.loads import format_adjustment
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, Ps2StreamError
 from ps2stream.experiments.worlds import sample, westward
@@ -178,21 +179,24 @@ class _MigrationRun:
             self._wait_for_end(self.client.apply_plan(json.dumps(again).encode())[1])
 
     def _request_move(self, algorithm: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Returns what `rebalance` proposes, once an adjustment is possible."""
+        """Returns what `rebalance` proposes, once an adjustment is possible and something is to
+        migrate. Raises Ps2StreamError if nothing is for WAIT_S."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
-                return self.client.rebalance(algorithm, dry_run=dry_run)
+                proposal = self.client.rebalance(algorithm, dry_run=dry_run)
+                if dry_run or proposal["plan_version"]:
+                    return proposal
             except FailedPrecondition:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(PERIOD_S / 4)
+            if time.monotonic() > deadline:
+                raise Ps2StreamError(format_adjustment(proposal))
+            time.sleep(PERIOD_S / 4)
 
     def _wait_for_end(self, version: int) -> MigrationInfo:
-        """Returns the migration to this version once it has ended. Raises Ps2StreamError if nothing
-        had to migrate, or the migration was aborted."""
-        if not version:
-            raise Ps2StreamError("the loads are balanced: nothing migrates")
+        """Returns the migration to this version once it has ended. Raises Ps2StreamError if it was
+        aborted."""
         deadline = time.monotonic() + WAIT_S
         while (found := self.client.migrations()).following_version:
             if time.monotonic() > deadline:

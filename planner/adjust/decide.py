@@ -2,9 +2,9 @@
 
 When the most loaded worker has more than sigma times the load of the least loaded one, parts
 migrate from the first to the second: first those that lower the total load (Phase I), then, if
-sigma is still exceeded, units that make up half the gap for the fewest bytes (Phase II). If
-several pairs are allowed, the next pair is the two extremes of the loads predicted so far. No
-part moves twice.
+sigma is still exceeded, units that make up half the gap for the fewest bytes (Phase II), or all
+but those that are too heavy for it. If several pairs are allowed, the next pair is the two
+extremes of the loads predicted so far. No part moves twice.
 
 By Definition 3 a split lowers the total load of nearly every cell. Counted by the checks that an
 index with one list per term really makes, it lowers none (1.11), and it is worth its copies only
@@ -183,13 +183,8 @@ class _AdjustmentRun:
         """Moves units that make up half the gap, for the fewest bytes (Phase II)."""
         tau = float(self.loads[source] - self.loads[target]) / 2
         self.taus.append(tau)
-        mine, most = self._find_free_parts(source), (1 - GAIN) * 2 * tau
-        mine = mine[self.load[mine] <= most]
-        load, size = self.load[mine], self.units.bytes[mine]
-        chosen = select(SELECTIONS[self.rules.algorithm], load, size, tau, seed)
-        if chosen is None or load[chosen].sum() > most:
-            return
-        for unit in mine[chosen].tolist():
+        mine = self._find_free_parts(source)
+        for unit in mine[self._choose_units(mine, tau, seed)].tolist():
             moved = float(self.load[unit])
             self.moves.append(
                 PartMove(
@@ -204,3 +199,24 @@ class _AdjustmentRun:
             self.loads[source] -= moved
             self.loads[target] += moved
             self.free[unit] = False
+
+    def _choose_units(self, mine: I64, tau: float, seed: int) -> I64:
+        """Returns the numbers of those of the parts `mine` that migrate, whose loads come to tau or
+        less than the gap; none if that gains nothing.
+
+        Where the parts lighter than tau do not reach it together, a set that does has a part so
+        heavy that the target may become nearly as slow as the source was. Then all lighter parts
+        go instead, if their load is nearer to tau."""
+        load, size = self.load[mine], self.units.bytes[mine]
+        most = (1 - GAIN) * 2 * tau
+        offered = np.flatnonzero(load <= most)
+        chosen = select(SELECTIONS[self.rules.algorithm], load[offered], size[offered], tau, seed)
+        chosen = np.zeros(0, np.int64) if chosen is None else offered[chosen]
+        moved = float(load[chosen].sum())
+        if moved > most:
+            chosen, moved = chosen[:0], 0.0
+        lighter = np.flatnonzero(load < tau)
+        rest = float(load[lighter].sum())
+        if 2 * GAIN * tau <= rest < tau and tau - rest < abs(tau - moved):
+            return lighter
+        return chosen
