@@ -2,9 +2,9 @@
 
 When the most loaded worker has more than sigma times the load of the least loaded one, parts
 migrate from the first to the second: first those that lower the total load (Phase I), then, if
-sigma is still exceeded, units that make up half the gap for the fewest bytes (Phase II), or all
-but those that are too heavy for it. If several pairs are allowed, the next pair is the two
-extremes of the loads predicted so far. No part moves twice.
+sigma is still exceeded, units that make up half the gap for the fewest bytes (Phase II), or
+nearly all but those that are too heavy for it. If several pairs are allowed, the next pair is the
+two extremes of the loads predicted so far. No part moves twice.
 
 By Definition 3 a split lowers the total load of nearly every cell. Counted by the checks that an
 index with one list per term really makes, it lowers none (1.11), and it is worth its copies only
@@ -205,12 +205,13 @@ class _AdjustmentRun:
         less than the gap; none if that gains nothing.
 
         Where the parts lighter than tau do not reach it together, a set that does has a part so
-        heavy that the target may become nearly as slow as the source was. Then all lighter parts
-        go instead, if their load is nearer to tau."""
+        heavy that the target may become nearly as slow as the source was. Then nearly all lighter
+        ones go instead, if their load is nearer to tau."""
+        algorithm = SELECTIONS[self.rules.algorithm]
         load, size = self.load[mine], self.units.bytes[mine]
         most = (1 - GAIN) * 2 * tau
         offered = np.flatnonzero(load <= most)
-        chosen = select(SELECTIONS[self.rules.algorithm], load[offered], size[offered], tau, seed)
+        chosen = select(algorithm, load[offered], size[offered], tau, seed)
         chosen = np.zeros(0, np.int64) if chosen is None else offered[chosen]
         moved = float(load[chosen].sum())
         if moved > most:
@@ -218,5 +219,7 @@ class _AdjustmentRun:
         lighter = np.flatnonzero(load < tau)
         rest = float(load[lighter].sum())
         if 2 * GAIN * tau <= rest < tau and tau - rest < abs(tau - moved):
-            return lighter
+            # The last of the load takes the most bytes: many parts have hardly any.
+            some = select(algorithm, load[lighter], size[lighter], (1 - GAIN) * rest, seed)
+            chosen = lighter if some is None else lighter[some]
         return chosen

@@ -59,7 +59,7 @@ def test_half_the_gap_goes_from_the_most_to_the_least_loaded(algorithm: str, see
     assert tau == (loads[source] - loads[target]) / 2
     assert {(m.source, m.target, m.kind) for m in found.moves} == {(source, target, "migrate")}
     lighter = units.load(COSTS)[(units.worker == source) & (units.load(COSTS) < tau)].sum()
-    assert min(tau, lighter) * 0.999 <= sum(m.load for m in found.moves) <= 2 * tau * 1.001
+    assert min(tau, 0.9 * lighter) * 0.999 <= sum(m.load for m in found.moves) <= 2 * tau * 1.001
     assert max(found.after[source], found.after[target]) <= loads[source] * (1 + 1e-9)
     history = carried(units, found.moves, COSTS)
     assert history.loads(WORKERS, COSTS) == pytest.approx(np.array(found.after))
@@ -91,6 +91,14 @@ def test_the_parts_beside_a_heavy_one_migrate(algorithm: str, hot: float) -> Non
     found = decide(units, blocks(), Rules(COSTS, algorithm=algorithm))
     assert [m.cell for m in found.moves] == [1, 2, 3]
     assert found.after == pytest.approx((hot, 26.5, 10, 10))
+    # Without the many that have hardly any load, and most bytes.
+    some = range(4, 30)
+    loads = [hot, 9.0, 8, 9, *[0.01] * 26, 0.5, 10, 10]
+    size = [1] * 4 + [99] * 26 + [1] * 3
+    units = parts([0, 1, 2, 3, *some, 40, 70, 100], [0] * 30 + [1, 2, 3], loads, size)
+    found = decide(units, blocks(), Rules(COSTS, algorithm=algorithm))
+    assert {1, 2, 3} <= {m.cell for m in found.moves}
+    assert len(found.moves) == 3 or algorithm in ("si", "ra")
 
 
 def test_what_no_plan_moves_stays() -> None:
