@@ -21,7 +21,7 @@ BY_FILE := $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder
 ROOM_TESTS = $(if $(filter root,$(ROOM)),$(wildcard tests/unit/*.py),tests/unit/$(ROOM))
 ROOM_STAGE = unit tests of $(ROOM) (less than a minute): $(BY_FILE) $(ROOM_TESTS) $(ARGS)
 CHECKS = static checks (ruff, mypy --strict, import-linter, buf, generated code; the kernels are \
-    compiled beside them; about 50 s): sh scripts/check.sh $(BIN)
+    compiled beside them; about 3 min): sh scripts/check.sh $(BIN)
 ALL = tests side by side (all but those of overload, $(JOBS) processes, longest files first; in CI a \
     third of those that take long, about 13 min): \
     $(BY_FILE) tests $(addprefix --ignore=,$(BY_ITSELF) $(LONG))
