@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ps2stream.errors import FailedPrecondition
@@ -33,6 +35,9 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+_REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers to which PySpark tells an exception, with the JVM's stack, before it raises it."""
+
 
 @contextmanager
 def session(
@@ -43,6 +48,8 @@ def session(
     """Yields the session of spark-submit, else one of our own, which ends with the block:
     local[*] unless Spark's own settings name a master. settings: of Spark; those of the JVM need a
     session of our own. Raises FailedPrecondition without Java, with `advice`."""
+    for logger in _REPEATING_LOGGERS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     given = dict(settings or {})
     is_external = (
         "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None

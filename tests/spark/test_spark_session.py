@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -36,6 +38,21 @@ def test_a_session_that_runs_is_used_and_stays(spark: SparkSession) -> None:
 def test_batches_are_bounded_and_times_are_utc(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == str(BATCH)
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_what_sql_cannot_resolve_is_told_by_the_error_alone(spark: SparkSession) -> None:
+    from pyspark.errors import AnalysisException
+    from pyspark.logger import PySparkLogger
+
+    told = logging.StreamHandler(log := io.StringIO())
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(told)
+    try:
+        with session() as found, pytest.raises(AnalysisException, match="nothing"):
+            found.range(1).filter("nothing > 0")
+    finally:
+        logger.removeHandler(told)
+    assert not log.getvalue()
 
 
 def test_without_java_the_error_says_what_to_install(root: Path, tmp_path: Path) -> None:
