@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -56,7 +58,14 @@ def session(
     )
     if not is_external:
         gateway = _launch_gateway(tuple(sorted(given.items())), advice)
+        interrupted = signal.getsignal(signal.SIGINT)
         SparkContext(appName=name, gateway=gateway)
+        if (
+            interrupted is not signal.default_int_handler
+            and threading.current_thread() is threading.main_thread()
+        ):
+            # A context sets a handler that raises, whatever the program wants to do at Ctrl-C.
+            signal.signal(signal.SIGINT, interrupted)
     spark = SparkSession.builder.appName(name).getOrCreate()
     for key, value in (_ALWAYS | given).items():
         if spark.conf.isModifiable(key):
