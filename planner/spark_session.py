@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -13,6 +16,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ps2stream.errors import FailedPrecondition
@@ -33,6 +37,9 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+_REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers to which PySpark tells an exception, with the JVM's stack, before it raises it."""
+
 
 @contextmanager
 def session(
@@ -43,13 +50,22 @@ def session(
     """Yields the session of spark-submit, else one of our own, which ends with the block:
     local[*] unless Spark's own settings name a master. settings: of Spark; those of the JVM need a
     session of our own. Raises FailedPrecondition without Java, with `advice`."""
+    for logger in _REPEATING_LOGGERS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     given = dict(settings or {})
     is_external = (
         "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
     )
     if not is_external:
         gateway = _launch_gateway(tuple(sorted(given.items())), advice)
+        interrupted = signal.getsignal(signal.SIGINT)
         SparkContext(appName=name, gateway=gateway)
+        if (
+            interrupted is not signal.default_int_handler
+            and threading.current_thread() is threading.main_thread()
+        ):
+            # A context sets a handler that raises, whatever the program wants to do at Ctrl-C.
+            signal.signal(signal.SIGINT, interrupted)
     spark = SparkSession.builder.appName(name).getOrCreate()
     for key, value in (_ALWAYS | given).items():
         if spark.conf.isModifiable(key):

@@ -125,8 +125,9 @@ def apply(
     from ps2stream.routing.steps_document import is_steps_file
 
     if is_steps_file(file):
-        if coexist:
-            raise invalid("--coexist", "does not go with migration steps; leave it out")
+        for name, given in (("--coexist", coexist), ("--regrid", regrid)):
+            if given:
+                raise invalid(name, "does not go with migration steps; leave it out")
         apply_steps(output, file, server, wait_for_end, START_S)
         return
     body = read_document(file)

@@ -68,6 +68,9 @@ def test_what_was_predicted_is_moved_step_by_step(
     assert all(step["bytes"] <= 20_000 or step["cells"] == 1 for step in steps)
     assert run("plan", "show", str(path))[0]["steps"] == steps
     first = client.migrations().plan_version
+    [refused] = run("apply", str(path), "--regrid", "--server", target, code=2)
+    assert "--regrid: does not go with migration steps" in refused["error"]["message"]
+    assert (client.migrations().plan_version, client.migrations().following_version) == (first, 0)
     told = run("apply", str(path), "--server", target)
     assert told[-1] | {"event": "migrated", "difference_bytes": 0} == told[-1]
     moved = [m for m in settled(client).migrations if m.from_version >= first]

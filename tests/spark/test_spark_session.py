@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -25,6 +27,14 @@ try:
 except FailedPrecondition as error:
     print(error)
 """
+INTERRUPTED = """
+import os, signal
+from ps2stream.planner.spark_session import session
+signal.signal(signal.SIGINT, lambda *_: print("it ends as it wants to"))
+with session() as spark:
+    os.kill(os.getpid(), signal.SIGINT)
+    print(spark.range(3).count())
+"""
 
 
 def test_a_session_that_runs_is_used_and_stays(spark: SparkSession) -> None:
@@ -38,6 +48,21 @@ def test_batches_are_bounded_and_times_are_utc(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
+def test_what_sql_cannot_resolve_is_told_by_the_error_alone(spark: SparkSession) -> None:
+    from pyspark.errors import AnalysisException
+    from pyspark.logger import PySparkLogger
+
+    told = logging.StreamHandler(log := io.StringIO())
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(told)
+    try:
+        with session() as found, pytest.raises(AnalysisException, match="nothing"):
+            found.range(1).filter("nothing > 0")
+    finally:
+        logger.removeHandler(told)
+    assert not log.getvalue()
+
+
 def test_without_java_the_error_says_what_to_install(root: Path, tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME"}
     environment |= {"JAVA_HOME": str(tmp_path), "PYTHONPATH": str(root)}
@@ -47,3 +72,12 @@ def test_without_java_the_error_says_what_to_install(root: Path, tmp_path: Path)
     )  # fmt: skip
     assert "it needs Java 17 or newer" in done.stdout
     assert "--engine numpy needs no Java" in done.stdout
+
+
+def test_ctrl_c_is_for_the_program_that_handles_it(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        capture_output=True, check=False, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["it ends as it wants to", "3"], done.stderr
