@@ -29,7 +29,6 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
-from ps2stream.commands.loads import format_adjustment
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, Ps2StreamError
 from ps2stream.experiments.worlds import sample, westward
@@ -191,7 +190,10 @@ class _MigrationRun:
                 if time.monotonic() > deadline:
                     raise
             if time.monotonic() > deadline:
-                raise Ps2StreamError(format_adjustment(proposal))
+                raise Ps2StreamError(
+                    f"{algorithm}: nothing migrates; balance {proposal['balance_before']}, wanted: "
+                    f"at most {proposal['sigma']:g}"
+                )
             time.sleep(PERIOD_S / 4)
 
     def _wait_for_end(self, version: int) -> MigrationInfo:
