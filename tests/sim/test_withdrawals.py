@@ -58,7 +58,7 @@ def withdrawals_take_what_others_accept_when_they_are_back() -> Iterator[None]:
 
 
 FOUND_BY: dict[Callable[[], AbstractContextManager[None]], int] = {
-    withdrawals_leave_what_others_had_that_are_away: 1,
+    withdrawals_leave_what_others_had_that_are_away: 17,
     withdrawals_take_what_others_accept_when_they_are_back: 7,
 }
 """Deliberate bugs, and the seed that finds each."""
