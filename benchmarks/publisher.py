@@ -26,7 +26,7 @@ from ps2stream.v1 import object_pb2, pubsub_pb2, query_pb2
 
 LOAD_ROWS = 8192
 EVERY = 4  # object batches between two update batches
-RETRY_S = 0.02  # until what was refused is published again
+ANSWER_S = 120  # for all answers of a phase, repeats of what was refused among them
 UPDATED = 1024  # objects a batch; of smaller ones as many more lie between two update batches
 SESSION = "bench"
 NEVER = np.iinfo(np.int64).max
@@ -112,8 +112,8 @@ class _RequestStream:
 
     def drain(self) -> None:
         with self._change:
-            if not self._change.wait_for(lambda: not len(self._window), 120):
-                raise TimeoutError("the service did not answer requests for 120 s")
+            if not self._change.wait_for(lambda: not len(self._window), ANSWER_S):
+                raise TimeoutError(f"the service did not answer requests for {ANSWER_S} s")
 
     def close(self) -> None:
         """Ends the stream before the channel closes: an open stream would end with an error."""
@@ -176,6 +176,7 @@ class BenchmarkPublisher:
         self.died = np.full(n, NEVER, np.int64)
         self._publishing: queue.SimpleQueue[tuple[int, int, int]] = queue.SimpleQueue()
         self._refused: queue.SimpleQueue[tuple[int, int, int]] = queue.SimpleQueue()
+        self._retry_s = 0.0  # by the last refusal
         self.acks: list[tuple[int, int, int]] = []
         inserted, deleted = pubsub_pb2.InsertQueriesResponse, pubsub_pb2.DeleteQueriesResponse
         self.inserts = _RequestStream(channel, "InsertQueries", inserted, self._record_inserts)
@@ -233,14 +234,17 @@ class BenchmarkPublisher:
     def _repeat_refused(self) -> None:
         """Publishes again what the service refused because it has enough to do."""
         if not self._refused.empty():
-            time.sleep(RETRY_S)
+            time.sleep(self._retry_s)
         while not self._refused.empty():
             self.publish(*self._refused.get())
 
     def _drain(self) -> None:
         """Waits until all that was sent is answered, and what was published is accepted."""
         self.objects.drain()
+        deadline = time.monotonic() + ANSWER_S
         while not self._refused.empty():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the service refused batches for {ANSWER_S} s")
             self._repeat_refused()
             self.objects.drain()
         for stream in (self.inserts, self.deletes):
@@ -318,6 +322,7 @@ class BenchmarkPublisher:
         if answer.accepted:
             self.acks.append((answer.first_offset, answer.lsn, sent[2]))
         elif answer.retry_after_ms:
+            self._retry_s = answer.retry_after_ms / 1000
             self._refused.put(sent)
         else:
             raise ValueError(f"a batch was refused: {answer}")

@@ -186,14 +186,14 @@ class _MigrationRun:
                 proposal = self.client.rebalance(algorithm, dry_run=dry_run)
                 if dry_run or proposal["plan_version"]:
                     return proposal
+                if time.monotonic() > deadline:
+                    raise Ps2StreamError(
+                        f"{algorithm}: nothing migrates; balance {proposal['balance_before']}, "
+                        f"wanted: at most {proposal['sigma']:g}"
+                    )
             except FailedPrecondition:
                 if time.monotonic() > deadline:
                     raise
-            if time.monotonic() > deadline:
-                raise Ps2StreamError(
-                    f"{algorithm}: nothing migrates; balance {proposal['balance_before']}, wanted: "
-                    f"at most {proposal['sigma']:g}"
-                )
             time.sleep(PERIOD_S / 4)
 
     def _wait_for_end(self, version: int) -> MigrationInfo:

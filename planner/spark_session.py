@@ -61,7 +61,7 @@ def session(
         interrupted = signal.getsignal(signal.SIGINT)
         SparkContext(appName=name, gateway=gateway)
         if (
-            interrupted is not signal.default_int_handler
+            interrupted not in (None, signal.default_int_handler)
             and threading.current_thread() is threading.main_thread()
         ):
             # A context sets a handler that raises, whatever the program wants to do at Ctrl-C.

@@ -201,12 +201,12 @@ class _AdjustmentRun:
             self.free[unit] = False
 
     def _choose_units(self, mine: I64, tau: float, seed: int) -> I64:
-        """Returns the numbers of those of the parts `mine` that migrate, whose loads come to tau or
-        less than the gap; none if that gains nothing.
+        """Returns which of the parts `mine` migrate, by their places in it, int64[k]. Their loads
+        are at least tau and less than the gap together; none migrate if that gains nothing.
 
         Where the parts lighter than tau do not reach it together, a set that does has a part so
         heavy that the target may become nearly as slow as the source was. Then nearly all lighter
-        ones go instead, if their load is nearer to tau."""
+        ones go instead, with less than tau, if their load is nearer to it."""
         algorithm = SELECTIONS[self.rules.algorithm]
         load, size = self.load[mine], self.units.bytes[mine]
         most = (1 - GAIN) * 2 * tau
