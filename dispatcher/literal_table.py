@@ -4,9 +4,9 @@ A literal is watched from when an insert that has it is applied until the last q
 removed from H2. So an object has been searched for the literals of every query that it may be
 matched with, also when it is replayed.
 
-An object that was analysed before an insert and is routed after it is searched again only if it is
-in a box of that query: nowhere else can they match. The boxes of the last inserts are kept for
-that.
+An object that was analysed before an insert and is routed after it is searched again only if it
+is in a box of that query, as nowhere else can they match, and only for what that insert added. The
+last inserts are kept for that.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ from ps2stream.language.object_terms import (
     search_near,
     search_rows,
 )
-from ps2stream.protocol.frame import F64, I64, U8, U16, U64, sealed
+from ps2stream.protocol.frame import I64, U8, U16, U64, sealed
 from ps2stream.protocol.rows import ObjectRows
 
 _LEAST = 64  # places of a table
-_RECENT = 512  # boxes of inserts; objects that are older than these are searched wherever they are
+_RECENT = 512  # literals or boxes of inserts; objects that are older are searched wherever they are
+
+
+def _size_of(literals: WatchedLiterals) -> int:
+    return max(len(literals.term), len(literals.box))
 
 
 class LiteralTable:
@@ -48,9 +52,9 @@ class LiteralTable:
         self._size: U16 = np.zeros(0, np.uint16)
         self._held = 0  # terms in the table, those that no query has among them
         self._used = 0
-        # The boxes of each insert after the version `_since`, by the version that it made.
-        self._recent: deque[tuple[int, F64]] = deque()
-        self._since, self._boxes = 0, 0
+        # The literals of each insert after the version `_since`, by the version that it made.
+        self._recent: deque[tuple[int, WatchedLiterals]] = deque()
+        self._since, self._kept = 0, 0
 
     def __len__(self) -> int:
         """Returns the number of literals that some query has."""
@@ -70,7 +74,7 @@ class LiteralTable:
         self.view, self._held, self._used = NO_LITERALS._replace(version=version), 0, 0
         self._count, self._kind, self._size = self._count[:0], self._kind[:0], self._size[:0]
         self._recent.clear()
-        self._since, self._boxes = version + 1, 0
+        self._since, self._kept = version + 1, 0
 
     def add(self, literals: WatchedLiterals) -> None:
         """Counts the literals of queries that were inserted."""
@@ -80,11 +84,11 @@ class LiteralTable:
             self._make_room(len(literals.term))
         self._held += self._count_up(self.view, literals, np.ones(len(literals.term), np.int64))
         self.view = self.view._replace(version=self.view.version + 1)
-        self._recent.append((self.view.version, literals.box))
-        self._boxes += len(literals.box)
-        while self._boxes > _RECENT:
-            self._since, box = self._recent.popleft()
-            self._boxes -= len(box)
+        self._recent.append((self.view.version, literals))
+        self._kept += _size_of(literals)
+        while self._kept > _RECENT:
+            self._since, oldest = self._recent.popleft()
+            self._kept -= _size_of(oldest)
 
     def retire(self, literals: WatchedLiterals) -> None:
         """Takes the literals of deleted queries back. What no query has any more stays in the
@@ -118,8 +122,8 @@ class LiteralTable:
             raise TypeError("this dispatcher has no analyzer, and so does not support literals")
         if rows.searched < self._since or not len(rows.term_off):
             return search_rows(rows, analyzer, view)
-        later = [box for version, box in self._recent if version > rows.searched]
-        return search_near(rows, np.concatenate(later).ravel(), analyzer, view)
+        later = [literals for version, literals in self._recent if version > rows.searched]
+        return search_near(rows, WatchedLiterals.join(later), analyzer, view.version)
 
     def list_compared(self, rows: ObjectRows, analyzer: Analyzer | None) -> ComparedValues:
         """Returns the values of objects that queries compare."""

@@ -28,6 +28,7 @@ from ps2stream.cluster.topology import Topology
 from ps2stream.config import load
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import compile_column
+from ps2stream.language.literals import LiteralKind, WatchedLiterals
 from ps2stream.language.object_terms import search_near
 from ps2stream.language.query_rows import RectColumns, build_rows, delete_rows
 from ps2stream.log import configure
@@ -152,7 +153,13 @@ def warm(topology: Topology) -> None:
     router = edge.machine.router
     router.hot_units.count(router.gridt, _make_objects(edge.analyzer), [])
     router.gridt.count_stored(np.zeros(1, np.uint32), np.zeros(1, np.uint64))
-    search_near(_make_texts(edge.analyzer), np.zeros(4), edge.analyzer, router.literals.view)
+    phrase = (
+        np.ones(1, np.uint64),
+        np.full(1, LiteralKind.PHRASE, np.uint8),
+        np.full(1, 2, np.uint16),
+    )
+    later = WatchedLiterals.everywhere_of(*phrase)
+    search_near(_make_texts(edge.analyzer), later, edge.analyzer, router.literals.view.version)
     _read_request()
     merge_much()
     plan = topology.plan

@@ -140,6 +140,13 @@ class WatchedLiterals(NamedTuple):
         return cls(*list_watched(*(sealed(each) for each in (*terms, *programs, *boxes))))
 
     @classmethod
+    def join(cls, parts: list[WatchedLiterals]) -> WatchedLiterals:
+        """Returns the literals of several, at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    @classmethod
     def everywhere_of(cls, term: U64, kind: U8, size: U16) -> WatchedLiterals:
         """Returns literals as if objects anywhere could match the queries that have them."""
         return cls(term, kind, size, np.full((len(term), AREA_WORDS), ~np.uint64(0)))

@@ -11,9 +11,9 @@ from ps2stream.language.analyzer import Analyzer
 from ps2stream.language.area_kernels import find_areas, find_inside
 from ps2stream.language.attribute_kernels import list_values, search_attributes
 from ps2stream.language.batch_tokenizer import is_always_wanted
-from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView
+from ps2stream.language.literals import NO_LITERALS, LiteralKind, LiteralView, WatchedLiterals
 from ps2stream.language.search_again_kernels import search_again
-from ps2stream.language.search_kernels import add_found, replace_rows
+from ps2stream.language.search_kernels import add_found, add_to_rows
 from ps2stream.language.simple_characters import simple_characters
 from ps2stream.protocol.frame import (
     F64,
@@ -80,31 +80,32 @@ def search_rows(rows: ObjectRows, analyzer: Analyzer, literals: LiteralView) -> 
 
 
 def search_near(
-    rows: ObjectRows, boxes: F64, analyzer: Analyzer, literals: LiteralView
+    rows: ObjectRows, later: WatchedLiterals, analyzer: Analyzer, version: int
 ) -> ObjectRows:
-    """Returns objects of which those in one of the boxes, float64[4 m] degrees, closed, have been
-    searched like those of `search_rows`."""
-    place = sealed(rows.lon), sealed(rows.lat)
+    """Returns objects that were searched for all other literals of this version, of which those in
+    the boxes of later ones have been searched for these."""
+    place, boxes = (sealed(rows.lon), sealed(rows.lat)), sealed(later.box.ravel())
+    literals = later.view()._replace(version=version)
     is_simple = analyzer.simple and len(literals.of_texts[0]) > 0
     if is_simple and not (len(literals.of_attributes) and len(rows.opaque_off)):
         text = sealed(rows.text_off), sealed(rows.text)
         terms = sealed(rows.term_off), sealed(rows.term)
         some, off, term, left = search_again(
-            sealed(boxes), place, text, terms,
+            boxes, place, text, terms,
             simple_characters(analyzer.foldings), sealed(analyzer.keys), literals.of_texts,
         )  # fmt: skip
-        if len(some) and not left:
-            return rows.with_terms(off, term, literals.version)
+        if not left:
+            return rows.with_terms(off, term, version)
     else:
-        some = find_inside(*place, sealed(boxes))
+        some = find_inside(*place, boxes)
     return search_some(rows, some, analyzer, literals)
 
 
 def search_some(
     rows: ObjectRows, some: I64, analyzer: Analyzer, literals: LiteralView
 ) -> ObjectRows:
-    """Returns objects of which some, by their rows, which rise, have been searched like those of
-    `search_rows`."""
+    """Returns objects of which some, by their rows, which rise, have been searched for these
+    literals besides."""
     if not len(some):
         return rows.with_terms(rows.term_off, rows.term, literals.version)
     text = take_opaque(rows.text_off, rows.text, some)
@@ -114,7 +115,7 @@ def search_some(
     )
     off, term = find_terms(analyzer, text, opaque, literals, place=place)
     old = sealed(rows.term_off), sealed(rows.term)
-    terms = replace_rows(*old, some, off, term)
+    terms = add_to_rows(*old, some, off, term)
     return rows.with_terms(*terms, literals.version)
 
 

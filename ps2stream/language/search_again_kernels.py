@@ -12,7 +12,7 @@ from numba import njit
 from ps2stream.language.analyzer_kernels import analyse_rows
 from ps2stream.language.area_kernels import find_areas, find_inside
 from ps2stream.language.literal_kernels import HEADS
-from ps2stream.language.search_kernels import LONG_ROOM, replace_rows, search_rows
+from ps2stream.language.search_kernels import LONG_ROOM, add_to_rows, search_rows
 from ps2stream.protocol.frame import F64, I64, U8, U32, U64
 
 
@@ -27,8 +27,8 @@ def search_again(
     watched: tuple[U64, U8, U8, U64, U64],
 ) -> tuple[I64, I64, U64, int]:
     """Returns which objects are in one of the boxes, see `find_inside`; the terms of all objects,
-    for which these have been searched for literals; and how many of these have a text that is not
-    all simple characters: unless none has, the terms are not made.
+    with those of the watched literals that these have; and how many of these have a text that is
+    not all simple characters: unless none has, they were not searched.
 
     place: longitudes and latitudes; text, terms: ragged columns; the others as for
     `analyse_rows`."""
@@ -53,7 +53,9 @@ def search_again(
     )
     left = analyse_rows(off, data, characters, keys, watched, found, sought, met)
     if rows == 0 or left:
-        return met, found[0], found[1], left
-    own_off, own = search_rows(found[0], found[1], found[2], keys, sought, watched, here)
-    off, term = replace_rows(terms[0], terms[1], met, own_off, own)
+        return met, terms[0], terms[1], left
+    own_off, own = search_rows(found[0], found[1], found[2], keys, sought, watched, here, False)
+    if own.shape[0] == 0:  # as of nearly all
+        return met, terms[0], terms[1], left
+    off, term = add_to_rows(terms[0], terms[1], met, own_off, own)
     return met, off, term, left

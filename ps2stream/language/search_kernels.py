@@ -169,9 +169,11 @@ def search_rows(
     rows: tuple[I64, U64, I64, I64, I64, U64],
     watched: tuple[U64, U8, U8, U64, U64],
     area: U16,
+    whole: bool = True,
 ) -> tuple[I64, U64]:
     """Returns what `analyse_rows` has written with the literals that are watched in the area of
-    each row, sorted and unique; rows that are marked in `slow` are empty."""
+    each row, or if not `whole` these alone, sorted and unique; rows that are marked in `slow` are
+    empty."""
     sought, search = SearchBuffers(*rows), WatchedTables(*watched)
     word_end, seen = sought.word_end, choose_filter(search.seen, area)
     prefix_off, prefix = np.zeros(off.shape[0], np.int64), np.empty(0, np.uint64)
@@ -185,7 +187,7 @@ def search_rows(
     n = ZERO
     for row in range(off.shape[0] - 1):
         begin = n
-        for i in range(off[row], off[row + 1]):
+        for i in range(off[row] if whole else off[row + 1], off[row + 1]):
             out[n] = term[i]
             n += 1
         for i in range(prefix_off[row], prefix_off[row + 1]):
@@ -272,14 +274,12 @@ def add_found(off: I64, term: U64, found_off: I64, found: U64) -> tuple[I64, U64
 
 
 @njit(cache=True, nogil=True)
-def replace_rows(off: I64, term: U64, rows: I64, new_off: I64, new: U64) -> tuple[I64, U64]:
-    """Returns a ragged column of which the rows with these numbers, which rise, are those of
-    another column."""
+def add_to_rows(off: I64, term: U64, rows: I64, new_off: I64, new: U64) -> tuple[I64, U64]:
+    """Adds to the rows with these numbers, which rise, of a ragged column the terms of those of
+    another one; rows stay sorted and unique."""
     out_off = np.empty(off.shape[0], np.int64)
-    kept = off[off.shape[0] - 1] - off[0]
-    for i in range(rows.shape[0]):
-        kept -= off[rows[i] + 1] - off[rows[i]]
-    out = np.empty(kept + new_off[rows.shape[0]], np.uint64)
+    out = np.empty(off[off.shape[0] - 1] - off[0] + new_off[rows.shape[0]], np.uint64)
+    scratch = np.empty(SCRATCH, np.uint64)
     n = row = ZERO
     for i in range(rows.shape[0] + 1):
         last = rows[i] if i < rows.shape[0] else off.shape[0] - 1
@@ -288,8 +288,13 @@ def replace_rows(off: I64, term: U64, rows: I64, new_off: I64, new: U64) -> tupl
         copy_span(out, n, term, off[row], off[last] - off[row])
         n += off[last] - off[row]
         out_off[last] = n
-        if i < rows.shape[0]:
+        if i == rows.shape[0]:
+            break
+        begin, old = n, off[last + 1] - off[last]
+        copy_span(out, n, term, off[last], old)
+        n += old
+        if new_off[i] < new_off[i + 1]:
             copy_span(out, n, new, new_off[i], new_off[i + 1] - new_off[i])
-            n += new_off[i + 1] - new_off[i]
+            n = sort_unique(out, begin, n + new_off[i + 1] - new_off[i], scratch)
         row = last + 1
-    return out_off, out
+    return out_off, out[:n]

@@ -23,7 +23,7 @@ from ps2stream.language.literals import LiteralKind, WatchedLiterals, size_prefi
 from ps2stream.language.object_terms import search_near, search_rows, search_some
 from ps2stream.language.query_rows import build_rows
 from ps2stream.protocol.addresses import Out
-from ps2stream.protocol.frame import F64, I64, U8, column_to_strings, sealed, strings_to_column
+from ps2stream.protocol.frame import I64, U8, column_to_strings, sealed, strings_to_column
 from ps2stream.protocol.log_records import ObjectRecord
 from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip
@@ -182,7 +182,7 @@ def test_objects_in_a_box_of_a_later_query_alone_are_searched_again(
 ) -> None:
     """A batch is searched now and then while queries come. At the end each object has the phrase of
     every query whose box holds it, by brute force, and only those in a box since were searched,
-    with the terms that they have as rows of their own."""
+    by one kernel as by steps of their own."""
     named = {ANALYZER.phrase_hash(p.split()): p for p in ("rising water", "level falls", "a b")}
     named[prefix := ANALYZER.prefix_hash("fal")] = "falls"
     notes = {prefix: (LiteralKind.PREFIX, size_prefix("fal"))}
@@ -192,11 +192,14 @@ def test_objects_in_a_box_of_a_later_query_alone_are_searched_again(
         searched.append(len(rows))
         return search_rows(rows, *given)
 
-    def compare_near(rows: ObjectRows, boxes: F64, *given: Any) -> ObjectRows:
-        found = search_near(rows, boxes, *given)
-        some = find_inside(sealed(rows.lon), sealed(rows.lat), sealed(boxes))
+    def compare_near(
+        rows: ObjectRows, later: WatchedLiterals, analyzer: Analyzer, version: int
+    ) -> ObjectRows:
+        found = search_near(rows, later, analyzer, version)
+        some = find_inside(sealed(rows.lon), sealed(rows.lat), sealed(later.box.ravel()))
         searched.extend([len(some)] if len(some) else [])
-        again = search_some(rows, some, *given)
+        again = search_some(rows, some, analyzer, later.view())
+        assert found.searched == version
         assert found.term_off.tolist() == again.term_off.tolist()
         assert found.term.tolist() == again.term.tolist()
         return found
@@ -253,6 +256,20 @@ def test_objects_are_searched_everywhere_from_the_first_box_that_is_not_kept() -
         for i in range(others):
             table.add(boxed(i + 2, (50, 50, 51, 51)))
         assert term in table.search(rows, ANALYZER).term.tolist(), others
+
+
+def test_as_many_literals_of_one_box_are_kept_as_boxes() -> None:
+    """A query of many words has one box; to search for what hundreds of them say costs as much as
+    to search for all."""
+    term = ANALYZER.phrase_hash(["rising", "water"])
+    for more, is_found in ((literal_table._RECENT - 1, False), (literal_table._RECENT, True)):
+        table = LiteralTable()
+        table.add(boxed(1, (50, 50, 51, 51)))
+        rows = table.search(objects("rising water"), ANALYZER)
+        every = WatchedLiterals.join([boxed(i + 2, (50, 50, 51, 51)) for i in range(more)])
+        table.add(boxed(term, (50, 50, 51, 51))._replace(area=boxed(term, (-1, -1, 1, 1)).area))
+        table.add(every._replace(box=every.box[:1]))
+        assert (term in table.search(rows, ANALYZER).term.tolist()) is is_found
 
 
 def test_objects_without_terms_are_analysed_while_all_boxes_are_kept() -> None:

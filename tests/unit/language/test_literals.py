@@ -18,7 +18,7 @@ from ps2stream.language.literals import (
     WatchedLiterals,
     size_prefix,
 )
-from ps2stream.language.search_kernels import replace_rows
+from ps2stream.language.search_kernels import add_to_rows
 from ps2stream.limits import PHRASE_WORDS, TOKEN_BYTES
 from ps2stream.protocol.frame import I16, I64, U64, strings_to_column
 from ps2stream.protocol.rows import PROG_AND, PROG_NOT, PROG_NOTES, QueryRows
@@ -271,17 +271,17 @@ def test_points_are_found_in_boxes_of_any_size() -> None:
         assert find_inside(lon, lat, np.array(boxes).ravel()).tolist() == want
 
 
-def test_some_rows_are_replaced_as_by_a_list() -> None:
+def test_terms_are_added_to_some_rows_as_to_sets() -> None:
     rng = np.random.default_rng(1)
     for _ in range(200):
         n = int(rng.integers(0, 9))
-        old = [rng.integers(1, 99, rng.integers(0, 4)).tolist() for _ in range(n)]
+        old = [sorted(set(rng.integers(1, 99, rng.integers(0, 4)).tolist())) for _ in range(n)]
         rows = np.sort(rng.choice(n, int(rng.integers(0, n + 1)), replace=False)).astype(np.int64)
-        new = [rng.integers(100, 199, rng.integers(0, 6)).tolist() for _ in rows]
-        off, term = replace_rows(*to_column(old), rows, *to_column(new))
+        new = [rng.integers(1, 199, rng.integers(0, 6)).tolist() for _ in rows]
+        off, term = add_to_rows(*to_column(old), rows, *to_column(new))
         want = list(old)
         for row, given in zip(rows.tolist(), new, strict=True):
-            want[row] = given
+            want[row] = sorted({*old[row], *given})
         assert [term[a:b].tolist() for a, b in pairwise(off.tolist())] == want
         assert len(off) == n + 1
         assert len(term) == off[-1]
