@@ -251,14 +251,8 @@ class Analyzer:
             out = np.empty(0, np.uint64)
             slow[:] = 1
         slow_rows = np.flatnonzero(slow)
-        slow_off, hashes, more_off, more = self._analyse_slowly(
-            off, text, slow_rows, is_wanted, watched, area
-        )
-        terms: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
-        if len(more):
-            sizes = np.zeros(rows, np.int64)
-            sizes[slow_rows] = np.diff(more_off)
-            terms = search_kernels.add_found(*terms, np.append(0, np.cumsum(sizes)), more)
+        slowly = self._analyse_slowly(off, text, slow_rows, is_wanted, watched, area)
+        terms: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, *slowly)
         return terms
 
     def _analyse_slowly(

@@ -130,11 +130,13 @@ def _add_side_words(
 def _note_word(
     heads: U8, read: np.uint64, size: int, row: int, notes: tuple[U64, I64], m: int
 ) -> int:
-    """Notes the first bytes of a word at m if it may have watched prefixes; returns the new end."""
+    """Notes the first bytes of a word at m if it may have watched prefixes, which are no longer
+    than it; returns the new end."""
     first, first_row = notes
     word = first_bytes(read, size)
     first[m], first_row[m] = word, row
-    return m + (heads[hash_head(word & _BYTE, word >> _EIGHT & _BYTE)] != 0 and size > 1)
+    sizes = np.int64(heads[hash_head(word & _BYTE, word >> _EIGHT & _BYTE)])
+    return m + bool(sizes & (1 << min(size - 1, LONG_SIZE + 1)) - 1)
 
 
 @njit(cache=True, nogil=True)
@@ -335,12 +337,14 @@ def analyse_rows(
 
 @njit(cache=True, nogil=True)
 def merge_rows(
-    fast_off: I64, fast: U64, slow: U8, slow_off: I64, slow_terms: U64
+    fast_off: I64, fast: U64, slow: U8, slow_off: I64, slow_terms: U64, more_off: I64, more: U64
 ) -> tuple[I64, U64]:
-    """Merges the rows of both paths into one ragged column; slow rows get TOP and are sorted."""
+    """Merges the rows of both paths into one ragged column; slow rows get TOP and what is in those
+    of `more`, which may be empty, and are sorted."""
     rows = slow.shape[0]
     off = np.empty(rows + 1, np.int64)
-    out = np.empty(fast_off[rows] + slow_terms.shape[0] + slow_off.shape[0] - 1, np.uint64)
+    size = fast_off[rows] + slow_terms.shape[0] + more.shape[0] + slow_off.shape[0] - 1
+    out = np.empty(size, np.uint64)
     scratch = np.empty(SCRATCH, np.uint64)
     n = ZERO
     s = 0
@@ -350,6 +354,10 @@ def merge_rows(
             for j in range(slow_off[s], slow_off[s + 1]):
                 out[n] = slow_terms[j]
                 n += 1
+            if more.shape[0]:
+                for j in range(more_off[s], more_off[s + 1]):
+                    out[n] = more[j]
+                    n += 1
             s += 1
             out[n] = TOP
             n = sort_unique(out, off[row], n + 1, scratch)

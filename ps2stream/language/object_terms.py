@@ -90,12 +90,11 @@ def search_near(
     if is_simple and not (len(literals.of_attributes) and len(rows.opaque_off)):
         text = sealed(rows.text_off), sealed(rows.text)
         terms = sealed(rows.term_off), sealed(rows.term)
-        some, off, term, left = search_again(
+        off, term, some = search_again(
             boxes, place, text, terms,
             simple_characters(analyzer.foldings), sealed(analyzer.keys), literals.of_texts,
         )  # fmt: skip
-        if not left:
-            return rows.with_terms(off, term, version)
+        rows = rows.with_terms(off, term, version)
     else:
         some = find_inside(*place, boxes)
     return search_some(rows, some, analyzer, literals)

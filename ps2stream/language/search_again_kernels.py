@@ -25,10 +25,10 @@ def search_again(
     characters: tuple[U8, U8, U32, U8],
     keys: U64,
     watched: tuple[U64, U8, U8, U64, U64],
-) -> tuple[I64, I64, U64, int]:
-    """Returns which objects are in one of the boxes, see `find_inside`; the terms of all objects,
-    with those of the watched literals that these have; and how many of these have a text that is
-    not all simple characters: unless none has, they were not searched.
+) -> tuple[I64, U64, I64]:
+    """Returns the terms of all objects with those of the watched literals that objects in one of
+    the boxes have, see `find_inside`, but for those of which the text is not all simple characters;
+    and which these are.
 
     place: longitudes and latitudes; text, terms: ragged columns; the others as for
     `analyse_rows`."""
@@ -51,11 +51,18 @@ def search_again(
         np.zeros(rows + 1, np.int64),
         np.empty(LONG_ROOM * room, np.uint64),
     )
-    left = analyse_rows(off, data, characters, keys, watched, found, sought, met)
-    if rows == 0 or left:
-        return met, terms[0], terms[1], left
+    left = np.int64(0)
+    if rows:  # else it would take all
+        left += analyse_rows(off, data, characters, keys, watched, found, sought, met)
+    slow = np.empty(left, np.int64)
+    if rows == 0:
+        return terms[0], terms[1], slow
     own_off, own = search_rows(found[0], found[1], found[2], keys, sought, watched, here, False)
+    for i in range(rows if left else 0):
+        if found[2][i]:
+            left -= 1
+            slow[slow.shape[0] - 1 - left] = met[i]
     if own.shape[0] == 0:  # as of nearly all
-        return met, terms[0], terms[1], left
+        return terms[0], terms[1], slow
     off, term = add_to_rows(terms[0], terms[1], met, own_off, own)
-    return met, off, term, left
+    return off, term, slow

@@ -12,7 +12,7 @@ from numba import njit
 from ps2stream.language.area_kernels import Integer
 from ps2stream.language.candidate_kernels import (
     choose_filter,
-    find_prefixes,
+    find_short,
     mark_phrases,
 )
 from ps2stream.language.hash_kernels import (
@@ -176,13 +176,11 @@ def search_rows(
     empty."""
     sought, search = SearchBuffers(*rows), WatchedTables(*watched)
     word_end, seen = sought.word_end, choose_filter(search.seen, area)
-    prefix_off, prefix = np.zeros(off.shape[0], np.int64), np.empty(0, np.uint64)
-    if sought.noted.shape[0]:
-        prefix_off, prefix = find_prefixes(rows, keys, watched, seen, area)
+    short_off, short = find_short(off, term, keys, rows, watched, seen, area)
     marks = mark_phrases(off, word_end, term, search.words, seen, area)
     recent = np.zeros(recent_size(search.words), np.uint64)
     scratch = np.empty(SCRATCH, np.uint64)
-    left = off[off.shape[0] - 1] + prefix.shape[0]  # terms and prefixes that are not yet put
+    left = off[off.shape[0] - 1] + short.shape[0]  # that are not yet put
     out_off, out = np.zeros(off.shape[0], np.int64), np.empty(left, np.uint64)
     n = ZERO
     for row in range(off.shape[0] - 1):
@@ -190,8 +188,8 @@ def search_rows(
         for i in range(off[row] if whole else off[row + 1], off[row + 1]):
             out[n] = term[i]
             n += 1
-        for i in range(prefix_off[row], prefix_off[row + 1]):
-            out[n] = prefix[i]
+        for i in range(short_off[row], short_off[row + 1]):
+            out[n] = short[i]
             n += 1
         left -= n - begin
         if marks[row]:  # few: it is a call with many arrays, which are counted

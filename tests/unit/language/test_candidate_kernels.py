@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -189,3 +189,17 @@ def test_long_prefixes_of_letters_that_fold_to_more_have_room(
     wanted = {PLAIN.prefix_hash(prefix) for prefix in prefixes if len(prefix) <= 120}
     assert set(term.tolist()) == wanted | set(plain.tolist())
     assert (off[0], plain_off[0]) == (0, 0)
+
+
+def test_side_words_are_in_no_phrase() -> None:
+    """They lie behind the words of their text, so that a pair of neighbours may be no phrase."""
+    pairs = [*permutations(["nasa_jpl", "nasa", "jpl", "up"], 2)]
+    term = np.array([PLAIN.phrase_hash(list(pair)) for pair in pairs], np.uint64)
+    kind, size = np.ones(len(pairs), np.uint8), np.full(len(pairs), 2, np.uint16)
+    view = WatchedLiterals.everywhere_of(term, kind, size).view()
+    texts = "nasa_jpl", "up nasa_jpl", "nasa_jpl nasa", "jpl"
+    column = strings_to_column(texts)
+    off, terms = PLAIN.analyse(*column, literals=view)
+    found = [set(terms[a:b].tolist()) & set(term.tolist()) for a, b in pairwise(off.tolist())]
+    whole = PLAIN.phrase_hash(["up", "nasa_jpl"]), PLAIN.phrase_hash(["nasa_jpl", "nasa"])
+    assert found == [set(), {whole[0]}, {whole[1]}, set()]
