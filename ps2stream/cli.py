@@ -19,6 +19,7 @@ COMMANDS = {
     "insert": ("queries", "insert"),
     "delete": ("queries", "delete"),
     "list": ("queries", "list_queries"),
+    "query": ("queries", "query"),
     "explain": ("inquiries", "explain"),
     "price": ("inquiries", "price"),
     "publish": ("publish", "publish"),
@@ -54,6 +55,7 @@ SUMMARIES = {
     "insert": "Insert the query ID, or every query of a file.",
     "delete": "Delete queries.",
     "list": "List live queries in the order in which they were inserted, or only those named.",
+    "query": "Show single queries.",
     "explain": "Explain why posts would match a query, or would not.",
     "price": "Estimate the matches and the cost of a query, before it is inserted.",
     "publish": (

@@ -84,12 +84,12 @@ def publish(
     published.
 
     Whatever else a post has becomes its attributes, which queries compare: numbers, texts and
-    booleans as they are, every column of CSV as text; null and empty cells are absent.
-    --attributes chooses among them and gives types, such as severity:number,at:time. What cannot
-    be an attribute, such as an array, is left out, and named on standard error. payload is what
-    subscribers get unread: any JSON, or bytes of Parquet. until is the end of the post's validity
-    (as time; --until gives one to posts without): until then a query that is inserted with --retro
-    is matched against the post.
+    booleans as they are, every column of CSV as text; null, NaN of Parquet and empty cells are
+    absent. --attributes chooses among them and gives types, such as severity:number,at:time. What
+    cannot be an attribute, such as an array, is left out, and named on standard error. payload is
+    what subscribers get unread: any JSON, or bytes of Parquet. until is the end of the post's
+    validity (as time; --until gives one to posts without): until then a query that is inserted with
+    --retro is matched against the post.
 
     Ids are your own and need not be unique: the service itself identifies a post by partition
     and offset. A post without an id gets one that no other run makes, such as 6f1c2a90-17: the

@@ -1,4 +1,4 @@
-"""`ps2stream insert`, `delete`, `list`."""
+"""`ps2stream insert`, `delete`, `list`, `query`."""
 
 from __future__ import annotations
 
@@ -273,8 +273,8 @@ def list_queries(
         raise click.UsageError("--session and --limit choose among all queries; leave the IDs out")
     missing: NotFound | None = None
     with output.connect(server) as client:
-        for query in () if ids else islice(client.list(session), limit):
-            _emit_query(output, query)
+        for found in () if ids else islice(client.list(session), limit):
+            _emit_query(output, found)
         for id in ids:
             try:
                 _emit_query(output, client.get(id))
@@ -284,8 +284,48 @@ def list_queries(
         raise missing
 
 
-def _emit_query(output: CommandOutput, query: Query) -> None:
-    body: dict[str, Any] = {
+@click.group()
+def query() -> None:
+    """Show single queries."""
+
+
+@query.command("show")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@server_option
+@json_option
+@pass_output
+def show_queries(output: CommandOutput, /, ids: tuple[str, ...], server: str) -> None:
+    """Show live queries as they were typed and as the service understands them.
+
+    `text` is the expression in canonical form, with the words that its keywords consist of. Exit
+    code 3 if one of the IDs is not live; the others are shown.
+
+      ps2stream query show thames
+    """
+    missing: NotFound | None = None
+    with output.connect(server) as client:
+        for id in ids:
+            try:
+                found = client.get(id)
+            except NotFound as error:
+                missing = error
+                continue
+            lines = [
+                f"{found.id} (LSN {found.lsn}, session {found.session})",
+                f"  typed  {found.expression or '(any text)'}",
+                f"  text   {found.canonical or '(any text)'}",
+                f"  area   {format_region(found.region)}",
+            ]
+            if found.until is not None:
+                lines.append(f"  valid  {format_end(found.until)}")
+            output.emit(_make_body(found), "\n".join(map(printable, lines)))
+    if missing is not None:
+        raise missing
+
+
+def _make_body(query: Query) -> dict[str, Any]:
+    """Returns a query as JSON, as `insert --file` reads it."""
+    return {
         "id": query.id,
         "session": query.session,
         "expression": query.expression,
@@ -293,10 +333,13 @@ def _emit_query(output: CommandOutput, query: Query) -> None:
         "canonical": query.canonical,
         "until": query.until,
     }
+
+
+def _emit_query(output: CommandOutput, query: Query) -> None:
     words = query.expression or "(any text)"
     if not _says_the_same(query):
         words += f" (understood as {query.canonical})"
     parts = [query.id, query.session, words, format_region(query.region)]
     if query.until is not None:
         parts.append(format_end(query.until))
-    output.emit(body, printable("  ".join(parts)))
+    output.emit(_make_body(query), printable("  ".join(parts)))

@@ -3,6 +3,7 @@ and go, and through a restart."""
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -90,6 +91,15 @@ def test_what_has_no_word_that_must_be_there_is_told(client: Client, target: str
     assert some.exit_code == 3
     assert [line.split()[0] for line in some.stdout.splitlines()] == ["l3", "l2"]
     assert "gone" in some.stderr
+    one = CliRunner().invoke(main, ["query", "show", "gone", "l2", "--server", target])
+    lines = one.stdout.splitlines()
+    assert (one.exit_code, len(lines)) == (3, 4)
+    assert lines[0] == f"l2 (LSN {client.get('l2').lsn}, session default)"
+    assert lines[1] == '  typed  "Rising  water" -flo* c++'
+    assert lines[2] == '  text   "rising water" AND c++ AND NOT flo*'
+    assert "gone" in one.stderr
+    shown = CliRunner().invoke(main, ["query", "show", "l2", "--json", "--server", target]).stdout
+    assert json.loads(shown)["canonical"] == '"rising water" AND c++ AND NOT flo*'
     both = CliRunner().invoke(main, ["list", "l2", "--limit", "1", "--server", target])
     assert both.exit_code == 2
     assert "leave the IDs out" in both.stderr

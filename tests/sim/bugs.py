@@ -1108,6 +1108,13 @@ def objects_are_not_searched_again() -> Iterator[None]:
 
 
 @bug
+def objects_are_searched_again_for_the_last_insert_alone() -> Iterator[None]:
+    """Of several inserts that came since objects were analysed, only the last one counts."""
+    with patch(literals.WatchedLiterals, "join", lambda parts: parts[-1]):
+        yield
+
+
+@bug
 def literals_end_with_the_delete() -> Iterator[None]:
     """Phrases are no longer looked for once their last query is deleted, though objects of before
     may be sent again."""

@@ -80,6 +80,7 @@ FOUND_BY = {
     "cursors_lost": 5,
     "failed_syncs_are_ignored": 6,
     "objects_are_not_searched_again": 0,
+    "objects_are_searched_again_for_the_last_insert_alone": 0,
     "literals_end_with_the_delete": 158,
     "pairs_are_marked_for_the_first_query_alone": 103,
     "halves_have_the_values_of_the_first": UNCONTROLLED + 108,

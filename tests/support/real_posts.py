@@ -72,7 +72,7 @@ def quiet(service: RunningService) -> None:
     deadline = time.monotonic() + 60
     while True:
         found = service.status().values()
-        assert not [s["failure"] for s in found if s["failure"]]
+        assert not [s["failure"] for s in found if s.get("failure")]
         if not any(s.get("in_flight") for s in found):
             return
         assert time.monotonic() < deadline

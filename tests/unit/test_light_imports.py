@@ -19,8 +19,8 @@ from tests.support.bare_environment import (
 )  # fmt: skip
 
 CLIENT_COMMANDS = (
-    "insert", "delete", "list", "explain", "price", "publish", "subscribe", "status", "health",
-    "rebalance", "token", "apply", "scale", "migrations",
+    "insert", "delete", "list", "query", "explain", "price", "publish", "subscribe", "status",
+    "health", "rebalance", "token", "apply", "scale", "migrations",
 )  # fmt: skip
 COMPLETE = "_PS2STREAM_COMPLETE"
 IMPORTS = "from ps2stream import AsyncClient, Circle, Client, Polygon, Rect, World\n"

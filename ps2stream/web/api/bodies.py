@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from aiohttp import web
 
 from ps2stream.errors import ResourceExhausted, invalid, short
-from ps2stream.posts.members import build_record, read_float
+from ps2stream.posts.members import BadNumberError, load_record
 
 GZIP = ("gzip", "x-gzip")
 _STEP = 64 << 10
@@ -118,18 +117,16 @@ def check_type(request: web.Request, known: tuple[str, ...]) -> str:
 
 def parse_json(data: bytes, field: str) -> Any:
     """Returns the value that is written as JSON in UTF-8. Raises InvalidArgument, naming `field`,
-    also for NaN and Infinity, for a name that an object has twice, and beyond
-    DEPTH levels or OBJECTS objects."""
+    also for a name that an object has twice, and beyond DEPTH levels or OBJECTS objects; for NaN,
+    Infinity and a number beyond 64 bits naming its place behind `field`."""
     _check_nesting(data, field)
     try:
-        return json.loads(
-            data.decode(),
-            parse_constant=_refuse_constant,
-            parse_float=read_float,
-            object_pairs_hook=build_record,
-        )
+        return load_record(data.decode())
     except UnicodeDecodeError:
         raise invalid(field, "is not UTF-8") from None
+    except BadNumberError as error:
+        dot = "." if error.member and not error.member.startswith("[") else ""
+        raise invalid(f"{field}{dot}{error.member}", error.problem) from None
     except (ValueError, RecursionError) as error:
         raise invalid(field, f"is not JSON: {error}") from None
 
@@ -149,7 +146,3 @@ def _check_nesting(data: bytes, field: str) -> None:
     rise = opens.astype(np.int8) - closes
     if int(np.cumsum(rise, dtype=np.int32).max(initial=0)) > DEPTH:
         raise invalid(field, f"has more than {DEPTH} nested levels, the limit")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")

@@ -300,6 +300,12 @@ LATER = [
     "source exists",
     'severity = 3 AND source = "b"',
 ]
+COUNTED = {  # so that the two equalities are posted as a pair
+    "severity EXISTS": 1000,
+    "severity = 3": 100,
+    "source EXISTS": 1000,
+    'source = "b"': 100,
+}
 THINGS: list[dict[str, Scalar]] = [{}, {"severity": 3}, {"severity": 3, "source": "b"}]
 
 
@@ -311,6 +317,7 @@ def test_what_later_queries_may_match_is_found_in_texts_and_attributes(
     """Objects with attributes, and others, that were searched before most of the queries came: each
     has what a search of all objects finds of the queries whose box holds it."""
     rng, table, n = random.Random(seed), LiteralTable(), 150
+    frequencies, kinds = Frequencies.of(COUNTED, analyzer), set[int]()
     texts = strings_to_column([rng.choice([*SIMPLE, "ก falling"]) for _ in range(n)])
     lon, lat = (np.array([rng.uniform(0, 9) for _ in range(n)]) for _ in range(2))
     things = [rng.choice(THINGS) for _ in range(n)]
@@ -320,15 +327,16 @@ def test_what_later_queries_may_match_is_found_in_texts_and_attributes(
     plain, queries = rows, list[tuple[Box, list[int]]]()
     for _ in range(100):
         x, y = rng.uniform(-1, 9), rng.uniform(-1, 9)
-        compiled = compile_column(
-            *strings_to_column([rng.choice(LATER)]), analyzer, Frequencies.of({}, analyzer)
-        )
+        expression = strings_to_column([rng.choice(LATER)])
+        compiled = compile_column(*expression, analyzer, frequencies)
         box = (x, y, x + 1.5, y + 1.5)
         query = build_rows(strings_to_column(["q"]), compiled, [Rect(*box)])
         table.add(watched := WatchedLiterals.of(query))
         queries.append((box, watched.term.tolist()))
+        kinds.update(watched.kind.tolist())
         if rng.random() < 0.4:
             rows = table.search(rows, analyzer)
+    assert kinds == {*LiteralKind}
     rows, met = table.search(rows, analyzer), 0
     whole = search_rows(plain, analyzer, table.view)
     for i in range(n):

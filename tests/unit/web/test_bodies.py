@@ -133,6 +133,13 @@ def test_bad_json_is_told(data: bytes, words: str) -> None:
         parse_json(data, "body")
 
 
+def test_a_number_that_cannot_be_is_named() -> None:
+    for data, field in ((b'[{"a": [1, -1e400]}]', "objects[3][0].a[1]"), (b"NaN", "objects[3]")):
+        with pytest.raises(InvalidArgument) as caught:
+            parse_json(data, "objects[3]")
+        assert [v.field for v in caught.value.violations] == [field]
+
+
 def test_room_is_for_one_and_for_all() -> None:
     room = BodyRoom()
     held = [room.hold(f"caller{i // BODIES_EACH}") for i in range(BODIES)]
