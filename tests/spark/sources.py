@@ -99,7 +99,8 @@ def _serve(folder: Path, settings: dict[str, str]) -> Iterator[tuple[Run, Client
 
 
 def judge(client: Client, source: str, due: Counter[str]) -> None:
-    """Compares the matches that came with the posts that were due."""
+    """Compares the matches that came with the posts that were due. A rate has no end: the
+    micro-batch that was under way at the stop may have been published, and is not counted."""
     client.publish([{"id": "last", "lon": 1, "lat": 1, "text": "flood"}])
     found: Counter[str] = Counter()
     with client.subscribe(SESSION) as matches:
@@ -107,6 +108,8 @@ def judge(client: Client, source: str, due: Counter[str]) -> None:
             if match.object_id == "last":
                 break
             found[match.object_id] += 1
+    if source == "rate":
+        due = Counter(f"r{i}" for i in range(max(due.total(), found.total())))
     click.echo(f"{source}: {due.total()} due, {found.total()} came, equal: {found == due}")
     if found != due or not due:
         raise SystemExit(1)
@@ -142,8 +145,9 @@ def publish_socket(run: Run) -> Counter[str]:
 
 
 def publish_delta(run: Run, spark: Any, folder: Path) -> Counter[str]:
-    """Appends, of which the last micro-batch is published and not noted before the driver dies;
-    then rows that are changed and deleted, which end the pipeline unless it passes over them."""
+    """Appends, then rows that are changed and deleted, which end the pipeline unless it passes
+    over them; two times the driver dies when a micro-batch is published and not noted, the second
+    time just before it passes over the changes."""
     table = str(folder / "table")
 
     def append(first: int, count: int) -> Counter[str]:
@@ -172,6 +176,7 @@ def publish_delta(run: Run, spark: Any, folder: Path) -> Counter[str]:
     forget_last_batch(folder / "delta")
     fails(f"UPDATE delta.`{table}` SET text = 'flood and more' WHERE id = 'd7'")
     due += append(3000, 500)
+    forget_last_batch(folder / "delta")
     publish(skipChangeCommits=True)
     fails(f"DELETE FROM delta.`{table}` WHERE id = 'd8'")
     due += append(3500, 500)
