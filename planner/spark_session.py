@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -39,6 +40,10 @@ _ALWAYS = {
 
 _REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers to which PySpark tells an exception, with the JVM's stack, before it raises it."""
+
+_FAILURE = re.compile('^Exception in thread "main" (?!java.lang.Unsupported)(.*)', re.MULTILINE)
+"""What a JVM says that ran Spark and ended, as for a package that cannot be fetched. Of a version
+of Java that is too old it says UnsupportedClassVersionError."""
 
 
 @contextmanager
@@ -106,7 +111,10 @@ def _launch_gateway(settings: tuple[tuple[str, str], ...], advice: str) -> Any:
             )
         except PySparkRuntimeError:
             output.seek(0)
-            reason = output.read().decode(errors="replace").strip().split("\n")[-1]
+            text = output.read().decode(errors="replace")
+            if failure := _FAILURE.search(text):
+                raise FailedPrecondition(f"Spark did not start: {failure[1].strip()}") from None
+            reason = text.strip().split("\n")[-1]
             raise FailedPrecondition(
                 "Spark did not start: it needs Java 17 or newer (Debian: apt-get install "
                 f"openjdk-17-jre-headless){advice}. Spark reported: {reason}"

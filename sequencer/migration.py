@@ -27,6 +27,7 @@ from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import (
     PlanState,
     figures_of,
+    find_base_problem,
     is_equal_plan,
     route_of,
     step_of,
@@ -213,11 +214,8 @@ class PlanMigration:
                 )
         if problem := strategy.occupied:
             return None, problem
-        if plan.base_version != strategy.plan.version:
-            return None, (
-                f"plan: derived from version {plan.base_version}; the current one is "
-                f"{strategy.plan.version}"
-            )
+        if problem := find_base_problem(plan, strategy.plan):
+            return None, problem
         if is_equal_plan(plan, strategy.plan):
             return None, (
                 "plan: every unit already has its owner, so nothing would migrate, and the "

@@ -16,7 +16,7 @@ from ps2stream.errors import PlanError
 from ps2stream.protocol.frame import U8
 from ps2stream.protocol.ports import LedgerChange, Store
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import PlanState, step_of
+from ps2stream.routing.plan_changes import PlanState, find_base_problem, step_of
 from ps2stream.routing.plan_states import PlanStep
 from ps2stream.space.grid import cells_of
 
@@ -46,11 +46,8 @@ class PendingPlan:
         present = strategy.plan
         if problem := strategy.occupied:
             return problem
-        if plan.base_version != present.version:
-            return (
-                f"plan: derived from version {plan.base_version}; the current one is "
-                f"{present.version}"
-            )
+        if problem := find_base_problem(plan, present):
+            return problem
         if plan.grid == present.grid:
             return (
                 f"plan: its grid, {cells_of(plan.grid)}, is that of the service, which follows it "

@@ -19,6 +19,8 @@ from ps2stream.posts.members import AttributeChoice, find_name_problem
 
 FILES = ("parquet", "orc", "json", "csv", "text")
 """Formats of folders of files, to which more files are added."""
+_PASSING = ("skipchangecommits", "ignoredeletes")
+"""Options with which Delta passes over commits that otherwise end a stream."""
 FORMATS = (*FILES, "delta", "kafka", "socket", "rate")
 OF_VALUES = ("kafka", "socket", "text")
 """Formats whose rows have one value each; with a schema, that is an object in JSON."""
@@ -84,8 +86,14 @@ class PipelineJob:
 
     def compute_mark(self) -> str:
         """Returns a mark of all that decides which rows are in which place of a micro-batch. The
-        options of a Kafka client, such as passwords, are not in it."""
-        options = {k: v for k, v in self.options.items() if not k.startswith("kafka.")}
+        options of a Kafka client, such as passwords, are not in it, nor are Delta's that let a
+        stream go on where it ended: a micro-batch that it had read before has the same rows."""
+        passing = _PASSING if self.format == "delta" else ()
+        options = {
+            k: v
+            for k, v in self.options.items()
+            if not k.startswith("kafka.") and k.lower() not in passing
+        }
         mapping = dataclasses.asdict(self.mapping)
         parts = (self.format, self.path, self.schema, options, mapping, self.partitions)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import __version__
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,21 +37,35 @@ KEY = "_ps2stream_key"
 """Column by which rows are sorted after they were shuffled."""
 _PACKAGES = {
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION",
-    "delta": "io.delta:delta-spark_2.13:4.0.0",
+    "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
 _HINTS = {
     "kafka": "; where there is none of this version, that of the version before may do, as 4.2.0 "
     "does with 4.3.0",
-    "delta": "; it must be made for this version of Spark, and needs Delta's two settings, "
-    "spark.sql.extensions and spark.sql.catalog.spark_catalog",
+    "delta": "; its name has the version of Spark, here 4.2, which must be this one's, VERSION (if "
+    "there is none, use an older PySpark), and it needs Delta's two settings, spark.sql.extensions "
+    "and spark.sql.catalog.spark_catalog",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_SOURCE = re.compile("find (the )?data source", re.IGNORECASE)
 _OTHER_SPARK = re.compile(
     r"NoSuchMethodError|NoClassDefFoundError|AbstractMethodError"
     r"|'[^\s']+ org\.apache\.spark\.[^\s']+\("
 )
 """What the JVM says of a package that was compiled for another version; of a method that is not
 there it may be the signature alone."""
+_ADVICE = {
+    "DELTA_SCHEMA_NOT_SET": "at that place is no table of Delta's, or one without columns",
+    "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG": "give "
+    "--spark spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
+    "--spark spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": (
+        _PASSED := "published posts stay as they are; --option skipChangeCommits=true passes over "
+        "commits that change or delete rows, and over what else these write"
+    ),
+    "DELTA_SOURCE_IGNORE_DELETE": _PASSED,
+}
+"""What is added to errors of Spark's, by their names."""
 
 
 class MappedPosts(NamedTuple):
@@ -92,25 +107,31 @@ def open_source(spark: SparkSession, job: PipelineJob) -> DataFrame:
             kept = [c for c in beside if c not in names]
             rows = parsed.select(*kept, "_value.*")
         return rows
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise _explain_source(job, error, spark.version) from None
 
 
-def _explain_source(job: PipelineJob, error: PySparkException, version: str) -> Exception:
+def _explain_source(job: PipelineJob, error: Exception, version: str) -> Exception:
     reason = describe_error(error)
-    if job.format in _PACKAGES and "find data source" in reason.lower():
+    if job.format in _PACKAGES and _NO_SOURCE.search(reason):
         package = _PACKAGES[job.format].replace("VERSION", version)
         return FailedPrecondition(
             f"source.format: this Spark has no source {job.format}; give its package with "
-            f"--spark spark.jars.packages={package}{_HINTS[job.format]}"
+            f"--spark spark.jars.packages={package}{_HINTS[job.format].replace('VERSION', version)}"
         )
-    return bad("source", reason)
+    place = f"{job.path}: " if job.path and job.path not in reason else ""
+    return bad("source", f"{place}{reason}")
 
 
 def describe_error(error: Exception) -> str:
-    """Returns the first line of what Spark says of an error."""
+    """Returns the first line of what Spark says of an error, and what helps, where we know it."""
     text = str(error).strip() or type(error).__name__
+    if isinstance(error, Py4JJavaError):  # PySpark wraps some errors of the JVM, and not all
+        text = text.partition("\n: ")[2] or text
     line = text.splitlines()[0].removesuffix(";").strip()
+    for name, advice in _ADVICE.items():
+        if f"[{name}]" in text:
+            return f"{line}; {advice}"
     if not _OTHER_SPARK.search(text):
         return line
     return f"{line}; a package is made for another version of Spark than this one, {__version__}"

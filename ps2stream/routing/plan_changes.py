@@ -324,6 +324,18 @@ def is_equal_plan(one: RoutingPlan, other: RoutingPlan) -> bool:
     return route_of(one) == route_of(other) and one.frequencies == other.frequencies
 
 
+def find_base_problem(plan: RoutingPlan, present: RoutingPlan) -> str:
+    """Returns why a plan cannot follow the present one, if it was made from another, and how to
+    make it from this one; else the empty string."""
+    if plan.base_version == present.version:
+        return ""
+    return (
+        f"plan: derived from version {plan.base_version}; the current one is {present.version}. "
+        "Make it again from that one: `ps2stream plan --from-service SERVER`; or, from files, "
+        "`ps2stream plan current -o now.json` and then `ps2stream plan --base now.json`"
+    )
+
+
 def _pack_record(**data: Any) -> U8:
     return np.frombuffer(zlib.compress(json.dumps(data).encode(), 1), np.uint8)
 

@@ -12,6 +12,7 @@ import pytest
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from tests.support.piped_posts import forget_last_batch
 from tests.support.spark_options import SETTINGS, SHARED, submit_options
 
 if TYPE_CHECKING:
@@ -46,11 +47,4 @@ def client(target: str) -> Iterator[Client]:
 def forget_last() -> Callable[[Path], None]:
     """What makes of a checkpoint that of a driver which died after the work of a micro-batch,
     before it was noted."""
-
-    def forget(checkpoint: Path) -> None:
-        commits = checkpoint / "commits"
-        last = max(int(p.name) for p in commits.iterdir() if p.name.isdecimal())
-        for file in (commits / f"{last}", commits / f".{last}.crc"):
-            file.unlink(missing_ok=True)
-
-    return forget
+    return forget_last_batch

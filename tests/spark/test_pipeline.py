@@ -335,6 +335,14 @@ def test_a_source_without_its_package_is_named(spark: SparkSession) -> None:
     job = build_job({"source": {"format": "kafka", "options": options}, "checkpoint": "c"})
     with pytest.raises(FailedPrecondition, match=r"no source kafka.*spark-sql-kafka-0-10_2.13:4"):
         open_source(spark, job)
+    # Of Delta, Spark tells it with an error of the JVM that PySpark does not wrap.
+    table = build_job({"source": {"format": "delta", "path": "t"}, "checkpoint": "c"})
+    with pytest.raises(FailedPrecondition) as raised:
+        open_source(spark, table)
+    said = str(raised.value)
+    assert "source.format: this Spark has no source delta" in said
+    assert "io.delta:delta-spark_4.2_2.13:4" in said
+    assert f"must be this one's, {spark.version}" in said
     files = {"source": {"format": "parquet", "path": "/nowhere"}, "checkpoint": "c"}
     with pytest.raises(InvalidArgument, match=r"source: .*/nowhere"):
         open_source(spark, build_job(files))
@@ -353,3 +361,32 @@ def test_a_package_for_another_spark_is_named() -> None:
         assert "a package is made for another version of Spark than this one, 4." in found
     for text in ("no column 'a' in org.apache.spark.sql.A", "[A] 'x' org.apache.spark.B(1)"):
         assert describe_error(PySparkException(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (
+            "[STREAM_FAILED] Query terminated: [DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data",
+            "--option skipChangeCommits=true passes over",
+        ),
+        (
+            "[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data from streaming source at version 4",
+            "--option skipChangeCommits=true passes over",
+        ),
+        ("[DELTA_SCHEMA_NOT_SET] Table schema is not set.  Write data", "is no table of Delta's"),
+        (
+            "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] configured with the\nDelta",
+            "give --spark spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and",
+        ),
+    ],
+)
+def test_what_ends_a_stream_of_delta_is_said_with_what_helps(said: str, advice: str) -> None:
+    from pyspark.errors import PySparkException
+
+    from ps2stream.connectors.spark_mapping import describe_error
+
+    # As Delta 4.4.0 said it under PySpark 4.2.0.
+    found = describe_error(PySparkException(said))
+    assert found.startswith(f"{said.splitlines()[0]}; ")
+    assert advice in found

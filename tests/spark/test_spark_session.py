@@ -27,6 +27,16 @@ try:
 except FailedPrecondition as error:
     print(error)
 """
+WITHOUT_PACKAGE = """
+import os
+from ps2stream.errors import FailedPrecondition
+from ps2stream.planner.spark_session import session
+try:
+    with session(settings={"spark.jars.packages": "none", "spark.jars.ivy": os.getcwd()}):
+        print("it started")
+except FailedPrecondition as error:
+    print(error)
+"""
 INTERRUPTED = """
 import os, signal
 from ps2stream.planner.spark_session import session
@@ -72,6 +82,19 @@ def test_without_java_the_error_says_what_to_install(root: Path, tmp_path: Path)
     )  # fmt: skip
     assert "it needs Java 17 or newer" in done.stdout
     assert "--engine numpy needs no Java" in done.stdout
+
+
+def test_a_package_that_cannot_be_had_is_told_and_no_want_of_java(
+    root: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PACKAGE],
+        capture_output=True, check=True, text=True, timeout=300, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.stdout.startswith("Spark did not start: java.lang.IllegalArgumentException: ")
+    assert "The coordinate provided is: none" in done.stdout
+    assert "Java 17" not in done.stdout
 
 
 def test_ctrl_c_is_for_the_program_that_handles_it(root: Path) -> None:

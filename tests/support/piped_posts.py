@@ -87,3 +87,12 @@ def find_due(rows: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
             naive.Obj(row["x"], row["y"], f"{row['title']} {row['body']}", {"mag": row["size"]}),
         )
     )
+
+
+def forget_last_batch(checkpoint: Path) -> None:
+    """Makes a checkpoint that of a driver which died after the work of a micro-batch, before it
+    was noted."""
+    commits = checkpoint / "commits"
+    last = max(int(p.name) for p in commits.iterdir() if p.name.isdecimal())
+    for file in (commits / f"{last}", commits / f".{last}.crc"):
+        file.unlink(missing_ok=True)

@@ -173,3 +173,15 @@ def test_the_mark_is_of_what_decides_the_rows_and_of_nothing_else() -> None:
         dataclasses.replace(job, **{n: v}).compute_mark() != job.compute_mark()  # type: ignore[arg-type]
         for n, v in different.items()
     )
+
+
+def test_the_mark_stays_when_a_table_that_was_changed_is_read_on() -> None:
+    job = build_job({"source": {"format": "delta", "path": "t"}, "checkpoint": "c"})
+
+    def mark(options: dict[str, str], format: str = "delta") -> str:
+        return dataclasses.replace(job, format=format, options=options).compute_mark()
+
+    passing = {"skipChangeCommits": "true", "IGNOREDELETES": "true"}
+    assert mark(passing) == mark({}) == job.compute_mark()
+    assert mark({"ignoreChanges": "true"}) != mark({})  # which reads rows that were there before
+    assert mark(passing, "parquet") != mark({}, "parquet")

@@ -111,7 +111,10 @@ def test_the_same_request_again_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (dataclasses.replace(NEXT, base_version=0), "derived from version 0; the current one is 1"),
+        (
+            dataclasses.replace(NEXT, base_version=0),
+            "derived from version 0; the current one is 1.*plan --from-service.*--base now.json",
+        ),
         (
             dataclasses.replace(NEXT, grid=Grid(4, 0)),
             "its grid, .*, is not .* 4 x 4 cells",

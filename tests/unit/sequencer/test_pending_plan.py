@@ -50,6 +50,7 @@ def test_the_last_plan_is_kept_until_it_is_withdrawn() -> None:
         (np.frombuffer(b"{", np.uint8), PlanState(PRESENT), "not JSON"),
         (np.frombuffer(b"{}", np.uint8), PlanState(PRESENT), "is missing"),
         (encoded(plan(4, Grid(3, 3), base=3)), PlanState(PRESENT), "derived from version 3"),
+        (encoded(plan(4, Grid(3, 3), base=3)), PlanState(PRESENT), "plan --from-service"),
         (encoded(plan(2, Grid(2, 2))), PlanState(PRESENT), "is that of the service"),
         (encoded(NEW), PlanState(PRESENT, plan(2, Grid(2, 2)), begun=4), "is under way"),
     ],
