@@ -39,12 +39,14 @@ class AttributeChoice:
     spec: `severity,at:time`, names with or without a type of TYPES, in backquotes where a name
     has a comma or colon; `none` for no attributes. With a spec, a value that cannot be of its type
     is an error. None: all members become attributes that can, and the others are left out, which
-    `pop_left_out` reports. Raises InvalidArgument for a spec that is none.
+    `pop_left_out` reports; if `exact`, what is in the object `attributes` of a record and cannot be
+    one is an error. Raises InvalidArgument for a spec that is none.
     """
 
-    def __init__(self, spec: str | None = None) -> None:
+    def __init__(self, spec: str | None = None, exact: bool = False) -> None:
         self.types: dict[str, str] | None = None if spec is None else _parse_spec(spec)
         """The type of each name, empty where any will do; None: all names."""
+        self._is_exact = exact
         self._unseen = set(self.types or ())
         self._left_out: dict[str, str] = {}
         self._reported: set[str] = set()
@@ -55,14 +57,21 @@ class AttributeChoice:
         """Returns the attributes of a record by name, in normal form: its members beyond `used`,
         and the members of `attributes`, if that is an object. Raises AttributeProblem."""
         found: dict[str, Any] = {}
+        nested = record.get("attributes")
+        given = set[str]()
+        if self._is_exact and isinstance(nested, Mapping):
+            given.update(map(normalise, nested))
         for name, value in self._list_members(record, used):
             if name in found:
                 raise AttributeProblem(name, "expected it once, got it twice")
             if self.types is not None:
                 found[name] = convert_value(name, value, self.types[name])
             elif problem := find_problem(name, value):
+                if name in given:
+                    shown = short(name) if find_name_problem(name) else name
+                    raise AttributeProblem(f"attributes.{shown}", f"no attribute: {problem}")
                 self.leave_out(name, problem)
-            elif len(found) >= ATTRIBUTES:
+            elif len(found) >= ATTRIBUTES and name not in given:
                 self.leave_out(name, f"one of more than {ATTRIBUTES}")
             else:
                 found[name] = convert_value(name, value, "")

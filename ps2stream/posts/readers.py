@@ -316,16 +316,20 @@ def _check_numbers_of(where: str, value: Any) -> None:
         raise bad(where, f"expected GeoJSON: {error}") from None
 
 
+_OF_FEATURE = frozenset({"type", "id", "bbox", "geometry", "properties"})
+
+
 def read_feature(where: str, feature: Any) -> dict[str, Any]:
-    """Returns the record of a Feature of a Point: its properties, its id and its position. Raises
-    InvalidArgument naming its place."""
+    """Returns the record of a Feature of a Point: its properties, its id, its position, and what
+    else it has beside its properties. Raises InvalidArgument naming its place."""
     geometry = feature.get("geometry") if isinstance(feature, dict) else None
     point = geometry.get("coordinates") if isinstance(geometry, dict) else None
     is_point = isinstance(geometry, dict) and geometry.get("type") == "Point"
     if not (is_point and isinstance(point, list) and len(point) >= 2):
         raise bad(f"{where} geometry", "expected a Point")
     found = feature.get("properties")
-    record = dict(found) if isinstance(found, dict) else {}
+    record = {name: value for name, value in feature.items() if name not in _OF_FEATURE}
+    record |= found if isinstance(found, dict) else {}
     if feature.get("id") is not None:
         record["id"] = feature["id"]
     return record | {"lon": point[0], "lat": point[1]}

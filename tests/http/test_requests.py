@@ -141,6 +141,8 @@ def test_what_cannot_be_an_attribute_is_left_out_and_told(api: str) -> None:
     [
         ([POST, POST | {"lat": 91}], "objects[1].lat", "degrees"),
         ([POST, {"lon": 1, "lat": 1}], "objects[1].text", "expected a string"),
+        ([POST, POST | {"attributes": {"a": []}}], "objects[1].attributes.a", "an array"),
+        ([POST | {"attributes": {f"a{i}": i for i in range(65)}}], "objects[0].attributes", "64"),
         ([POST, 5], "objects[1]", "an object of JSON"),
         (b'[1, {"a": {"mag": [2, NaN]}}]', "body[1].a.mag[1]", "NaN is not a number of JSON"),
         (b'{"lon": 1, "mag": 1e999}', "body.mag", "beyond the numbers of 64 bits"),

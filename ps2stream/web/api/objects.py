@@ -94,7 +94,7 @@ def check_posts(values: list[Any]) -> ReadPosts:
         raise invalid("objects", "there is none")
     if len(values) > BATCH_ROWS:
         raise invalid("objects", f"there are {len(values)}, over the limit {BATCH_ROWS}")
-    choice = AttributeChoice()
+    choice = AttributeChoice(exact=True)
     try:
         found = [
             (where, _read_record(where, value))

@@ -135,6 +135,27 @@ def test_an_object_of_attributes_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"tags": ["a"]}, "attributes.tags: no attribute: an array"),
+        ({"story": "x" * 1025}, "attributes.story: no attribute: 1025 bytes, more than 1024"),
+        ({"e\u0301": 1 << 63}, "attributes.\u00e9: no attribute: beyond 64 bits"),
+        ({f"n{i}": i for i in range(65)}, "attributes: expected at most 64, got 65"),
+    ],
+)
+def test_what_is_called_an_attribute_must_be_one_if_asked(given: Any, problem: str) -> None:
+    exact = AttributeChoice(exact=True)
+    with pytest.raises(AttributeProblem) as caught:
+        exact.read({"attributes": given}, KNOWN)
+    assert str(caught.value) == problem
+    assert len(AttributeChoice().read({"attributes": given}, KNOWN)) == (
+        64 if len(given) > 1 else 0
+    )
+    exact.read({"attributes": {f"n{i}": i for i in range(64)}, "more": 1, "tags": []}, KNOWN)
+    assert exact.pop_left_out() == ["more (one of more than 64)", "tags (an array)"]
+
+
+@pytest.mark.parametrize(
     ("spec", "problem"),
     [
         ("", "attributes: expected NAME or NAME:TYPE, separated by commas, got ''"),

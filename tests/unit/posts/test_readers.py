@@ -18,6 +18,7 @@ from ps2stream.posts.readers import (
     MAX_LINE,
     PART_BYTES,
     check_query,
+    read_feature,
     read_posts,
     read_queries,
     read_rows,
@@ -204,6 +205,20 @@ def test_a_number_of_geojson_that_would_be_infinite_is_named(
     assert error(path) == f"{path} feature 1 {PLACES[place]}: {problem}"
     path = write(tmp_path / "y.geojson", text.replace('"FAR"', "-3"))
     assert sum(map(len, read_rows(path))) == 3
+
+
+def test_what_a_feature_has_beside_its_properties_becomes_attributes() -> None:
+    feature = {
+        "type": "Feature",
+        "id": 7,
+        "bbox": [1, 2, 1, 2],
+        "geometry": {"type": "Point", "coordinates": [1.5, 2]},
+        "mag": 3,
+        "net": "us",
+        "properties": {"text": "x", "mag": 4.5},
+    }
+    record = read_feature("here", feature)
+    assert record == {"id": 7, "lon": 1.5, "lat": 2, "text": "x", "mag": 4.5, "net": "us"}
 
 
 def test_bad_csv(tmp_path: Path) -> None:
