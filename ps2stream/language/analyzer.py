@@ -241,7 +241,7 @@ class Analyzer:
             )
             if len(watched[0]):
                 out_off, out = search_kernels.search_rows(
-                    out_off, out, slow, sealed(self.keys), sought, watched, area
+                    out_off, out, slow, sealed(self.keys), sought, watched, area, True
                 )
             elif not left:
                 out = out[: out_off[-1]].copy()

@@ -57,7 +57,8 @@ def search_again(
     slow = np.empty(left, np.int64)
     if rows == 0:
         return terms[0], terms[1], slow
-    own_off, own = search_rows(found[0], found[1], found[2], keys, sought, watched, here, False)
+    whole = rows < 0  # never; for the constant another kernel would be compiled
+    own_off, own = search_rows(found[0], found[1], found[2], keys, sought, watched, here, whole)
     for i in range(rows if left else 0):
         if found[2][i]:
             left -= 1

@@ -169,7 +169,7 @@ def search_rows(
     rows: tuple[I64, U64, I64, I64, I64, U64],
     watched: tuple[U64, U8, U8, U64, U64],
     area: U16,
-    whole: bool = True,
+    whole: bool,
 ) -> tuple[I64, U64]:
     """Returns what `analyse_rows` has written with the literals that are watched in the area of
     each row, or if not `whole` these alone, sorted and unique; rows that are marked in `slow` are
