@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import os
 import pickle
 import sys
 from typing import Any
@@ -123,12 +124,15 @@ class KernelPrinter(event.Listener):
         self._depth += 1
 
     def on_end(self, ended: event.Event) -> None:
-        """Prints the name."""
+        """Prints the name; ends the process without a word if nobody reads it."""
         self._depth -= 1
         kernel = ended.data["dispatcher"]
         if _is_ours(kernel):
-            sys.stdout.write(f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}\n")
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}\n")
+                sys.stdout.flush()
+            except BrokenPipeError:
+                os._exit(1)  # whoever waited was stopped: a traceback would tell a user nothing
 
 
 def _is_ours(kernel: Any) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +16,16 @@ from ps2stream.routing.plan import built_in_plan
 from ps2stream.space.grid import Grid
 from ps2stream.workers.indexes import INDEX_NAMES, IndexName
 from ps2stream.workers.machine import WorkerMachine
+
+COMPILE_ONE = """
+from numba import njit
+from numba.core import event
+from ps2stream.cluster.warm_halves import KernelPrinter
+kernel = njit(lambda x: x + 1)
+kernel.py_func.__module__ = "ps2stream.here"
+with event.install_listener("numba:compile", KernelPrinter()):
+    kernel(1)
+"""
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -48,6 +61,17 @@ def test_kernels_of_this_package_are_printed(capsys: pytest.CaptureFixture[str])
         assert (ours(1), theirs(1)) == (2, 3)
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("ps2stream.here.")
+
+
+def test_a_half_that_nobody_waits_for_ends_without_a_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    half = [sys.executable, "-c", COMPILE_ONE]
+    ended = subprocess.run(
+        half, check=False, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 def test_what_nobody_calls_is_left_out_and_the_rest_is_called_as_before() -> None:
