@@ -20,7 +20,7 @@ from ps2stream.cluster.topology import Topology
 
 log = logging.getLogger("ps2stream.cluster")
 HALVES = ("index", "service")
-KERNELS = 299
+KERNELS = 303
 """Number of kernels that a service with the default index has, to report how far the
 compiler is; tests/unit/cluster/test_kernel_compiler.py counts them."""
 REPORT_S = 5.0

@@ -130,8 +130,7 @@ def _add_side_words(
 def _note_word(
     heads: U8, read: np.uint64, size: int, row: int, notes: tuple[U64, I64], m: int
 ) -> int:
-    """Notes the first bytes of a word at m if it may have watched prefixes, which are no longer
-    than it; returns the new end."""
+    """Notes the first bytes of a word at m if it may have watched prefixes; returns the new end."""
     first, first_row = notes
     word = first_bytes(read, size)
     first[m], first_row[m] = word, row
@@ -342,9 +341,8 @@ def merge_rows(
     """Merges the rows of both paths into one ragged column; slow rows get TOP and what is in those
     of `more`, which may be empty, and are sorted."""
     rows = slow.shape[0]
-    off = np.empty(rows + 1, np.int64)
     size = fast_off[rows] + slow_terms.shape[0] + more.shape[0] + slow_off.shape[0] - 1
-    out = np.empty(size, np.uint64)
+    off, out = np.empty(rows + 1, np.int64), np.empty(size, np.uint64)
     scratch = np.empty(SCRATCH, np.uint64)
     n = ZERO
     s = 0

@@ -34,6 +34,7 @@ from ps2stream.posts.post import KNOWN, NAMES, POSTS, bad, check_head, check_rec
 Format = Literal["jsonl", "csv", "geojson", "parquet", "archive"]
 MAX_LINE = 1 << 20  # bytes
 ROWS = 10_000  # rows of a Parquet batch
+_OF_FEATURE = frozenset({"type", "id", "bbox", "geometry", "properties"})
 PART_BYTES = 2 << 20  # bytes of a record batch, well below what a request may carry
 SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -316,20 +317,16 @@ def _check_numbers_of(where: str, value: Any) -> None:
         raise bad(where, f"expected GeoJSON: {error}") from None
 
 
-_OF_FEATURE = frozenset({"type", "id", "bbox", "geometry", "properties"})
-
-
 def read_feature(where: str, feature: Any) -> dict[str, Any]:
-    """Returns the record of a Feature of a Point: its properties, its id, its position, and what
-    else it has beside its properties. Raises InvalidArgument naming its place."""
+    """Returns the record of a Feature of a Point: its id and position, its properties, and what it
+    has beside these. Raises InvalidArgument naming its place."""
     geometry = feature.get("geometry") if isinstance(feature, dict) else None
     point = geometry.get("coordinates") if isinstance(geometry, dict) else None
     is_point = isinstance(geometry, dict) and geometry.get("type") == "Point"
     if not (is_point and isinstance(point, list) and len(point) >= 2):
         raise bad(f"{where} geometry", "expected a Point")
-    found = feature.get("properties")
     record = {name: value for name, value in feature.items() if name not in _OF_FEATURE}
-    record |= found if isinstance(found, dict) else {}
+    record |= found if isinstance(found := feature.get("properties"), dict) else {}
     if feature.get("id") is not None:
         record["id"] = feature["id"]
     return record | {"lon": point[0], "lat": point[1]}
