@@ -236,9 +236,9 @@ class AsyncClient(AsyncAdminCaller):
         `attributes` is a mapping of names to an int, float, str, bool or datetime with a time zone;
         None is absent, and so is NaN in a data frame of pandas. In columns and tables, every column
         of another name than those above is an attribute, and times without a zone are in UTC. Of a
-        Feature, the other properties are attributes, except null, objects and arrays, which are
-        dropped. `payload` is bytes, a dict or list, which is sent as JSON, or a string of JSON;
-        that of a Feature is any JSON.
+        Feature, the other properties, and what is beside these, are attributes, except null,
+        objects and arrays, which are dropped. `payload` is bytes, a dict or list, which is sent as
+        JSON, or a string of JSON; that of a Feature is any JSON.
 
         The level says when the service answers: "durable" once the objects are synced to the object
         log, "accepted" while they are in memory, so that a crash may lose them. "none" is like

@@ -44,6 +44,7 @@ _REGIONS = (
 )
 _TIME = "Unix milliseconds or a datetime with a time zone"
 _OF_FEATURE = ("id", "time", "text", "until")
+_MEMBERS = frozenset({"type", "id", "bbox", "geometry", "properties"})  # of a Feature
 _KINDS = {"id": "a string", "text": "a string", "lon": "a number", "lat": "a number"}
 
 
@@ -237,10 +238,11 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
 
 def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
     """Returns lon and lat of the Feature's Point, and id, time, text, until and payload of its
-    properties. Its other properties, and those of an object `attributes`, are attributes, except
-    null, objects and arrays, which are dropped."""
+    properties. Its other properties, those of an object `attributes`, and what the Feature has
+    beside its properties are attributes, except null, objects and arrays, which are dropped."""
     geometry, found = feature.get("geometry"), feature.get("properties")
-    properties = found if isinstance(found, Mapping) else {}
+    properties = {name: value for name, value in feature.items() if name not in _MEMBERS}
+    properties |= found if isinstance(found, Mapping) else {}
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None
     is_point = isinstance(geometry, Mapping) and geometry.get("type") == "Point"
     if not (is_point and isinstance(point, list | tuple) and len(point) >= 2):

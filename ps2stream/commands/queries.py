@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from ps2stream.errors import InvalidArgument, NotFound, invalid
 
 if TYPE_CHECKING:
     from ps2stream.client.answers import RefusedRow
+    from ps2stream.client.client import Client
     from ps2stream.client.requests import Query
 
 BATCH = 1000
@@ -271,15 +272,20 @@ def list_queries(
     """
     if ids and (session is not None or limit is not None):
         raise click.UsageError("--session and --limit choose among all queries; leave the IDs out")
-    missing: NotFound | None = None
     with output.connect(server) as client:
-        for found in () if ids else islice(client.list(session), limit):
-            _emit_query(output, found)
-        for id in ids:
-            try:
-                _emit_query(output, client.get(id))
-            except NotFound as error:
-                missing = error
+        found = _get_live(client, ids) if ids else islice(client.list(session), limit)
+        for each in found:
+            _emit_query(output, each)
+
+
+def _get_live(client: Client, ids: Sequence[str]) -> Iterator[Query]:
+    """Yields those of some queries that are live. Raises NotFound behind them unless all are."""
+    missing: NotFound | None = None
+    for id in ids:
+        try:
+            yield client.get(id)
+        except NotFound as error:
+            missing = error
     if missing is not None:
         raise missing
 
@@ -302,14 +308,8 @@ def show_queries(output: CommandOutput, /, ids: tuple[str, ...], server: str) ->
 
       ps2stream query show thames
     """
-    missing: NotFound | None = None
     with output.connect(server) as client:
-        for id in ids:
-            try:
-                found = client.get(id)
-            except NotFound as error:
-                missing = error
-                continue
+        for found in _get_live(client, ids):
             lines = [
                 f"{found.id} (LSN {found.lsn}, session {found.session})",
                 f"  typed  {found.expression or '(any text)'}",
@@ -319,8 +319,6 @@ def show_queries(output: CommandOutput, /, ids: tuple[str, ...], server: str) ->
             if found.until is not None:
                 lines.append(f"  valid  {format_end(found.until)}")
             output.emit(_make_body(found), "\n".join(map(printable, lines)))
-    if missing is not None:
-        raise missing
 
 
 def _make_body(query: Query) -> dict[str, Any]:

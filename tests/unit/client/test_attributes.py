@@ -294,11 +294,13 @@ def test_features_are_read_as_those_of_files(tmp_path: Path) -> None:
             "attributes": {"z": True, "no": [1]},
             "payload": payload,
         }
-        feature = {"type": "Feature", "geometry": POINT, "properties": properties}
+        beside = {"net": "us", "mag": 9, "bbox": [8, 47, 8, 47], "links": []}
+        feature = {"type": "Feature", "geometry": POINT, "properties": properties, **beside}
         (tmp_path / "x.geojson").write_text(json.dumps({"features": [feature]}))
         [[read]] = read_rows(str(tmp_path / "x.geojson"), choice=AttributeChoice())
         [row] = object_batch(feature).objects
-        assert read_attributes(row.attributes) == read["attributes"] == {"mag": 1, "z": True}
+        want = {"mag": 1, "z": True, "net": "us"}
+        assert read_attributes(row.attributes) == read["attributes"] == want
         assert row.payload.json == read.get("payload", "")
     bad: tuple[tuple[dict[str, Any], str], ...] = (
         ({"mag": 1, "attributes": {"mag": 2}}, r"\[0\].attributes.mag: expected it once"),
